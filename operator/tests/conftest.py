@@ -18,8 +18,8 @@ from .site import Site
 
 
 def foreign_crds() -> list[Any]:
-    """The kinds of Prometheus' operator, KEDA and the Gateway API, as far as an API server needs to know them."""
-    found = []
+    """The kinds of Prometheus' operator, KEDA and the Gateway API, in the minimal form for an API server."""
+    crds = []
     for group, version, kind in (
         ("monitoring.coreos.com", "v1", "ServiceMonitor"),
         ("monitoring.coreos.com", "v1", "PrometheusRule"),
@@ -30,7 +30,7 @@ def foreign_crds() -> list[Any]:
         plural = f"{kind.lower()}s"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        found.append(
+        crds.append(
             {
                 "apiVersion": "apiextensions.k8s.io/v1",
                 "kind": "CustomResourceDefinition",
@@ -46,12 +46,12 @@ def foreign_crds() -> list[Any]:
                 },
             }
         )
-    return found
+    return crds
 
 
 @pytest.fixture
 def foreign(cluster: ApiServer) -> Iterator[list[str]]:
-    """Kinds of others that are there for one test; their API paths."""
+    """Install kinds of other projects for one test; yields their API paths."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     served = []
     for crd in foreign_crds():
@@ -65,14 +65,14 @@ def foreign(cluster: ApiServer) -> Iterator[list[str]]:
 
 
 def delete_crds(cluster: ApiServer, crds: list[Any]) -> None:
-    """Delete them, and wait until they are gone: another test may bring its own of the same names."""
+    """Delete them and wait until they are gone, because another test may create the same names."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     gone = [f"{path}/{crd['metadata']['name']}" for crd in crds]
     for entry in gone:
         cluster.request("DELETE", entry)
     for crd in crds:
         spec = crd["spec"]
-        gone += [f"/apis/{spec['group']}/{each['name']}/{spec['names']['plural']}" for each in spec["versions"]]
+        gone += [f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}" for version in spec["versions"]]
     for entry in gone:
         wait_for(lambda entry=entry: cluster.get(entry) is None, f"no {entry}")
 
@@ -91,7 +91,7 @@ def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
         try:
             site = Site(cluster, namespace, proxy, log, port)
             wait_for(lambda: answers(port), "an operator that answers")
-            site.heals(2)
+            site.wait_until_healed(2)
             yield site
             assert process.poll() is None, "it lives on"
             wait_for(lambda: answers(port), "an operator that is well")

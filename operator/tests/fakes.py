@@ -27,19 +27,19 @@ SETTINGS = Settings(image="embereye:test", hub="hub:50052")
 
 @dataclass
 class FakeShard:
-    """A shard that does what it is told."""
+    """A shard that obeys."""
 
     name: str
     assignment: Assignment = field(default_factory=Assignment)
     dark: dict[str, str] = field(default_factory=dict)  # device → reason
-    degraded: dict[str, str] = field(default_factory=dict)  # likewise
-    heard_ns: int = 0  # when its devices were heard last, by its own clock
+    degraded: dict[str, str] = field(default_factory=dict)  # device → reason
+    heard_ns: int = 0  # latest message of its devices, by its clock
     draining: bool = False
-    refuses: str = ""  # why it takes no assignment
+    refusal: str = ""  # why it refuses assignments
     reachable: bool = True
     load: Load = field(default_factory=Load)
-    spooled: int = 0  # reports that the hub has not taken
-    falls_short: str = ""  # of what it is to do besides watching
+    spooled: int = 0  # reports that the hub has not accepted
+    falls_short: str = ""  # why it does less besides watching
     slow: int = 0  # passes from owning a device to covering it
     waiting: dict[str, int] = field(default_factory=dict)  # device → passes until it is covered
 
@@ -50,8 +50,8 @@ class FakeShard:
         return self.dark.get(device, "never heard" if device in self.waiting else "")
 
     def accept(self, assignment: Assignment) -> AssignResponse:
-        if self.refuses:
-            return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason=self.refuses)
+        if self.refusal:
+            return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason=self.refusal)
         if assignment.epoch < self.assignment.epoch:
             return AssignResponse(accepted=False, epoch=self.assignment.epoch, reason="older")
         before = {device.id for device in self.assignment.devices}
@@ -103,12 +103,12 @@ class FakeRuntime:
         self.statuses: list[Manifest] = []
         self.events: list[str] = []
         self.rosters: list[FleetRoster] = []
-        self.told_hub = ""
+        self.reported_hub = ""
         self.hub_found = ""
         self.hub_is_down = False
-        self.hub_has = 0  # the epoch of the roster that it has, as it said last
+        self.hub_has = 0  # the epoch of its roster, as last reported
         self.ledger: FleetLedger | None = None
-        self.scaling: FleetScaling | None = None  # that the hub was told last
+        self.scaling: FleetScaling | None = None  # the latest report to the hub
         self.refused: dict[tuple[str, str], str] = {}
         self.starts_shards = starts_shards
         self.identified: set[str] = set()
@@ -116,16 +116,16 @@ class FakeRuntime:
         self.allowed: Collection[str] | None = None
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        found = copy.deepcopy(list(self.objects.values()))
-        for manifest in found:
-            # Tests edit objects: their version follows from what they say.
+        children = copy.deepcopy(list(self.objects.values()))
+        for manifest in children:
+            # Tests edit objects: their version is derived from their content.
             content = zlib.crc32(repr(manifest).encode())
             manifest["metadata"]["resourceVersion"] = f"{manifest['metadata'].get('resourceVersion', '')}.{content}"
-        return found
+        return children
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
-        found = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
-        return found | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
+        versions = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
+        return versions | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
 
     async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
         return self.allowed
@@ -213,7 +213,7 @@ class FakeRuntime:
         self.statuses.append(copy.deepcopy(status))
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
-        self.told_hub = hub
+        self.reported_hub = hub
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be reached (UNAVAILABLE)")
         if roster.epoch < self.hub_has:
@@ -223,7 +223,7 @@ class FakeRuntime:
 
     async def report_scaling(self, scaling: FleetScaling) -> None:
         if self.hub_is_down:
-            raise UnavailableError("hub hub:50052 cannot be told: UNAVAILABLE")
+            raise UnavailableError("hub hub:50052 cannot be reached (UNAVAILABLE)")
         self.scaling = scaling
 
     async def retain(self, fleets: Sequence[str]) -> None:
@@ -256,22 +256,22 @@ class World:
         return parse_fleet({**self.manifest, "metadata": metadata, **status})
 
     async def step(self) -> Outcome:
-        """One pass."""
+        """Run one pass."""
         self.now += 2 * SECOND
         for shard in self.runtime.shards.values():
             shard.tick()
         return await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
 
-    async def settle(self) -> Outcome:
-        """Passes until nothing is on its way and nothing is written."""
+    async def run_until_complete(self) -> Outcome:
+        """Run passes until no change is in progress and nothing is written."""
         for _ in range(10):
             outcome = await self.step()
             if outcome.complete and not outcome.actions:
                 return outcome
-        raise AssertionError(f"not settled after 10 passes: {outcome}")
+        raise AssertionError(f"not complete after 10 passes: {outcome}")
 
     def owners(self) -> dict[str, list[str]]:
-        """What the shards themselves believe: device → shards that own it."""
+        """Return device → shards that own it, according to the shards."""
         owners: dict[str, list[str]] = {}
         for name, shard in sorted(self.runtime.shards.items()):
             for device in shard.assignment.devices:

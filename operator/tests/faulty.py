@@ -1,4 +1,4 @@
-"""A proxy in front of a real API server that fails as one may: by status, by silence, in the middle of a watch."""
+"""A proxy in front of a real API server with real failures: statuses, silence, broken watches."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from harness.servers.apiserver import TOKEN, ApiServer
 
 from embereye.process.addresses import free_port
 
-Judge = Callable[[web.Request], "web.StreamResponse | None"]  # what is answered instead of the server's own
+Judge = Callable[[web.Request], "web.StreamResponse | None"]  # the answer in place of the server's
 
 
 def is_watch(request: web.Request) -> bool:
@@ -26,26 +26,26 @@ def is_write(request: web.Request) -> bool:
 
 
 def status(code: int, message: str, **headers: str) -> web.Response:
-    """A refusal as an API server words it."""
+    """Build a refusal in the API server's form."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
-    # As bytes: with a charset in the content type clients would not take it for an API server's.
+    # As bytes: with a charset in the content type clients would not recognise an API server's answer.
     return web.Response(body=json.dumps(body).encode(), status=code, headers=headers, content_type="application/json")
 
 
 def gone() -> web.Response:
-    """A watch whose version the server does not know any more."""
+    """Build the answer to a watch whose version has expired."""
     object_ = {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": "too old"}
     return web.Response(text=json.dumps({"type": "ERROR", "object": object_}) + "\n", content_type="application/json")
 
 
 class FaultyServer:
-    """Runs in a thread; `judge` may be replaced at any time, by whoever tests."""
+    """A server in a thread; tests may replace `judge` at any time."""
 
     def __init__(self, cluster: ApiServer, folder: Path) -> None:
         self.cluster = cluster
         self.judge: Judge = lambda _: None
         self.down = False
-        self.answered: Counter[int] = Counter()  # by status, of what was answered instead of the server
+        self.answered: Counter[int] = Counter()  # answers in place of the server's, by status
         self.port = free_port()
         self.kubeconfig = folder / "faulty-kubeconfig"
         self.kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{self.port}")))
@@ -64,7 +64,7 @@ class FaultyServer:
         self._thread.join(10)
 
     def cut(self) -> None:
-        """Break all connections, as a server that dies does."""
+        """Break all connections, as a crashing server does."""
         self._loop.call_soon_threadsafe(self._cut)
 
     def _cut(self) -> None:
@@ -115,9 +115,9 @@ class FaultyServer:
             skip_auto_headers=("Content-Type",),
             timeout=timeout,
         ) as answer:
-            kept = {"Content-Type", "Content-Encoding", "Retry-After"}
+            preserved = {"Content-Type", "Content-Encoding", "Retry-After"}
             out = web.StreamResponse(
-                status=answer.status, headers={k: v for k, v in answer.headers.items() if k in kept}
+                status=answer.status, headers={k: v for k, v in answer.headers.items() if k in preserved}
             )
             await out.prepare(request)
             async for chunk in answer.content.iter_any():

@@ -1,4 +1,4 @@
-"""One fleet on a real API server, looked after by an operator process whose shards are simulated."""
+"""A fleet on a real API server, with an operator process whose shards are simulated."""
 
 import json
 import time
@@ -13,66 +13,69 @@ from .processes.test_operator import children, create, names, sensor_fleet
 
 
 class Site:
-    """A namespace with one fleet, an operator whose shards are simulated, and a faulty server between."""
+    """A namespace with a fleet, an operator with simulated shards, and a faulty server between them."""
 
     def __init__(self, cluster: ApiServer, namespace: str, proxy: FaultyServer, log: Path, port: int) -> None:
         self.cluster, self.namespace, self.proxy, self.log, self.port = cluster, namespace, proxy, log, port
         self.fleet = path_of(create(cluster, sensor_fleet(namespace, shards=2, autoscaling={"mode": "none"})))
 
     def covered(self, shards: int) -> bool:
-        """Whether all is as declared: the children, one owner a device, and the status."""
-        found = children(self.cluster, self.namespace)
+        """True if everything is as declared: the children, one owner per device, and the status."""
+        existing = children(self.cluster, self.namespace)
         fleet = self.cluster.get(self.fleet)
-        told = fleet.get("status") or {}
-        if told.get("observedGeneration") != fleet["metadata"]["generation"] or told.get("readyShards") != shards:
+        fleet_status = fleet.get("status") or {}
+        if (
+            fleet_status.get("observedGeneration") != fleet["metadata"]["generation"]
+            or fleet_status.get("readyShards") != shards
+        ):
             return False
-        # Which of them go is the operator's choice, and their Services are kept.
-        shard_names = {name for kind, name in found if kind == "Deployment"}
-        others = {key for key in found if key[0] not in {"Deployment", "Service"}}
-        if ("ConfigMap", "hall-sensors-placement") not in found:
-            return False  # it was deleted, and is not back
-        data = found["ConfigMap", "hall-sensors-placement"]["data"]
+        # The operator chooses which of them leave, and their Services stay.
+        shard_names = {name for kind, name in existing if kind == "Deployment"}
+        other_children = {key for key in existing if key[0] not in {"Deployment", "Service"}}
+        if ("ConfigMap", "hall-sensors-placement") not in existing:
+            return False  # it was deleted and not created again
+        data = existing["ConfigMap", "hall-sensors-placement"]["data"]
         assignments = [json.loads(text) for name, text in data.items() if name != "placement.json"]
         owned = sorted(device["id"] for entry in assignments for device in entry.get("devices", []))
-        conditions = {entry["type"]: entry["status"] for entry in told["conditions"]}
+        conditions = {entry["type"]: entry["status"] for entry in fleet_status["conditions"]}
         return (
             conditions["Covered"] == "True"
             and conditions["Progressing"] == "False"
             and owned == ["s-0", "s-1", "s-2", "s-3"]
             and {entry["shard"] for entry in assignments} == shard_names
             and len(shard_names) == shards
-            and others == {key for key in names(1) if key[0] not in {"Deployment", "Service"}}
+            and other_children == {key for key in names(1) if key[0] not in {"Deployment", "Service"}}
         )
 
     def scale(self, shards: int) -> None:
         self.cluster.merge(f"{self.fleet}/scale", {"spec": {"replicas": shards}})
 
-    def heals(self, shards: int, seconds: float = 90) -> None:
+    def wait_until_healed(self, shards: int, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not self.covered(shards):
             assert time.monotonic() < deadline, (
-                f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.told()}"
+                f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.fleet_status()}"
             )
             time.sleep(0.1)
 
     def conditions(self) -> dict[str, tuple[str, str]]:
-        """Status and reason of each, as the fleet says."""
-        told = (self.cluster.get(self.fleet) or {}).get("status") or {}
-        return {entry["type"]: (entry["status"], entry["reason"]) for entry in told.get("conditions", ())}
+        """Return status and reason of each condition."""
+        fleet_status = (self.cluster.get(self.fleet) or {}).get("status") or {}
+        return {entry["type"]: (entry["status"], entry["reason"]) for entry in fleet_status.get("conditions", ())}
 
     def events(self, reason: str) -> list[Any]:
         listed = self.cluster.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return [event for event in listed if event["reason"] == reason]
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """The fleet's sample; None where there is none."""
+        """Return the fleet's sample; None if there is none."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
             lines = response.read().decode().splitlines()
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        found = [line for line in lines if line.startswith(f"{name}{{") and all(part in line for part in wanted)]
-        return float(found[0].rsplit(" ", 1)[1]) if found else None
+        samples = [line for line in lines if line.startswith(f"{name}{{") and all(part in line for part in wanted)]
+        return float(samples[0].rsplit(" ", 1)[1]) if samples else None
 
-    def told(self) -> Any:
+    def fleet_status(self) -> Any:
         return (self.cluster.get(self.fleet) or {}).get("status"), self.log.read_text()[-1500:]
 
     def warnings(self) -> list[str]:

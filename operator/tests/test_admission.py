@@ -1,4 +1,4 @@
-"""What admission, or a CustomResourceDefinition, makes of objects: it is written once, not at each pass."""
+"""Objects that admission or a CustomResourceDefinition changes are written once, not at each pass."""
 
 import copy
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def pruned_deep(scaled_object: Any) -> None:
 
 
 def changing(kind: str, change: Callable[[Any], None], **spec: Any) -> World:
-    """A fleet some of whose objects become something else as they are written."""
+    """Build a fleet some of whose objects change when they are written."""
     world = World(fleet_of(shards=2, **spec))
     world.runtime.missing = set()
     write = world.runtime.apply
@@ -56,36 +56,36 @@ def changing(kind: str, change: Callable[[Any], None], **spec: Any) -> World:
         ("ScaledObject", pruned_deep, "keda"),
     ],
 )
-async def test_what_becomes_of_an_object_as_it_is_written_is_written_once(
+async def test_an_object_changed_by_admission_is_written_once(
     kind: str, change: Callable[[Any], None], mode: str
 ) -> None:
     world = changing(kind, change, autoscaling={"mode": mode, "maxShards": 4})
-    await world.settle()
+    await world.run_until_complete()
     assert world.memory.applied, "a fleet at rest"
     for key, child in world.runtime.objects.items():
-        if key[0] == kind:  # a status that changes is no reason to write
+        if key[0] == kind:  # a changed status is no reason to write
             child.setdefault("status", {})["theirs"] = 1
     await world.step()
     assert not (await world.step()).actions
     world.memory = FleetMemory()
-    await world.settle()
+    await world.run_until_complete()
 
 
-async def test_what_people_change_beside_it_is_put_right() -> None:
+async def test_other_changes_to_such_an_object_are_reverted() -> None:
     world = changing("Deployment", keeping_more)
-    await world.settle()
+    await world.run_until_complete()
     spec = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]
     for field, value in (("minReadySeconds", 99), ("revisionHistoryLimit", 5)):
         spec[field] = value
         assert (await world.step()).actions == ("apply Deployment hall-sensors-0",)
         spec = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]
         assert spec[field] != value
-        await world.settle()
+        await world.run_until_complete()
 
 
-async def test_what_waits_for_a_finalizer_of_somebody_else_is_deleted_once() -> None:
+async def test_an_object_with_a_foreign_finalizer_is_deleted_once() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     deleted = list[str]()
 
     async def keep(manifest: Any) -> None:

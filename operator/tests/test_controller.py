@@ -1,4 +1,4 @@
-"""A controller without an API server: its health, and fleets that are not its own, which hold up nobody."""
+"""A controller without an API server: its health, and other operators' fleets, which delay no one."""
 
 import asyncio
 from dataclasses import replace
@@ -24,7 +24,7 @@ NOW = 1000 * SECOND
 
 
 class Runtime:
-    """Has no objects, and whoever lists them waits."""
+    """A runtime without objects whose lists never return."""
 
     def __init__(self) -> None:
         self.cache, self.lag = Cache(), WatchLag()
@@ -46,13 +46,13 @@ def halted() -> tuple[Controller, Turns]:
     return Controller(cast("KubernetesRuntime", Runtime()), replace(SETTINGS, turns=turns)), turns
 
 
-async def test_a_fleet_that_another_operator_holds_halts_nobody() -> None:
+async def test_another_operators_fleet_halts_no_rollout() -> None:
     controller, turns = halted()
     await controller._leave_alone(("SensorFleet", "default", "hall"), FleetRecord(), "green/operator holds it")
     assert not turns.why_not(YARD, NOW + GRACE)
 
 
-async def test_whoever_leads_no_more_forgets_who_was_halted() -> None:
+async def test_a_former_leader_forgets_halted_rollouts() -> None:
     controller, turns = halted()
     controller.lead(False)
     turns.note_image("new", NOW + GRACE)
@@ -60,9 +60,9 @@ async def test_whoever_leads_no_more_forgets_who_was_halted() -> None:
     assert not turns.why_not(YARD, NOW + 2 * GRACE)
 
 
-async def test_whoever_leads_again_looks_at_no_fleet_before_it_has_seen_to_its_certificate() -> None:
+async def test_a_new_leader_reconciles_nothing_before_its_certificate() -> None:
     controller = Controller(cast("KubernetesRuntime", Runtime()), SETTINGS)
-    controller._ready_to_ask.set()  # it has led before
+    controller._ready_to_ask.set()  # it was leader before
     controller.lead(False)
     controller.lead(True)
     async with beside(controller._wait_for_certificate(), name="wait") as waiting:
@@ -73,7 +73,7 @@ async def test_whoever_leads_again_looks_at_no_fleet_before_it_has_seen_to_its_c
 
 
 class Clock:
-    """In place of the module `time`."""
+    """A replacement of the module `time`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -82,7 +82,7 @@ class Clock:
         return self.now
 
 
-async def test_an_operator_that_waits_for_a_server_that_is_away_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_operator_that_waits_for_an_absent_server_is_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(controller_module, "time", clock)
     monkeypatch.setattr(controller_module, "PERIOD", 0.01)
@@ -96,24 +96,24 @@ async def test_an_operator_that_waits_for_a_server_that_is_away_is_well(monkeypa
 
 
 class Stocked(FakeRuntime):
-    """Has a cache, as watches fill it."""
+    """A runtime with a cache, as watches fill it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cache = Cache()
 
 
-async def test_passes_find_out_who_writes_the_number_of_shards_in_turn() -> None:
+async def test_passes_detect_alternating_writers_of_the_number_of_shards() -> None:
     runtime, document = Stocked(), fleet_of(4, autoscaling={"mode": "hpa"})
     controller = Controller(cast("KubernetesRuntime", runtime), SETTINGS)
     for turn in range(4):
         shards, writer = 2 + turn % 2, ("argocd-controller", MANAGED_BY)[turn % 2]
         owned = {"manager": writer, "time": f"2026-01-01T00:00:0{turn}Z", "fieldsV1": {"f:spec": {"f:shards": {}}}}
         metadata = {"resourceVersion": str(turn + 1), "generation": turn + 1, "managedFields": [owned]}
-        told = {**document, "metadata": {**document["metadata"], **metadata}}
-        told["spec"] = {**document["spec"], "shards": shards}
-        runtime.cache.put(told)
-        await controller._pass(key_of(told))
+        manifest_ = {**document, "metadata": {**document["metadata"], **metadata}}
+        manifest_["spec"] = {**document["spec"], "shards": shards}
+        runtime.cache.put(manifest_)
+        await controller._pass(key_of(manifest_))
     (known,) = controller.records.values()
     status, reason, message = condition(known.status, "ScalingActive")
     assert (status, reason) == ("False", "ShardsContested")

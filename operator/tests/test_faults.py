@@ -1,4 +1,4 @@
-"""Every write of a pass fails once, in every way; the end state is the same, and nothing is dark that need not be."""
+"""Every write of a pass fails once, in every way; the final state is the same, and no device is dark unnecessarily."""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -19,11 +19,11 @@ COUNT = 8
 
 
 class ServerError(Exception):
-    """409, 410, 429, 500 or a connection that breaks: whatever is not a refusal."""
+    """A 409, 410, 429, 500 or a broken connection: every error that is no refusal."""
 
 
 class Failing(FakeRuntime):
-    """Fails the write whose number is `at`, before or after it took effect; or all reads and writes while `down`."""
+    """A runtime that fails write number `at`, before or after its effect, or everything while `down`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -50,7 +50,7 @@ class Failing(FakeRuntime):
         return answer
 
     async def children(self, fleet: Any) -> Any:
-        # A cache goes on telling what it knows while the server is down.
+        # A cache still returns its objects while the server is down.
         return await super().children(fleet)
 
     async def apply(self, manifest: Any, **options: Any) -> Any:
@@ -63,7 +63,7 @@ class Failing(FakeRuntime):
         await self._write(lambda: super(Failing, self).scale(fleet, shards))
 
     async def assign(self, fleet: Any, shard: str, assignment: Assignment) -> AssignResponse | None:
-        # A call to a shard does not raise: it is not answered.
+        # A failed call to a shard does not raise: it has no answer.
         self.write_counts += 1
         if self.write_counts == self.at and not self.after:
             return None
@@ -75,7 +75,7 @@ class Failing(FakeRuntime):
 
 
 class Tried(World):
-    """A world whose operator tries again after an error, as the controller does."""
+    """A world whose operator retries after an error, as the controller does."""
 
     def __init__(self, manifest: Any) -> None:
         super().__init__(manifest)
@@ -91,17 +91,17 @@ class Tried(World):
                 continue
             if outcome.complete and not outcome.actions:
                 return
-        raise AssertionError(f"not settled after {passes} passes: {self.errors[-3:]}")
+        raise AssertionError(f"not complete after {passes} passes: {self.errors[-3:]}")
 
     def twin(self) -> "Tried":
-        other = Tried(copy.deepcopy(self.manifest))
-        other.runtime, other.memory, other.now = copy.deepcopy(self.runtime), copy.deepcopy(self.memory), self.now
-        other._spec, other._generation = self._spec, self._generation
-        return other
+        twin = Tried(copy.deepcopy(self.manifest))
+        twin.runtime, twin.memory, twin.now = copy.deepcopy(self.runtime), copy.deepcopy(self.memory), self.now
+        twin._spec, twin._generation = self._spec, self._generation
+        return twin
 
 
 def essence(world: Tried) -> Any:
-    """What there is in the end: epochs aside, which say how often something changed."""
+    """Return the final objects, without epochs, which count changes."""
     placement = {key: value for key, value in record(world).items() if key != "epoch"}
     others = {key: value for key, value in world.runtime.objects.items() if key != PLACEMENT}
     return sorted(others), placement["shards"], sorted(placement["devices"]), "moving" in placement
@@ -122,7 +122,7 @@ def change_drain(manifest: Any) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["not-done", "done-but-not-told"])
 @pytest.mark.parametrize("error", [ServerError, lambda: RefusedError("quota")], ids=["error", "refusal"])
 @pytest.mark.parametrize("change", [change_scale, change_setting, change_drain])
-async def test_each_write_fails_once_and_the_end_is_the_same(
+async def test_each_write_fails_once_and_the_final_state_is_the_same(
     change: Callable[[Any], None], error: Callable[[], Exception], after: bool
 ) -> None:
     start = Tried(fleet_of(COUNT, shards=2))
@@ -144,7 +144,7 @@ async def test_each_write_fails_once_and_the_end_is_the_same(
         assert world.runtime.dark == set(), f"write {number}"
 
 
-async def test_a_deletion_that_is_refused_is_told_and_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_deletion_is_reported_and_delays_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()
     tried: list[Any] = []
@@ -162,12 +162,12 @@ async def test_a_deletion_that_is_refused_is_told_and_holds_up_nothing_else(monk
         assert (status, reason) == ("True", "ApplyRefused")
         assert "a policy" in message
         assert len(world.runtime.rosters[-1].devices) == COUNT + 1
-        assert 1 <= len(tried) < 10, "it is not tried at every pass"
+        assert 1 <= len(tried) < 10, "not tried at every pass"
     await world.survive()
     assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
 
 
-async def test_a_change_of_the_number_of_shards_that_is_refused_is_told_and_holds_up_nothing_else(
+async def test_a_refused_scaling_is_reported_and_delays_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = Tried(fleet_of(COUNT, autoscaling={"minShards": 2}))
@@ -183,13 +183,13 @@ async def test_a_change_of_the_number_of_shards_that_is_refused_is_told_and_hold
             outcome = await world.step()
         assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
         assert condition(outcome.status, "Covered")[0] == "True"
-        assert 1 <= len(tried) < 10, "it is not tried at every pass"
+        assert 1 <= len(tried) < 10, "not tried at every pass"
     world.now += REFUSED
     await world.survive()
     assert len(world.runtime.shards) == 2
 
 
-async def test_an_api_server_that_is_down_for_a_minute_changes_nothing_for_the_shards() -> None:
+async def test_an_api_server_outage_of_a_minute_changes_nothing_for_shards() -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()
     owners = world.owners()
@@ -205,27 +205,27 @@ async def test_an_api_server_that_is_down_for_a_minute_changes_nothing_for_the_s
 
 
 async def test_two_operators_by_mistake_end_in_one_placement() -> None:
-    one = Tried(fleet_of(COUNT, shards=2))
-    await one.survive()
-    other = Tried(one.manifest)
-    other.runtime = one.runtime
-    one.manifest["spec"]["shards"] = 3
-    one.runtime.watching = True
+    first = Tried(fleet_of(COUNT, shards=2))
+    await first.survive()
+    second = Tried(first.manifest)
+    second.runtime = first.runtime
+    first.manifest["spec"]["shards"] = 3
+    first.runtime.watching = True
     for _ in range(15):
-        await one.step()
-        await other.step()
-    await one.survive()
-    assert all(len(owners) == 1 for owners in one.owners().values())
-    assert len(one.owners()) == COUNT
-    assert one.runtime.dark == set()
-    epoch = record(one)["epoch"]
+        await first.step()
+        await second.step()
+    await first.survive()
+    assert all(len(owners) == 1 for owners in first.owners().values())
+    assert len(first.owners()) == COUNT
+    assert first.runtime.dark == set()
+    epoch = record(first)["epoch"]
     for _ in range(5):
-        await other.step()
-        await one.step()
-    assert record(one)["epoch"] == epoch, "they do not push each other on for ever"
+        await second.step()
+        await first.step()
+    assert record(first)["epoch"] == epoch, "their epochs do not grow forever"
 
 
-async def test_an_operator_whose_clock_is_an_hour_ahead_or_behind_finishes_a_handover() -> None:
+async def test_an_operator_with_a_wrong_clock_finishes_a_handover() -> None:
     for skew in (3_600, -3_600):
         world = Tried(fleet_of(COUNT))
         await world.survive()
@@ -240,7 +240,7 @@ async def test_an_operator_whose_clock_is_an_hour_ahead_or_behind_finishes_a_han
         assert world.runtime.dark == set()
 
 
-async def test_a_child_that_somebody_else_edits_is_put_right_and_no_device_moves() -> None:
+async def test_an_edited_child_is_restored_and_no_device_moves() -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()
     owners = world.owners()
@@ -253,17 +253,17 @@ async def test_a_child_that_somebody_else_edits_is_put_right_and_no_device_moves
     assert record(world)["epoch"] == 1
 
 
-async def test_a_child_whose_name_only_looks_like_a_shards_goes_and_holds_up_no_pass() -> None:
+async def test_a_child_whose_name_resembles_a_shards_is_deleted_without_delay() -> None:
     world = Tried(fleet_of(COUNT))
     await world.survive()
-    other = copy.deepcopy(world.runtime.objects["Deployment", "hall-sensors-0"])
-    other["metadata"]["name"] = "hall-sensors-01"
-    world.runtime.objects["Deployment", "hall-sensors-01"] = other
+    lookalike = copy.deepcopy(world.runtime.objects["Deployment", "hall-sensors-0"])
+    lookalike["metadata"]["name"] = "hall-sensors-01"
+    world.runtime.objects["Deployment", "hall-sensors-01"] = lookalike
     await world.step()
     assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
 
 
-async def test_a_drain_of_what_can_be_no_shard_holds_up_no_pass() -> None:
+async def test_an_invalid_name_in_the_drain_annotation_fails_no_pass() -> None:
     world = Tried(fleet_of(COUNT))
     await world.survive()
     world.manifest["metadata"]["annotations"] = {"embereye.dev/drain": f"hall-sensors-{'9' * 5000}, hall-sensors-00"}
@@ -274,7 +274,7 @@ async def test_a_drain_of_what_can_be_no_shard_holds_up_no_pass() -> None:
 @pytest.mark.parametrize(
     "text", ['{"epoch": 1e999}', '{"epoch": 1e30}', '{"epoch": 1e12}', '{"epoch": -7}', "[" * 100_000]
 )
-async def test_a_record_that_somebody_broke_holds_up_no_pass_and_moves_no_device(text: str) -> None:
+async def test_a_corrupt_record_fails_no_pass_and_moves_no_device(text: str) -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()
     owners = world.owners()
@@ -285,7 +285,7 @@ async def test_a_record_that_somebody_broke_holds_up_no_pass_and_moves_no_device
     assert record(world)["epoch"] <= 2
 
 
-async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
+async def test_children_without_an_owner_are_adopted() -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()
     owners = world.owners()
@@ -299,7 +299,7 @@ async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
 
 
 @pytest.mark.parametrize("known", ["first", "later"])
-async def test_a_hub_that_has_a_newer_roster_of_a_namesake_before_is_told_of_the_fleet(known: str) -> None:
+async def test_a_hub_with_a_newer_roster_of_a_namesake_accepts_the_fleet(known: str) -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     if known == "later":
         await world.survive()
@@ -312,7 +312,7 @@ async def test_a_hub_that_has_a_newer_roster_of_a_namesake_before_is_told_of_the
     assert record(world)["epoch"] == 18
 
 
-async def test_a_fleet_that_changes_in_the_middle_of_a_handover_still_ends_with_one_owner_each() -> None:
+async def test_a_fleet_that_changes_during_a_handover_ends_with_single_owners() -> None:
     world = Tried(fleet_of(COUNT))
     await world.survive()
     world.runtime.watching = True
@@ -326,7 +326,7 @@ async def test_a_fleet_that_changes_in_the_middle_of_a_handover_still_ends_with_
     assert all(len(owners) == 1 for owners in world.owners().values())
 
 
-async def test_status_of_a_version_that_does_not_exist_yet_is_replaced() -> None:
+async def test_the_status_of_a_future_version_is_replaced() -> None:
     world = Tried(fleet_of(COUNT))
     await world.survive()
     world.runtime.statuses.append({"conditions": "all fine", "placementEpoch": "many"})

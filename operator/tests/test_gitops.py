@@ -1,4 +1,4 @@
-"""What GitOps tools are told of fleets, and what fleets say of who writes their spec.shards."""
+"""The view of GitOps tools on fleets, and the fleets' report about writers of spec.shards."""
 
 import asyncio
 import json
@@ -32,17 +32,14 @@ HEALTH = ROOT / "deploy/argocd/health.lua"
 
 
 @pytest.mark.parametrize("name", ["sensorfleet", "camerafleet"])
-def test_an_example_that_is_scaled_does_not_declare_its_shards(name: str) -> None:
+def test_an_example_with_autoscaling_does_not_declare_its_shards(name: str) -> None:
     document = yaml.safe_load((ROOT / f"charts/embereye/examples/{name}.yaml").read_text())
     assert parse_fleet(document).spec.autoscaling.mode == "embedded"
     assert "shards" not in document["spec"]
 
 
-# --- Argo CD ---
-
-
 def lua(value: Any) -> str:
-    """`value` as a Lua expression."""
+    """Return `value` as a Lua expression."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"[{json.dumps(key)}] = {lua(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list):
@@ -51,7 +48,7 @@ def lua(value: Any) -> str:
 
 
 def health(tmp_path: Path, fleet: Any) -> tuple[str, str]:
-    """What Argo CD's interpreter makes of the script for a fleet."""
+    """Return the result of Argo CD's interpreter for the script and a fleet."""
     script = tmp_path / "ask.lua"
     script.write_text(
         f"obj = {lua(fleet)}\nlocal hs = dofile({json.dumps(str(HEALTH))})\nprint(hs.status)\nprint(hs.message)\n"
@@ -63,10 +60,10 @@ def health(tmp_path: Path, fleet: Any) -> tuple[str, str]:
     return status, message.strip()
 
 
-async def told(**spec: Any) -> World:
-    """A settled fleet, with the status that the operator writes."""
+async def reported_fleet(**spec: Any) -> World:
+    """Return a complete fleet with the operator's status."""
     world = World(fleet_of(shards=2, **spec))
-    await world.settle()
+    await world.run_until_complete()
     return world
 
 
@@ -76,12 +73,12 @@ def as_stored(world: World) -> Any:
 
 @pytest.mark.needs(LUA)
 async def test_argo_cd_sees_a_covered_fleet_as_healthy(tmp_path: Path) -> None:
-    assert health(tmp_path, as_stored(await told())) == ("Healthy", "all 12 devices are watched")
+    assert health(tmp_path, as_stored(await reported_fleet())) == ("Healthy", "all 12 devices are watched")
 
 
 @pytest.mark.needs(LUA)
-async def test_argo_cd_sees_dark_devices_as_degraded_and_says_which(tmp_path: Path) -> None:
-    world = await told()
+async def test_argo_cd_sees_dark_devices_as_degraded_and_names_them(tmp_path: Path) -> None:
+    world = await reported_fleet()
     owner = next(shard for shard in world.runtime.shards.values() if shard.assignment.devices)
     owner.dark[device := owner.assignment.devices[0].id] = "never heard"
     await world.step()
@@ -91,9 +88,9 @@ async def test_argo_cd_sees_dark_devices_as_degraded_and_says_which(tmp_path: Pa
 
 
 @pytest.mark.needs(LUA)
-async def test_argo_cd_waits_for_what_is_new_or_on_its_way(tmp_path: Path) -> None:
+async def test_argo_cd_waits_for_new_and_changing_fleets(tmp_path: Path) -> None:
     assert health(tmp_path, manifest(generation=1))[0] == "Progressing"
-    world = await told()
+    world = await reported_fleet()
     fleet = as_stored(world)
     fleet["metadata"] = {**fleet["metadata"], "generation": fleet["metadata"]["generation"] + 1}
     assert health(tmp_path, fleet)[0] == "Progressing"
@@ -104,24 +101,21 @@ async def test_argo_cd_waits_for_what_is_new_or_on_its_way(tmp_path: Path) -> No
 
 
 @pytest.mark.needs(LUA)
-async def test_argo_cd_sees_what_is_wrong_and_what_is_paused(tmp_path: Path) -> None:
-    world = await told()
+async def test_argo_cd_sees_problems_and_paused_fleets(tmp_path: Path) -> None:
+    world = await reported_fleet()
     world.runtime.hub_is_down = True
     await world.step()
     status, message = health(tmp_path, as_stored(world))
     assert (status, "hub:50052" in message) == ("Degraded", True)
-    world = await told(paused=True)
+    world = await reported_fleet(paused=True)
     assert health(tmp_path, as_stored(world))[0] == "Suspended"
-
-
-# --- two writers ---
 
 
 def write(second: int, writer: str, shards: int) -> Write:
     return Write(second * SECOND, writer, shards, (writer, str(second)))
 
 
-def test_two_writers_who_undo_each_other_are_named() -> None:
+def test_two_alternating_writers_are_named() -> None:
     writes = tuple(write(10 * n, ("argocd-controller", MANAGED_BY)[n % 2], 2 + n % 2) for n in range(4))
     assert describe_contest(writes[:3], 30 * SECOND) == ""
     sentence = describe_contest(writes, 31 * SECOND)
@@ -132,12 +126,12 @@ def test_two_writers_who_undo_each_other_are_named() -> None:
 @pytest.mark.parametrize(
     "writes",
     [
-        [write(n, MANAGED_BY, n) for n in range(6)],  # one who scales often
+        [write(n, MANAGED_BY, n) for n in range(6)],  # a single frequent writer
         [write(n, ("kubectl", MANAGED_BY)[n % 2], 2) for n in range(6)],  # they agree
-        [write(n, f"writer-{n}", n % 2) for n in range(6)],  # many people, none of them again
+        [write(n, f"writer-{n}", n % 2) for n in range(6)],  # many writers, each once
     ],
 )
-def test_who_does_not_undo_anybody_is_not_named(writes: list[Write]) -> None:
+def test_writers_that_undo_no_change_are_not_named(writes: list[Write]) -> None:
     assert describe_contest(tuple(writes), 10 * SECOND) == ""
 
 
@@ -151,40 +145,40 @@ def test_a_write_is_remembered_once() -> None:
 @pytest.fixture
 async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
-    made = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace, resolve=lambda *_: "127.0.0.1:9")
-    yield made
-    await made.close()
+    created = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace, resolve=lambda *_: "127.0.0.1:9")
+    yield created
+    await created.close()
 
 
 @pytest.mark.apiserver
-async def test_the_api_server_tells_who_contests_the_number(
+async def test_the_api_server_reveals_alternating_writers(
     cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
 ) -> None:
     document = sensor_fleet(namespace)
     path, memory = path_of(document), FleetMemory()
 
-    async def look() -> FleetStatus:
+    async def observe() -> FleetStatus:
         await runtime.resync()
         fleet = parse_fleet(runtime.cache.objects["SensorFleet", namespace, "hall"].manifest(), strict=False)
         return (await reconcile(fleet, runtime, time.time_ns, SETTINGS, memory)).status
 
     def sync() -> None:
-        """As a GitOps tool heals itself."""
+        """Write the number as a GitOps tool does."""
         wanted = {**document, "spec": {**document["spec"], "shards": 2}}
         query = "?fieldManager=argocd-controller&force=true"
         cluster.request("PATCH", f"{path}{query}", wanted, "application/apply-patch+yaml")
 
     await asyncio.to_thread(create, cluster, document)
-    await look()
+    await observe()
     for _ in range(2):
         await asyncio.to_thread(sync)
-        status = await look()
+        status = await observe()
         await runtime.scale(parse_fleet(await asyncio.to_thread(cluster.get, path)), 3)
-        status = await look()
-    found = status.condition("ScalingActive")
-    assert found
-    assert (found.status, found.reason) == ("False", "ShardsContested")
-    assert f"{MANAGED_BY} (3) and argocd-controller (2)" in found.message
+        status = await observe()
+    scaling = status.condition("ScalingActive")
+    assert scaling
+    assert (scaling.status, scaling.reason) == ("False", "ShardsContested")
+    assert f"{MANAGED_BY} (3) and argocd-controller (2)" in scaling.message
     degraded = status.condition("Degraded")
     assert degraded
     assert "argocd-controller" in degraded.message

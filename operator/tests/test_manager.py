@@ -20,12 +20,12 @@ from embereye_operator.manager import Manager
 from embereye_operator.runtime.kubernetes.lease import Election
 
 from .faulty import FaultyServer, status
-from .processes.test_operator import answers, create, operator, sensor_fleet, settled
+from .processes.test_operator import answers, create, operator, sensor_fleet, wait_for_children
 from .processes.test_operator import names as child_names
 
 
 class FakeController:
-    """Sees the world at once, and fails when it is told to."""
+    """A controller that has listed everything at once, and fails on request."""
 
     def __init__(self) -> None:
         self.fails = asyncio.Event()
@@ -45,7 +45,7 @@ class FakeController:
 
 
 class FakeElection:
-    """Notes when it is asked to let go."""
+    """An election that records its release."""
 
     def __init__(self, controller: FakeController) -> None:
         self.controller = controller
@@ -55,7 +55,7 @@ class FakeElection:
         await asyncio.Event().wait()
 
     async def release(self) -> None:
-        assert self.controller.ended, "nothing acts here any more"
+        assert self.controller.ended, "all work has stopped"
         self.released += 1
 
 
@@ -69,18 +69,18 @@ async def made() -> tuple[Any, Any, Manager, list[str]]:
     return controller, election, manager, closed
 
 
-async def test_the_lease_is_released_once_nothing_acts_and_only_then_all_is_closed() -> None:
+async def test_the_lease_is_released_after_all_work_and_before_closing() -> None:
     controller, election, manager, closed = await made()
     assert not controller.ended
     await manager.stop()
     assert controller.ended
     assert (election.released, closed) == (1, ["closed"])
     await manager.stop()
-    assert (election.released, closed) == (1, ["closed"]), "what is over stays over"
+    assert (election.released, closed) == (1, ["closed"]), "a second stop does nothing"
     assert not manager.failed
 
 
-async def test_a_task_that_fails_ends_the_operator() -> None:
+async def test_a_failed_task_ends_the_operator() -> None:
     controller, _, manager, _ = await made()
     controller.fails.set()
     await asyncio.wait_for(manager.stopping.wait(), 20)
@@ -95,17 +95,17 @@ async def test_one_manager_serves_all_objects() -> None:
 
 
 async def test_kopf_does_not_wait_for_a_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[str]()
-    monkeypatch.setattr("socket.gethostbyaddr", lambda name: asked.append(name) or (name, [], []))
+    lookups = list[str]()
+    monkeypatch.setattr("socket.gethostbyaddr", lambda name: lookups.append(name) or (name, [], []))
     monkeypatch.setenv("KUBECONFIG", "/nonexistent")
     _, _, manager, _ = await made()
     manager.stopping.set()
     with contextlib.suppress(Exception):  # there is no cluster
         await asyncio.wait_for(run_operator(manager, namespaces=["default"]), 60)
-    assert not asked, "everything waits for as long as that takes"
+    assert not lookups, "everything would wait for the resolver"
 
 
-def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
+def test_only_kopfs_repeated_messages_are_dropped_for_a_while() -> None:
     now = [1000.0]
     seen = RepetitionFilter("kopf", clock=lambda: now[0])
 
@@ -122,7 +122,7 @@ def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
     assert shown("kopf.clients", "Request attempt #3 failed: GET /a")
 
 
-def test_of_what_kopf_said_long_ago_nothing_is_remembered() -> None:
+def test_old_messages_of_kopf_are_forgotten() -> None:
     now = [1000.0]
     seen = RepetitionFilter("kopf", clock=lambda: now[0])
     for number in range(10 * MAX_REMEMBERED):
@@ -140,7 +140,7 @@ def test_a_signal_ends_it_in_order_and_soon(
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/operator"
     with operator(cluster, tmp_path / "log", namespace) as (process, _):
         create(cluster, sensor_fleet(namespace))
-        settled(cluster, namespace, child_names(1))
+        wait_for_children(cluster, namespace, child_names(1))
         assert cluster.get(lease)["spec"]["holderIdentity"]
         process.send_signal(number)
         assert process.wait(30) == 0
@@ -151,7 +151,7 @@ def test_a_signal_ends_it_in_order_and_soon(
 
 
 @pytest.mark.apiserver
-def test_it_waits_for_definitions_alive_and_ends_when_asked(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+def test_it_waits_for_definitions_alive_and_ends_on_request(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
     def without_definitions(request: web.Request) -> web.StreamResponse | None:
         return status(404, "the server could not find it") if "/embereye.dev/" in request.path else None
 
@@ -168,4 +168,4 @@ def test_it_waits_for_definitions_alive_and_ends_when_asked(cluster: ApiServer, 
             time.sleep(2)
             proxy.judge = lambda _: None
             create(cluster, sensor_fleet(namespace))
-            settled(cluster, namespace, child_names(1))
+            wait_for_children(cluster, namespace, child_names(1))

@@ -1,4 +1,4 @@
-"""One pass after another against a runtime in memory."""
+"""Passes against a runtime in memory."""
 
 import json
 import random
@@ -28,8 +28,8 @@ def fleet_of(count: int = 12, shards: int = 1, **spec: Any) -> dict[str, Any]:
 
 
 def condition(status: Any, type_: str) -> tuple[str, str, str]:
-    found = status.condition(type_)
-    return found.status, found.reason, found.message
+    entry = status.condition(type_)
+    return entry.status, entry.reason, entry.message
 
 
 def record(world: World) -> Any:
@@ -54,9 +54,9 @@ async def test_a_new_fleet_gets_its_children_the_placement_first() -> None:
         assert (owner["kind"], owner["uid"], owner["controller"]) == ("SensorFleet", "u-1", True)
 
 
-async def test_a_settled_fleet_is_covered_and_nothing_is_written_any_more() -> None:
+async def test_a_complete_fleet_is_covered_and_nothing_more_is_written() -> None:
     world = World(fleet_of(shards=2))
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Covered") == ("True", "AllCovered", "all 12 devices are watched")
     assert condition(outcome.status, "Ready")[0] == "True"
     assert outcome.status.devices.summary == "12/12"
@@ -70,31 +70,31 @@ async def test_a_settled_fleet_is_covered_and_nothing_is_written_any_more() -> N
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "expected"),
     [
         ("its picture does not change", "s-00 (its picture does not change)"),
         ("silent for 7.0 s, deadline 5 s", "s-00 (silent since 2027-01-15T07:00:"),
     ],
 )
-async def test_of_a_shard_whose_clock_is_behind_no_device_is_called_silent_that_is_not(reason: str, told: str) -> None:
+async def test_a_shards_slow_clock_makes_no_device_silent(reason: str, expected: str) -> None:
     world = World(fleet_of(1))
-    await world.settle()
+    await world.run_until_complete()
     (shard,) = world.runtime.shards.values()
     shard.heard_ns, shard.dark["s-00"] = world.now - 3_600 * SECOND, reason
     outcome = await world.step()
-    assert told in condition(outcome.status, "Covered")[2]
+    assert expected in condition(outcome.status, "Covered")[2]
 
 
-async def test_a_fleet_of_one_device_is_told_of_as_one() -> None:
+async def test_a_fleet_of_one_device_is_described_in_the_singular() -> None:
     world = World(fleet_of(1))
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Covered") == ("True", "AllCovered", "the one device is watched")
     assert condition(outcome.status, "Ready") == ("True", "AllShardsReady", "1 of 1 shard is ready")
 
 
 async def test_a_new_shard_owns_nothing_until_it_answers() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(shards=3)
     world.runtime.starts_shards = False
     outcome = await world.step()
@@ -103,11 +103,11 @@ async def test_a_new_shard_owns_nothing_until_it_answers() -> None:
     assert {owner for owners in world.owners().values() for owner in owners} == {"hall-sensors-0"}
     assert condition(outcome.status, "Covered")[0] == "True"
     assert condition(outcome.status, "Progressing")[:2] == ("True", "ShardsComing")
-    assert record(world)["epoch"] == 1, "a shard that owns nothing changes nothing for the others"
+    assert record(world)["epoch"] == 1, "a shard without devices does not change the others' epoch"
     world.runtime.starts_shards = True
     for name in ("hall-sensors-1", "hall-sensors-2"):
         await world.runtime.apply(world.runtime.objects["Deployment", name])
-    await world.settle()
+    await world.run_until_complete()
     assert {owner for owners in world.owners().values() for owner in owners} == {
         "hall-sensors-0",
         "hall-sensors-1",
@@ -116,20 +116,20 @@ async def test_a_new_shard_owns_nothing_until_it_answers() -> None:
     assert record(world)["epoch"] == 3, "one to give devices to both, one to take them from the old owner"
 
 
-async def test_who_gains_devices_is_told_before_who_loses_them() -> None:
+async def test_shards_that_gain_devices_are_assigned_before_those_that_lose_them() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(shards=2)
     await world.step()
     world.runtime.log.clear()
-    await world.settle()
+    await world.run_until_complete()
     assigns = [entry for entry in world.runtime.log if entry.startswith("assign")]
     assert assigns[:2] == ["assign hall-sensors-1", "assign hall-sensors-0"]
 
 
-async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> None:
+async def test_a_leaving_shard_is_deleted_only_after_the_others_took_over() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(shards=1)
     world.runtime.shards["hall-sensors-0"].reachable = False
     for _ in range(3):
@@ -138,12 +138,12 @@ async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> N
     assert condition(outcome.status, "Progressing")[1] == "ShardsLeaving"
     world.runtime.shards["hall-sensors-0"].reachable = True
     world.runtime.log.clear()
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     log = world.runtime.log
     assert log.index("assign hall-sensors-0") < log.index("delete Deployment hall-sensors-1")
-    assert ("Service", "hall-sensors-1") in world.runtime.objects, "its address is kept: it may come back"
+    assert ("Service", "hall-sensors-1") in world.runtime.objects, "its address stays: the shard may return"
     world.manifest["spec"]["autoscaling"] = {"maxShards": 1}
-    await world.settle()
+    await world.run_until_complete()
     assert ("Service", "hall-sensors-1") not in world.runtime.objects
     assert set(world.runtime.objects[PLACEMENT]["data"]) == {"hall-sensors-0.json", PLACEMENT_KEY}
     assert world.owners() == {f"s-{number:02}": ["hall-sensors-0"] for number in range(12)}
@@ -152,7 +152,7 @@ async def test_a_leaving_shard_goes_only_after_the_others_have_taken_over() -> N
     assert (outcome.status.last_scale.from_, outcome.status.last_scale.to) == (2, 1)
 
 
-async def test_a_leaving_shard_that_runs_nowhere_is_not_waited_for() -> None:
+async def test_a_leaving_shard_that_runs_nowhere_is_not_awaited() -> None:
     world = World(fleet_of(shards=3), starts_shards=False)
     await world.step()
     world.manifest = fleet_of(shards=1)
@@ -162,28 +162,28 @@ async def test_a_leaving_shard_that_runs_nowhere_is_not_waited_for() -> None:
 
 async def test_another_leader_moves_nothing() -> None:
     world = World(fleet_of(shards=3))
-    await world.settle()
+    await world.run_until_complete()
     owners, epoch = world.owners(), record(world)["epoch"]
-    other = World(fleet_of(shards=3))
-    other.runtime = world.runtime
-    other.runtime.log.clear()
-    await other.step()
-    assert other.runtime.log == []
-    assert (other.owners(), record(other)["epoch"]) == (owners, epoch)
+    second = World(fleet_of(shards=3))
+    second.runtime = world.runtime
+    second.runtime.log.clear()
+    await second.step()
+    assert second.runtime.log == []
+    assert (second.owners(), record(second)["epoch"]) == (owners, epoch)
 
 
 @pytest.mark.parametrize("status_is_lost", [False, True])
-async def test_a_lost_record_is_made_anew_with_an_epoch_that_shards_accept(status_is_lost: bool) -> None:
+async def test_a_lost_record_is_rebuilt_with_an_epoch_that_shards_accept(status_is_lost: bool) -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(count=13, shards=2)
-    await world.settle()
+    await world.run_until_complete()
     owners = world.owners()
     assert record(world)["epoch"] == 2
     del world.runtime.objects[PLACEMENT]
     if status_is_lost:
         world.runtime.statuses.clear()
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert record(world)["epoch"] == 3
     assert world.owners() == owners
     assert condition(outcome.status, "Covered")[0] == "True"
@@ -202,12 +202,12 @@ async def test_a_lost_record_is_made_anew_with_an_epoch_that_shards_accept(statu
         {"note": "left here by somebody"},
     ],
 )
-async def test_a_record_that_was_edited_is_mended(broken: dict[str, str]) -> None:
+async def test_an_edited_record_is_repaired(broken: dict[str, str]) -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     owners = world.owners()
     world.runtime.objects[PLACEMENT]["data"].update(broken)
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert set(world.runtime.objects[PLACEMENT]["data"]) == {
         "hall-sensors-0.json",
         "hall-sensors-1.json",
@@ -219,28 +219,28 @@ async def test_a_record_that_was_edited_is_mended(broken: dict[str, str]) -> Non
 
 async def test_a_setting_reaches_shards_without_touching_their_deployments() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.log.clear()
     world.manifest = fleet_of(shards=2, deadline="7s")
-    await world.settle()
+    await world.run_until_complete()
     assert not [entry for entry in world.runtime.log if "Deployment" in entry]
     for shard in world.runtime.shards.values():
         assert shard.assignment.sensor.deadline_ns == 7 * SECOND
         assert shard.assignment.epoch == 2
 
 
-async def test_a_shard_that_restarts_is_told_its_assignment_again() -> None:
+async def test_a_restarted_shard_gets_its_assignment_again() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].assignment.Clear()
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert world.runtime.shards["hall-sensors-0"].assignment.epoch == 1
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
-async def test_a_shard_that_cannot_be_reached_darkens_its_devices_and_is_named() -> None:
+async def test_an_unreachable_shard_darkens_its_devices_and_is_named() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-1"].reachable = False
     outcome = await world.step()
     status, reason, message = condition(outcome.status, "Covered")
@@ -248,24 +248,24 @@ async def test_a_shard_that_cannot_be_reached_darkens_its_devices_and_is_named()
     assert "hall-sensors-1" in message
     assert outcome.status.devices.covered == len(world.runtime.shards["hall-sensors-0"].assignment.devices)
     assert condition(outcome.status, "MetricsAvailable")[0] == "False"
-    assert record(world)["epoch"] == 1, "an owner that is away for a moment stays the owner"
+    assert record(world)["epoch"] == 1, "an owner that is absent for a moment stays the owner"
 
 
-async def test_the_word_of_a_shard_that_is_an_epoch_behind_counts_for_what_it_still_watches() -> None:
+async def test_a_shard_one_epoch_behind_still_covers_its_devices() -> None:
     world = World(fleet_of())
-    await world.settle()
-    world.runtime.shards["hall-sensors-0"].refuses = "not now"
+    await world.run_until_complete()
+    world.runtime.shards["hall-sensors-0"].refusal = "not now"
     world.manifest = fleet_of(deadline="7s")
     outcome = await world.step()
     assert condition(outcome.status, "Ready")[0] == "False"
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
-async def test_a_device_that_is_declared_anew_is_dark_until_its_shard_has_heard_of_it() -> None:
+async def test_a_redeclared_device_is_dark_until_its_shard_knows_it() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     behind = world.runtime.shards["hall-sensors-0"]
-    behind.refuses = "not now"
+    behind.refusal = "not now"
     world.manifest = fleet_of()
     world.manifest["spec"]["sensors"][3]["zone"] = "yard"
     for _ in range(3):
@@ -275,23 +275,23 @@ async def test_a_device_that_is_declared_anew_is_dark_until_its_shard_has_heard_
             "DevicesDark",
             "1 of 12 devices is dark: s-03 (hall-sensors-0 works under epoch 1, not yet 2)",
         )
-    behind.refuses = ""
-    outcome = await world.settle()
+    behind.refusal = ""
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
-async def test_a_shard_that_still_watches_what_was_taken_from_it_does_not_cover_it() -> None:
+async def test_a_shard_does_not_cover_devices_that_were_taken_from_it() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
-    behind, other = (world.runtime.shards[f"hall-sensors-{index}"] for index in (0, 1))
-    behind.refuses = "not now"
-    told = record(world)
-    taken = next(device for device, owner in told["devices"].items() if owner == behind.name)
-    told["devices"][taken] = other.name
-    world.runtime.objects[PLACEMENT]["data"][PLACEMENT_KEY] = json.dumps(told)
-    other.dark[taken] = "never heard"
+    await world.run_until_complete()
+    behind, second = (world.runtime.shards[f"hall-sensors-{index}"] for index in (0, 1))
+    behind.refusal = "not now"
+    placement = record(world)
+    taken = next(device for device, owner in placement["devices"].items() if owner == behind.name)
+    placement["devices"][taken] = second.name
+    world.runtime.objects[PLACEMENT]["data"][PLACEMENT_KEY] = json.dumps(placement)
+    second.dark[taken] = "never heard"
     outcome = await world.step()
-    assert taken in {device.id for device in behind.assignment.devices}, "it still has it, and says so"
+    assert taken in {device.id for device in behind.assignment.devices}, "it still reports the device"
     assert condition(outcome.status, "Covered") == (
         "False",
         "DevicesDark",
@@ -301,7 +301,7 @@ async def test_a_shard_that_still_watches_what_was_taken_from_it_does_not_cover_
 
 async def test_a_dark_device_is_named_with_its_reason() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
     outcome = await world.step()
     assert condition(outcome.status, "Covered") == (
@@ -314,7 +314,7 @@ async def test_a_dark_device_is_named_with_its_reason() -> None:
 
 async def test_a_growing_silence_is_written_once() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     shard = world.runtime.shards["hall-sensors-0"]
     shard.dark["s-03"] = "blurred: sharpness 0.31"
     await world.step()
@@ -327,7 +327,7 @@ async def test_a_growing_silence_is_written_once() -> None:
 
 async def test_noise_in_the_load_is_not_written() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     shard = world.runtime.shards["hall-sensors-0"]
     shard.load = Load(arrival_rate=1000, cost_seconds=0.0001, utilization=0.5, queue_depth=10)
     outcome = await world.step()
@@ -340,52 +340,52 @@ async def test_noise_in_the_load_is_not_written() -> None:
     assert world.runtime.log == []
 
 
-async def test_the_ledger_is_written_when_it_tells_more_and_with_other_changes() -> None:
+async def test_the_ledger_is_written_with_news_and_with_other_changes() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     written = []
 
-    async def told(**counts: int) -> None:
+    async def write_ledger(**counts: int) -> None:
         world.runtime.ledger = FleetLedger(time_ns=world.now, **counts)
         before = len(world.runtime.statuses)
         await world.step()
         written.append(world.runtime.statuses[-1]["ledger"]["offered"] if world.runtime.statuses[before:] else None)
 
-    await told(offered=100, analysed=100)
-    await told(offered=199, analysed=199)
-    await told(offered=200, analysed=200)
-    await told(offered=210, analysed=205, shed=5)
-    await told(offered=211, analysed=205, shed=6)
-    await told(offered=212, analysed=205, shed=6, rejected=1)
+    await write_ledger(offered=100, analysed=100)
+    await write_ledger(offered=199, analysed=199)
+    await write_ledger(offered=200, analysed=200)
+    await write_ledger(offered=210, analysed=205, shed=5)
+    await write_ledger(offered=211, analysed=205, shed=6)
+    await write_ledger(offered=212, analysed=205, shed=6, rejected=1)
     world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
-    await told(offered=213, analysed=206, shed=6, rejected=1)
-    await told(offered=5, analysed=5)
+    await write_ledger(offered=213, analysed=206, shed=6, rejected=1)
+    await write_ledger(offered=5, analysed=5)
     assert written == [100, None, 200, 210, None, 212, 213, 5]
     world.runtime.hub_is_down = True
     await world.step()
     assert world.runtime.statuses[-1]["ledger"]["offered"] == 5
 
 
-async def test_the_hub_is_told_how_busy_a_fleet_is_and_how_many_shards_it_needs() -> None:
+async def test_the_hub_gets_a_fleets_load_and_required_shards() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     for shard in world.runtime.shards.values():
         shard.load = Load(arrival_rate=50, cost_seconds=0.001, utilization=0.25, queue_depth=7, oldest_age_ns=SECOND)
     await world.step()
-    told = world.runtime.scaling
-    assert told is not None
-    assert (told.fleet, told.shards, told.ready_shards, told.known) == ("default/sensors/hall", 2, 2, True)
-    assert (told.load.arrival_rate, told.load.queue_depth, told.load.utilization) == (100, 14, 0.25)
-    assert [(one.shard, one.why_not_ready, one.load.queue_depth) for one in told.members] == [
+    scaling = world.runtime.scaling
+    assert scaling is not None
+    assert (scaling.fleet, scaling.shards, scaling.ready_shards, scaling.known) == ("default/sensors/hall", 2, 2, True)
+    assert (scaling.load.arrival_rate, scaling.load.queue_depth, scaling.load.utilization) == (100, 14, 0.25)
+    assert [(member.shard, member.why_not_ready, member.load.queue_depth) for member in scaling.members] == [
         ("hall-sensors-0", "", 7), ("hall-sensors-1", "", 7),
     ]  # fmt: skip
     world.runtime.hub_is_down = True
-    await world.step()  # which concerns nobody but the hub
+    await world.step()  # only the hub needs it
 
 
-async def test_a_fleet_of_which_nothing_was_offered_yet_writes_its_ledger_once() -> None:
+async def test_a_fleet_without_any_messages_writes_its_ledger_once() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     for _ in range(3):
         world.runtime.ledger = FleetLedger(time_ns=world.now)
         await world.step()
@@ -393,11 +393,11 @@ async def test_a_fleet_of_which_nothing_was_offered_yet_writes_its_ledger_once()
     assert sum("ledger" in status for status in world.runtime.statuses) == 1
 
 
-async def test_a_shard_that_does_less_than_it_was_asked_for_degrades_the_fleet() -> None:
+async def test_a_shard_with_limited_work_degrades_the_fleet() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     for shard in world.runtime.shards.values():
-        shard.falls_short = "telemetry.archive: raw readings are not kept: arro3 is missing"
+        shard.falls_short = "telemetry.archive: raw readings are not stored: arro3 is missing"
     status, reason, message = condition((await world.step()).status, "Degraded")
     assert (status, reason) == ("True", "ShardDegraded")
     assert message == f"hall-sensors-0, hall-sensors-1: {shard.falls_short}"
@@ -405,7 +405,7 @@ async def test_a_shard_that_does_less_than_it_was_asked_for_degrades_the_fleet()
 
 async def test_times_of_conditions_change_only_with_their_status() -> None:
     world = World(fleet_of())
-    first = (await world.settle()).status.condition("Covered")
+    first = (await world.run_until_complete()).status.condition("Covered")
     world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
     dark = (await world.step()).status.condition("Covered")
     world.runtime.shards["hall-sensors-0"].dark["s-04"] = "never heard"
@@ -417,23 +417,23 @@ async def test_times_of_conditions_change_only_with_their_status() -> None:
     assert darker.message.startswith("2 of 12")
 
 
-async def test_people_are_told_when_coverage_is_lost_and_comes_back() -> None:
+async def test_lost_and_regained_coverage_is_announced() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.events.clear()
     world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].dark.clear()
-    await world.settle()
+    await world.run_until_complete()
     assert world.runtime.events == [
         "Warning NotCovered: 1 of 12 devices is dark: s-03 (never heard)",
         "Normal Covered: all 12 devices are watched",
     ]
 
 
-async def test_a_paused_fleet_is_reported_on_and_left_alone() -> None:
+async def test_a_paused_fleet_is_reported_and_left_alone() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(count=13, shards=3, paused=True)
     world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["replicas"] = 0
     world.runtime.log.clear()
@@ -441,34 +441,34 @@ async def test_a_paused_fleet_is_reported_on_and_left_alone() -> None:
     await world.step()
     assert world.runtime.log == ["status"]
     assert condition(outcome.status, "Progressing")[:2] == ("False", "Paused")
-    assert condition(outcome.status, "Covered")[0] == "False", "the thirteenth is owned by nobody"
+    assert condition(outcome.status, "Covered")[0] == "False", "the thirteenth has no owner"
     assert outcome.status.devices.covered == 12
 
 
 async def test_a_fleet_without_devices_is_not_covered() -> None:
-    outcome = await World(fleet_of(count=0)).settle()
+    outcome = await World(fleet_of(count=0)).run_until_complete()
     assert condition(outcome.status, "Covered")[:2] == ("False", "NothingDeclared")
-    listed = await World(fleet_of(count=0, sensorsFrom=[{"configMapRef": {"name": "more"}}])).settle()
+    listed = await World(fleet_of(count=0, sensorsFrom=[{"configMapRef": {"name": "more"}}])).run_until_complete()
     assert condition(listed.status, "Covered")[2] == "no sensors are declared: ConfigMap more does not exist"
 
 
-async def test_the_hub_is_told_who_ought_to_be_watched() -> None:
+async def test_the_hub_gets_the_roster() -> None:
     world = World(fleet_of(count=2))
-    await world.settle()
+    await world.run_until_complete()
     roster = world.runtime.rosters[-1]
     assert (roster.fleet, roster.epoch, roster.deadline_ns) == ("default/sensors/hall", 1, 5 * SECOND)
     assert [device.id for device in roster.devices] == ["s-00", "s-01"]
 
 
-async def test_a_hub_that_is_away_degrades_the_fleet_and_stops_nothing() -> None:
+async def test_an_absent_hub_degrades_the_fleet_and_stops_nothing() -> None:
     world = World(fleet_of())
     world.runtime.hub_is_down = True
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Degraded")[:2] == ("True", "HubUnreachable")
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
-async def test_a_refused_child_is_reported_and_the_others_are_made() -> None:
+async def test_a_refused_child_is_reported_and_the_others_are_created() -> None:
     world = World(fleet_of(shards=2))
     world.runtime.refused["Deployment", "hall-sensors-0"] = "Deployment default/hall-sensors-0 is refused: quota"
     outcome = await world.step()
@@ -476,7 +476,7 @@ async def test_a_refused_child_is_reported_and_the_others_are_made() -> None:
     assert ("Deployment", "hall-sensors-1") in world.runtime.objects
 
 
-async def test_without_a_record_nothing_else_is_made_and_people_are_told() -> None:
+async def test_without_a_record_nothing_else_is_created_and_an_event_says_so() -> None:
     world = World(fleet_of())
     world.runtime.refused[PLACEMENT] = "ConfigMap default/hall-sensors-placement is refused: quota"
     for _ in range(3):
@@ -484,19 +484,19 @@ async def test_without_a_record_nothing_else_is_made_and_people_are_told() -> No
     assert not world.runtime.objects
     assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
     assert condition(outcome.status, "Covered")[0] == "False"
-    assert [event for event in world.runtime.events if "quota" in event], "and told each time"
+    assert [event for event in world.runtime.events if "quota" in event], "recorded each time"
 
 
-async def test_a_record_that_is_refused_leaves_the_placement_in_force() -> None:
+async def test_a_refused_record_leaves_the_placement_in_force() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     owners = world.owners()
     world.runtime.refused[PLACEMENT] = "quota"
     world.manifest = fleet_of(count=13)
     outcome = await world.step()
     assert world.owners() == owners
     assert outcome.status.devices.declared == 13
-    assert condition(outcome.status, "Covered")[:2] == ("False", "DevicesDark"), "the new one has no owner"
+    assert condition(outcome.status, "Covered")[:2] == ("False", "DevicesDark"), "the new device has no owner"
     world.runtime.refused.clear()
     for _ in range(REFUSED // (2 * SECOND) + 3):
         outcome = await world.step()
@@ -504,26 +504,26 @@ async def test_a_record_that_is_refused_leaves_the_placement_in_force() -> None:
     assert condition(outcome.status, "Covered")[0] == "True"
 
 
-async def test_what_is_refused_is_not_tried_at_every_pass_unless_the_fleet_changes() -> None:
+async def test_a_refusal_is_not_retried_at_every_pass_unless_the_fleet_changes() -> None:
     world = World(fleet_of())
     world.runtime.refused[PLACEMENT] = "quota"
 
-    def told() -> int:
+    def refusals() -> int:
         return sum("quota" in event for event in world.runtime.events)
 
     for _ in range(5 * REFUSED // SECOND):
         await world.step()
-    assert 10 <= told() <= 10 + 4
-    before = told()
+    assert 10 <= refusals() <= 10 + 4
+    before = refusals()
     world.manifest = fleet_of(count=13)
     outcome = await world.step()
-    assert told() == before + 1
+    assert refusals() == before + 1
     assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
 
 
-async def test_the_record_is_written_only_over_the_one_it_was_decided_on() -> None:
+async def test_the_record_replaces_only_the_version_it_is_based_on() -> None:
     world = World(fleet_of())
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.objects[PLACEMENT]["metadata"]["resourceVersion"] = "77"
     world.manifest = fleet_of(count=13)
     await world.step()
@@ -536,38 +536,38 @@ class TestDeviceLists:
         world.runtime.maps["more"] = {"list": "- {id: x-1, zone: yard}\n- {id: x-2, zone: yard}"}
         return world
 
-    async def test_are_added_to_the_manifests_own(self) -> None:
+    async def test_are_added_to_the_manifests_devices(self) -> None:
         world = self.world()
-        await world.settle()
+        await world.run_until_complete()
         assert set(world.owners()) == {"s-00", "x-1", "x-2"}
 
     @pytest.mark.parametrize("lists", [{}, {"more": {"list": "- {id: x-1}"}}, {"more": {"list": "{"}}])
-    async def test_that_break_take_no_device_out_of_sight(self, lists: dict[str, dict[str, str]]) -> None:
+    async def test_that_become_invalid_remove_no_device(self, lists: dict[str, dict[str, str]]) -> None:
         world = self.world()
-        await world.settle()
+        await world.run_until_complete()
         world.runtime.maps = lists
-        outcome = await world.settle()
+        outcome = await world.run_until_complete()
         assert set(world.owners()) == {"s-00", "x-1", "x-2"}
         status, reason, message = condition(outcome.status, "Degraded")
         assert (status, reason) == ("True", "DeviceListInvalid")
         assert "ConfigMap more" in message
 
-    async def test_that_shrink_do_take_devices_away(self) -> None:
+    async def test_that_shrink_do_remove_devices(self) -> None:
         world = self.world()
-        await world.settle()
+        await world.run_until_complete()
         world.runtime.maps["more"] = {"list": "- {id: x-1, zone: yard}"}
-        await world.settle()
+        await world.run_until_complete()
         assert set(world.owners()) == {"s-00", "x-1"}
 
-    async def test_that_declare_a_device_again_are_reported(self) -> None:
+    async def test_that_repeat_a_device_are_reported(self) -> None:
         world = self.world()
         world.runtime.maps["more"] = {"list": "- {id: s-00, zone: yard}"}
-        outcome = await world.settle()
+        outcome = await world.run_until_complete()
         assert "s-00 declared twice" in condition(outcome.status, "Degraded")[2]
         assert world.runtime.shards["hall-sensors-0"].assignment.devices[0].zone == "hall"
 
 
-async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_applied() -> None:
+async def test_a_placement_too_large_for_a_config_map_is_reported_and_not_applied() -> None:
     chance = random.Random(1)
     sensors = [{"id": f"s-{n}", "zone": "z", "location": f"{chance.getrandbits(800):0200x}"} for n in range(9000)]
     world = World(fleet_of(count=1, sensorsFrom=[{"configMapRef": {"name": name}} for name in "ab"]))
@@ -577,47 +577,49 @@ async def test_a_placement_that_no_config_map_can_hold_is_reported_and_not_appli
     assert PLACEMENT not in world.runtime.objects
 
 
-async def test_a_secret_is_used_only_where_its_owner_allows_fleets_to() -> None:
+async def test_a_secret_is_used_only_with_its_owners_permission() -> None:
     cameras = [camera(credentialsRef={"name": "lobby"}), camera(id="c-2", credentialsRef={"name": "yard"})]
     world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
     world.runtime.allowed = {"yard"}
-    await world.settle()
+    await world.run_until_complete()
 
     def mounted() -> set[str]:
         pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
         return {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
 
-    def told() -> list[str]:
+    def problems_of() -> list[str]:
         return [device.credentials for device in world.runtime.shards["hall-cameras-0"].assignment.devices]
 
     assert mounted() == {"hall-cameras-0-identity", "yard"}
-    assert told() == ["", "yard"]
+    assert problems_of() == ["", "yard"]
     degraded = world.runtime.statuses[-1]["conditions"]
-    (sentence,) = [one["message"] for one in degraded if one["reason"] == "SecretNotAllowed"]
+    (sentence,) = [entry["message"] for entry in degraded if entry["reason"] == "SecretNotAllowed"]
     assert "label secret lobby embereye.dev/allow-fleet-use=true): no credentials for c-1" in sentence
     world.runtime.allowed = {"yard", "lobby"}
-    await world.settle()
+    await world.run_until_complete()
     assert mounted() == {"hall-cameras-0-identity", "lobby", "yard"}
-    assert told() == ["lobby", "yard"]
+    assert problems_of() == ["lobby", "yard"]
     world.runtime.allowed = set()
-    await world.settle()
-    assert mounted() == {"hall-cameras-0-identity"}, "what was allowed is taken back"
+    await world.run_until_complete()
+    assert mounted() == {"hall-cameras-0-identity"}, "the permission was withdrawn"
 
 
-async def test_each_shard_has_a_certificate_before_it_is_made_and_as_long_as_it_exists() -> None:
+async def test_each_shard_has_a_certificate_before_its_creation_and_until_its_deletion() -> None:
     world = World(fleet_of(shards=2))
-    await world.settle()
+    await world.run_until_complete()
     assert world.runtime.identified == {"hall-sensors-0", "hall-sensors-1"}
     world.runtime.unidentified = "no certificates for shards: Secret embereye-ca: forbidden"
-    await world.settle()
+    await world.run_until_complete()
     conditions = world.runtime.statuses[-1]["conditions"]
-    assert [one["message"] for one in conditions if one["reason"] == "IdentityMissing"] == [world.runtime.unidentified]
+    assert [entry["message"] for entry in conditions if entry["reason"] == "IdentityMissing"] == [
+        world.runtime.unidentified
+    ]
 
 
-async def test_a_camera_fleet_has_no_text_port_and_brings_its_cameras_secrets() -> None:
+async def test_a_camera_fleet_has_no_text_port_and_mounts_its_cameras_secrets() -> None:
     cameras = [camera(credentialsRef={"name": "lobby.cam"}), camera(id="c-2", fps={"target": 3})]
     world = World(manifest("CameraFleet", {"cameras": cameras}, uid="u"))
-    await world.settle()
+    await world.run_until_complete()
     pod = world.runtime.objects["Deployment", "hall-cameras-0"]["spec"]["template"]["spec"]
     assert {port["name"] for port in pod["containers"][0]["ports"]} == {"grpc", "control", "metrics"}
     assert {"name": "credentials-lobby-cam", "mountPath": "/etc/embereye/credentials/lobby.cam", "readOnly": True} in (
@@ -635,29 +637,29 @@ def pushing(count: int) -> dict[str, Any]:
 
 
 def push_services(world: World) -> dict[str, tuple[str, int]]:
-    found = [child for (kind, name), child in world.runtime.objects.items() if kind == "Service" and "gate" in name]
+    services = [child for (kind, name), child in world.runtime.objects.items() if kind == "Service" and "gate" in name]
     return {
         child["metadata"]["annotations"]["embereye.dev/device"]: (
             child["spec"]["selector"]["embereye.dev/shard"],
             child["spec"]["ports"][0]["targetPort"],
         )
-        for child in found
+        for child in services
     }
 
 
-async def test_a_camera_that_pushes_keeps_its_address_when_its_owner_changes() -> None:
+async def test_a_pushing_camera_retains_its_address_when_its_owner_changes() -> None:
     world = World(pushing(4))
-    await world.settle()
+    await world.run_until_complete()
     assert push_services(world) == {f"Gate:{n}": ("hall-cameras-0", 5004 + n) for n in range(4)}
     world.manifest["spec"]["shards"] = 2
-    await world.settle()
+    await world.run_until_complete()
     owners = {device: owner for device, (owner,) in world.owners().items()}
     assert {device: owner for device, (owner, _) in push_services(world).items()} == {
         device: owner for device, owner in owners.items() if device != "group"
     }
     assert len(set(owners.values())) == 2
     world.manifest = {**pushing(3), "spec": {**pushing(3)["spec"], "shards": 2}}
-    await world.settle()
+    await world.run_until_complete()
     assert set(push_services(world)) == {"Gate:0", "Gate:1", "Gate:2"}
 
 

@@ -1,4 +1,4 @@
-"""Fleets at rest among many: how often they are looked at, and that they are not forgotten."""
+"""Idle fleets among many: how often they get passes, and that they are not forgotten."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def load(world: World, cores: float) -> None:
 
 
 async def watched(world: World, record: FleetRecord, seconds: float, fleets: int, *, cores: float) -> tuple[int, int]:
-    """Passes as the controller makes them, by a clock of our own; returns how many, and when shards went first."""
+    """Run passes as the controller does, with a test clock; return their number, and when shards were first removed."""
     passes, shrunk = 0, -1
     for tick in range(int(seconds / PERIOD)):
         if record.is_resting(world.now / SECOND, fleets):
@@ -52,7 +52,7 @@ async def test_an_idle_fleet_among_many_shrinks_soon_after_its_stabilization(fle
 
 
 @pytest.mark.parametrize("mode", [{"mode": "none"}, {"mode": "hpa"}, {"observe": True}])
-async def test_a_fleet_whose_number_of_shards_is_not_ours_rests_however_idle_it_is(mode: dict[str, object]) -> None:
+async def test_an_idle_fleet_that_we_do_not_scale_rests(mode: dict[str, object]) -> None:
     world, record = fleet(**mode), FleetRecord()
     world.runtime.missing.discard("HorizontalPodAutoscaler")
     await watched(world, record, 60, 1000, cores=0.001)

@@ -1,4 +1,4 @@
-"""Roll-outs: one shard of a fleet at a time, one fleet first, and a bad image goes no further."""
+"""Roll-outs: one shard of a fleet at a time, one fleet first, and a bad image stops there."""
 
 import asyncio
 import copy
@@ -32,7 +32,7 @@ OLD, NEW = SETTINGS.image, "embereye:new"
 
 
 class Kubelet(World):
-    """A fleet whose Deployments roll as they do in a cluster: a new pod becomes ready when `start` says so."""
+    """A fleet whose Deployments roll as in a cluster: a new pod becomes ready when `start` says so."""
 
     def __init__(self, document: Any, settings: Settings = SETTINGS) -> None:
         super().__init__(document)
@@ -50,13 +50,13 @@ class Kubelet(World):
         return outcome
 
     def start(self) -> None:
-        """Every new pod is ready, and the old ones are gone."""
+        """Make every new pod ready, and delete the old ones."""
         for (kind, _), child in self.runtime.objects.items():
             if kind == "Deployment":
                 child["status"] = {"availableReplicas": 1, "updatedReplicas": 1}
 
     def images(self) -> list[str]:
-        """By shard."""
+        """Return the images by shard."""
         deployments = sorted(
             (name, child) for (kind, name), child in self.runtime.objects.items() if kind == "Deployment"
         )
@@ -72,13 +72,13 @@ async def running(shards: int = 3, name: str = "hall", **spec: Any) -> Kubelet:
     return world
 
 
-async def test_a_new_image_goes_to_one_shard_after_another_as_each_watches_again() -> None:
+async def test_a_new_image_goes_to_one_shard_after_another() -> None:
     world = await running()
     world.settings = replace(SETTINGS, image=NEW)
     for updated in (1, 2, 3):
         for _ in range(3):
             outcome = await world.step()
-            assert world.images().count(NEW) == updated, "nobody else while its pod is starting"
+            assert world.images().count(NEW) == updated, "no other shard while its pod is starting"
         world.start()
         if updated == 1:
             first = world.runtime.shards["hall-sensors-0"]
@@ -93,7 +93,7 @@ async def test_a_new_image_goes_to_one_shard_after_another_as_each_watches_again
     assert outcome.status.rollout.from_ == OLD
 
 
-async def test_devices_that_were_dark_before_stop_nothing() -> None:
+async def test_devices_that_were_already_dark_stop_nothing() -> None:
     world = await running(shards=2)
     shard = world.runtime.shards["hall-sensors-0"]
     shard.dark = {shard.assignment.devices[0].id: "never heard"}
@@ -105,7 +105,7 @@ async def test_devices_that_were_dark_before_stop_nothing() -> None:
     assert world.images() == [NEW, NEW]
 
 
-async def test_a_bad_image_is_told_and_taken_back_at_once() -> None:
+async def test_a_bad_image_is_reported_and_reverted_at_once() -> None:
     world = await running(image=OLD)
     world.manifest["spec"]["image"] = "embereye:bad"
     for _ in range(3):
@@ -128,7 +128,7 @@ async def test_a_bad_image_is_told_and_taken_back_at_once() -> None:
     assert outcome.status.condition("Degraded").status == "False"
 
 
-async def test_what_kubernetes_gives_up_is_told_without_waiting_longer() -> None:
+async def test_a_failure_seen_by_kubernetes_is_reported_without_further_waiting() -> None:
     world = await running(shards=2)
     world.settings = replace(SETTINGS, image=NEW)
     await world.step()
@@ -138,7 +138,7 @@ async def test_what_kubernetes_gives_up_is_told_without_waiting_longer() -> None
     assert outcome.status.condition("Degraded").reason == "RolloutFailed"
 
 
-async def test_a_shard_that_is_new_in_the_middle_runs_what_is_proven() -> None:
+async def test_a_shard_created_during_a_rollout_runs_the_proven_image() -> None:
     world = await running(shards=2)
     world.settings = replace(SETTINGS, image=NEW)
     await world.step()
@@ -147,7 +147,7 @@ async def test_a_shard_that_is_new_in_the_middle_runs_what_is_proven() -> None:
     assert world.images() == [NEW, OLD, OLD]
 
 
-async def test_a_paused_roll_out_goes_no_further_and_on_again() -> None:
+async def test_a_paused_rollout_stops_and_continues() -> None:
     world = await running(shards=2)
     world.settings = replace(SETTINGS, image=NEW)
     await world.step()
@@ -163,7 +163,7 @@ async def test_a_paused_roll_out_goes_no_further_and_on_again() -> None:
     assert world.images() == [NEW, NEW]
 
 
-async def test_another_limit_of_memory_rolls_one_shard_at_a_time_too() -> None:
+async def test_a_changed_memory_limit_rolls_one_shard_at_a_time_too() -> None:
     world = await running(shards=2)
     world.manifest["spec"]["template"] = {"resources": {"limits": {"memory": "3Gi"}}}
     await world.step()
@@ -174,7 +174,7 @@ async def test_another_limit_of_memory_rolls_one_shard_at_a_time_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "is_set"),
     [
         ({"priorityClassName": "high"}, lambda pod: "priorityClassName" in pod),
         ({"nodeSelector": {"site": "a"}}, lambda pod: "nodeSelector" in pod),
@@ -182,10 +182,10 @@ async def test_another_limit_of_memory_rolls_one_shard_at_a_time_too() -> None:
         ({"resources": {"limits": {"cpu": "2"}}}, lambda pod: "cpu" in pod["containers"][0]["resources"]["limits"]),
     ],
 )
-async def test_what_is_not_wanted_any_more_rolls_one_shard_at_a_time_too(template: Any, said: Any) -> None:
+async def test_a_removed_field_rolls_one_shard_at_a_time_too(template: Any, is_set: Any) -> None:
     def saying() -> list[bool]:
-        found = sorted(world.runtime.objects.items())
-        return [said(child["spec"]["template"]["spec"]) for (kind, _), child in found if kind == "Deployment"]
+        objects = sorted(world.runtime.objects.items())
+        return [is_set(child["spec"]["template"]["spec"]) for (kind, _), child in objects if kind == "Deployment"]
 
     world = await running(shards=3, template=template)
     assert saying() == [True, True, True]
@@ -196,25 +196,25 @@ async def test_what_is_not_wanted_any_more_rolls_one_shard_at_a_time_too(templat
         deployment = world.runtime.objects["Deployment", f"hall-sensors-{rolled - 1}"]
         deployment["status"] = {"availableReplicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1}
         await world.step()
-        assert saying().count(False) == rolled, "nobody else while its pod is starting"
+        assert saying().count(False) == rolled, "no other shard while its pod is starting"
         world.start()
 
 
-async def test_a_shard_that_bears_every_taint_keeps_the_pod_that_it_was_made_with() -> None:
+async def test_a_shard_that_tolerates_every_taint_retains_its_first_pod() -> None:
     def pods() -> dict[str, Any]:
-        found = world.runtime.objects.items()
-        return {name: child["spec"]["template"] for (kind, name), child in found if kind == "Deployment"}
+        objects = world.runtime.objects.items()
+        return {name: child["spec"]["template"] for (kind, name), child in objects if kind == "Deployment"}
 
     world = Kubelet(fleet_of(shards=2, template={"tolerations": [{"operator": "Exists"}]}))
     await world.step()
-    made = copy.deepcopy(pods())
+    original = copy.deepcopy(pods())
     for _ in range(3):
         world.start()
         await world.step()
-    assert pods() == made
+    assert pods() == original
 
 
-async def test_how_long_a_lost_node_is_borne_is_said_again_once_the_user_says_it_no_more() -> None:
+async def test_the_default_toleration_returns_when_the_users_is_removed() -> None:
     world = await running(shards=1, template={"tolerations": [{"operator": "Exists"}]})
     world.manifest["spec"]["template"] = {}
     await world.step()
@@ -223,9 +223,7 @@ async def test_how_long_a_lost_node_is_borne_is_said_again_once_the_user_says_it
 
 
 @pytest.mark.apiserver
-async def test_on_an_api_server_one_shard_is_changed_and_the_next_once_it_is_rolled(
-    bench: Bench, namespace: str
-) -> None:
+async def test_on_an_api_server_the_next_shard_changes_once_the_first_is_rolled(bench: Bench, namespace: str) -> None:
     memory, path = FleetMemory(), f"/apis/apps/v1/namespaces/{namespace}/deployments/hall-sensors-"
 
     async def step(image: str) -> list[str]:
@@ -235,7 +233,7 @@ async def test_on_an_api_server_one_shard_is_changed_and_the_next_once_it_is_rol
         return [image_of(await asyncio.to_thread(bench.cluster.get, f"{path}{index}")) for index in range(2)]
 
     def roll(index: int) -> None:
-        """As the Deployment's controller says that its pod runs."""
+        """Report that its pod runs, as the Deployment's controller does."""
         generation = bench.cluster.get(f"{path}{index}")["metadata"]["generation"]
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
         bench.cluster.merge(f"{path}{index}/status", {"status": {"observedGeneration": generation, **counts}})
@@ -255,7 +253,7 @@ async def test_on_an_api_server_one_shard_is_changed_and_the_next_once_it_is_rol
 
 
 async def fleets(count: int, turns: Turns) -> list[Kubelet]:
-    """Settled fleets under an operator that has looked around, and is then told another image."""
+    """Return complete fleets under an operator that knows them, and then gets another image."""
     worlds = [await running(shards=1, name=f"hall-{number}") for number in range(count)]
     for world in worlds:
         world.settings = replace(SETTINGS, image=NEW, turns=turns)
@@ -270,7 +268,7 @@ async def turn(worlds: list[Kubelet], seconds: int = 2) -> list[str]:
 
 async def test_a_bad_image_leaves_all_fleets_but_the_first_untouched() -> None:
     worlds = await fleets(4, Turns(max_fleets=2))
-    assert await turn(worlds) == [OLD] * 4, "the operator looks around first"
+    assert await turn(worlds) == [OLD] * 4, "the operator checks for roll-outs first"
     assert await turn(worlds, GRACE // SECOND) == [NEW, OLD, OLD, OLD]
     await turn(worlds)
     assert await turn(worlds, LIMIT // SECOND + 1) == [NEW, OLD, OLD, OLD]
@@ -281,7 +279,7 @@ async def test_a_bad_image_leaves_all_fleets_but_the_first_untouched() -> None:
     assert status.condition("Covered").status == "True"
 
 
-async def test_after_the_first_fleet_several_go_at_once_with_a_delay() -> None:
+async def test_after_the_first_fleet_several_roll_at_once_with_a_delay() -> None:
     worlds = await fleets(4, Turns(max_fleets=2, delay=60 * SECOND))
     await turn(worlds)
     await turn(worlds, GRACE // SECOND)
@@ -294,7 +292,7 @@ async def test_after_the_first_fleet_several_go_at_once_with_a_delay() -> None:
     assert await turn(worlds, 61) == [NEW] * 4
 
 
-async def test_an_operator_that_starts_anew_goes_on_where_the_other_was() -> None:
+async def test_a_new_operator_continues_where_the_other_was() -> None:
     worlds = await fleets(3, Turns(max_fleets=1))
     await turn(worlds)
     await turn(worlds, GRACE // SECOND)
@@ -302,11 +300,11 @@ async def test_an_operator_that_starts_anew_goes_on_where_the_other_was() -> Non
     for world in worlds:
         world.settings = replace(SETTINGS, image=NEW, turns=fresh)
     assert await turn(worlds[::-1]) == [OLD, OLD, NEW]
-    assert await turn(worlds[::-1], GRACE // SECOND) == [OLD, OLD, NEW], "the one in the middle of it is the first"
+    assert await turn(worlds[::-1], GRACE // SECOND) == [OLD, OLD, NEW], "the fleet in progress is first"
 
 
 class Broken(Kubelet):
-    """A fleet whose pods do not run, whatever they are, as where no node has room for them."""
+    """A fleet whose pods never run, as without room on any node."""
 
     async def step(self, seconds: int = 2) -> Any:
         outcome = await super().step(seconds)
@@ -316,7 +314,7 @@ class Broken(Kubelet):
         return outcome
 
 
-async def test_a_fleet_that_did_not_run_before_halts_nobody_and_proves_nothing() -> None:
+async def test_a_fleet_that_did_not_run_before_halts_no_other_and_proves_nothing() -> None:
     turns = Turns(max_fleets=2)
     worlds = await fleets(4, turns)
     broken = Broken(worlds[0].manifest, worlds[0].settings)
@@ -324,8 +322,8 @@ async def test_a_fleet_that_did_not_run_before_halts_nobody_and_proves_nothing()
     for shard in broken.runtime.shards:
         broken.runtime.objects["Deployment", shard]["status"] = {"unavailableReplicas": 1}
     worlds[0] = broken
-    assert await turn(worlds) == [NEW, OLD, OLD, OLD], "it has nothing to lose"
-    assert await turn(worlds, GRACE // SECOND) == [NEW, NEW, OLD, OLD], "what does not run proves nothing"
+    assert await turn(worlds) == [NEW, OLD, OLD, OLD], "a fleet that does not run has nothing to lose"
+    assert await turn(worlds, GRACE // SECOND) == [NEW, NEW, OLD, OLD], "a fleet that does not run proves nothing"
     worlds[1].start()
     for seconds in (2, LIMIT // SECOND + 1, 2):
         await turn(worlds, seconds)
@@ -336,7 +334,7 @@ async def test_a_fleet_that_did_not_run_before_halts_nobody_and_proves_nothing()
     assert reasons["Degraded"] != ("True", "RolloutFailed")
 
 
-async def test_a_shard_that_did_not_run_before_holds_up_no_other_of_its_fleet() -> None:
+async def test_a_shard_that_did_not_run_before_delays_no_other_of_its_fleet() -> None:
     world = await running(shards=3)
     pending = world.runtime.objects["Deployment", "hall-sensors-1"]
     pending["status"] = {"unavailableReplicas": 1}
@@ -350,7 +348,7 @@ async def test_a_shard_that_did_not_run_before_holds_up_no_other_of_its_fleet() 
 
 
 async def failed(turns: Turns) -> list[Kubelet]:
-    """Fleets of which the first has failed, and halts the others."""
+    """Return fleets of which the first has failed and halts the others."""
     worlds = await fleets(3, turns)
     await turn(worlds)
     for seconds in (GRACE // SECOND, 2, LIMIT // SECOND + 1):
@@ -359,13 +357,13 @@ async def failed(turns: Turns) -> list[Kubelet]:
     return worlds
 
 
-async def test_a_fleet_that_goes_back_to_its_image_halts_nobody_any_more() -> None:
+async def test_a_fleet_that_returns_to_its_image_halts_no_other() -> None:
     worlds = await failed(Turns())
     worlds[0].manifest["spec"] |= undone(worlds[0].fleet)
     assert await turn(worlds) == [OLD, NEW, OLD]
 
 
-async def test_a_fleet_that_was_well_for_a_while_and_breaks_later_halts_nobody() -> None:
+async def test_a_proven_fleet_that_breaks_later_halts_no_other() -> None:
     worlds = await fleets(2, Turns(max_fleets=1))
     worlds[1].manifest["metadata"]["annotations"] = {ANNOTATION_ROLLOUT: "paused"}
     await turn(worlds)
@@ -393,10 +391,10 @@ async def test_a_fleet_that_breaks_soon_after_its_turn_halts_the_others() -> Non
     assert await turn(worlds, LIMIT // SECOND) == [NEW, OLD]
 
 
-async def test_whoever_leads_anew_holds_nobody_up_for_what_it_knew_before() -> None:
+async def test_a_new_leader_halts_no_fleet_for_an_old_failure() -> None:
     turns = Turns()
     worlds = await failed(turns)
-    del worlds[0]  # another operator leads, and the fleet is deleted
+    del worlds[0]  # another operator leads, and the fleet was deleted
     turns.forget()
     await turn(worlds)
     assert await turn(worlds, GRACE // SECOND) == [NEW, OLD]
@@ -411,27 +409,27 @@ async def test_whoever_leads_anew_holds_nobody_up_for_what_it_knew_before() -> N
         ({"image": "mine:2", "version": "1.1"}, "embereye:1.0", "mine:2"),
     ],
 )
-def test_a_fleet_may_choose_its_image(spec: Any, operators: str, target: str) -> None:
+def test_a_fleet_can_choose_its_image(spec: Any, operators: str, target: str) -> None:
     assert target_image(parse_fleet(manifest(spec=spec)), operators) == target
 
 
-def test_there_has_to_be_an_image_to_go_back_to() -> None:
+def test_undoing_a_rollout_needs_a_previous_image() -> None:
     with pytest.raises(UserError, match=r"name one in spec\.image"):
         undone(parse_fleet(manifest()))
 
 
 def raised(container: Any) -> None:
-    """As GKE Autopilot does it."""
+    """Raise requests as GKE Autopilot does."""
     container["resources"]["requests"]["cpu"] = "250m"
 
 
 def mirrored(container: Any) -> None:
-    """As policies do it."""
+    """Redirect the image as policies do."""
     container["image"] = f"mirror.example/{container['image']}"
 
 
 @pytest.mark.parametrize("change", [raised, mirrored])
-async def test_pods_that_a_webhook_changes_as_they_are_written_are_rolled_one_after_the_other(change: Any) -> None:
+async def test_pods_changed_by_a_webhook_are_rolled_one_after_the_other(change: Any) -> None:
     world = await running(shards=3)
     write = world.runtime.apply
 
@@ -446,7 +444,7 @@ async def test_pods_that_a_webhook_changes_as_they_are_written_are_rolled_one_af
             outcome = await world.step()
             world.start()
         assert outcome.status.rollout.pending == 0
-        assert not outcome.actions, "nothing is written again and again"
+        assert not outcome.actions, "nothing is written repeatedly"
         assert all(image.endswith(NEW) for image in world.images())
         return copy.deepcopy(
             [child["spec"] for (kind, _), child in world.runtime.objects.items() if kind == "Deployment"]
@@ -456,7 +454,7 @@ async def test_pods_that_a_webhook_changes_as_they_are_written_are_rolled_one_af
     world.settings = replace(SETTINGS, image=NEW)
     rolled = await at_rest()
     world.memory = FleetMemory()
-    assert await at_rest() == rolled, "an operator that starts anew makes no new pods"
+    assert await at_rest() == rolled, "a restarted operator creates no new pods"
     edited = world.runtime.objects["Deployment", "hall-sensors-1"]["spec"]["template"]["spec"]["containers"][0]
     edited["env"] = []
-    assert await at_rest() == rolled, "what people change is put right"
+    assert await at_rest() == rolled, "manual changes are reverted"

@@ -1,4 +1,4 @@
-"""What earlier versions left behind is taken over: same owners, same pods, nothing dark and nothing left over."""
+"""Objects of earlier versions are adopted: same owners, same pods, no dark devices and no leftovers."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ OBJECTS = sorted((Path(__file__).parent / "objects").glob("v*.json"))
 
 
 def left_behind(path: Path, resource: str) -> World:
-    """The world as that version left it: its objects, and shards that work under what it told them."""
+    """Return the world as that version left it: its objects, and shards with its assignments."""
     stored = json.loads(path.read_text())
     fleet = next(manifest for manifest in stored if manifest["kind"] == resource)
     world = World({key: value for key, value in fleet.items() if key != "status"})
@@ -33,14 +33,13 @@ def left_behind(path: Path, resource: str) -> World:
             manifest["status"] = {"availableReplicas": 1}
         for name, text in (manifest.get("data") or {}).items():
             if name != PLACEMENT_KEY:
-                told = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)  # as shards of today do
-                world.runtime.shards[told.shard] = FakeShard(told.shard, told)
+                assignment = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)  # as current shards do
+                world.runtime.shards[assignment.shard] = FakeShard(assignment.shard, assignment)
     return world
 
 
-# Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end and, where
-# the fleet says nothing of it, a limit of memory, are spread otherwise, and leave a node that does not tell how it is
-# sooner: their pods are rolled once, one at a time.
+# New in pods: a certificate, a port for authenticated callers, a minute more to end, a default limit of memory, another
+# spread, and an earlier departure from a silent node. Pods are therefore rolled once, one at a time.
 NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "EMBEREYE_SUCCESSOR", "control", "identity"}
 
 
@@ -59,11 +58,11 @@ def without_what_is_new(template: Any) -> Any:
 
 @pytest.mark.parametrize("resource", FLEET_TYPES)
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.stem)
-async def test_an_upgrade_moves_no_device_and_changes_of_pods_only_what_is_new(path: Path, resource: str) -> None:
+async def test_an_upgrade_moves_no_device_and_changes_only_new_fields_of_pods(path: Path, resource: str) -> None:
     world = left_behind(path, resource)
     before, owners = copy.deepcopy(world.runtime.objects), world.owners()
     assert len(owners) >= 4
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert world.owners() == owners
     assert outcome.status.devices.covered == len(owners)
     assert set(world.runtime.objects) >= set(before)

@@ -1,4 +1,4 @@
-"""The work queue and the cache that feeds it."""
+"""The work queue and the cache that fills it."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
 from embereye_operator.workqueue import WorkQueue
 
 
-async def test_a_key_that_is_added_twice_is_taken_once() -> None:
+async def test_a_key_that_is_added_twice_is_processed_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     queue.add("a")
@@ -18,7 +18,7 @@ async def test_a_key_that_is_added_twice_is_taken_once() -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_that_is_worked_on_comes_again_only_after_it_is_done() -> None:
+async def test_a_key_in_work_returns_only_after_it_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await queue.next_key() == "a"
@@ -30,7 +30,7 @@ async def test_a_key_that_is_worked_on_comes_again_only_after_it_is_done() -> No
     assert await asyncio.wait_for(again, 5) == "a"
 
 
-async def test_what_was_heard_of_comes_before_routine_looks_and_does_not_keep_them_away() -> None:
+async def test_keys_with_events_precede_routine_ones_without_starving_them() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("r0", "r1", "a"):
         queue.add(key, routine=True)
@@ -41,7 +41,7 @@ async def test_what_was_heard_of_comes_before_routine_looks_and_does_not_keep_th
     assert len(queue) == 0
 
 
-async def test_a_key_of_which_something_is_heard_while_it_is_worked_on_comes_first_again() -> None:
+async def test_a_key_with_an_event_during_its_work_returns_first() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", routine=True)
     assert await queue.next_key() == "a"
@@ -67,27 +67,27 @@ def service(version: int, name: str = "x", **fields: Any) -> dict[str, Any]:
 
 
 class TestCache:
-    def test_never_goes_back_in_time(self) -> None:
+    def test_never_replaces_a_newer_version(self) -> None:
         cache = Cache()
         assert cache.put(service(5))
         assert not cache.put(service(4))
         assert not cache.put(service(5))
         assert cache.objects[key_of(service(5))].manifest() == service(5)
 
-    def test_forgets_what_was_deleted_and_does_not_bring_it_back(self) -> None:
+    def test_forgets_deleted_objects_for_good(self) -> None:
         cache = Cache()
         cache.put(service(5))
         assert cache.drop(key_of(service(5)), 6)
         assert not cache.put(service(5))
         assert cache.put(service(7))
 
-    def test_ignores_the_deletion_of_what_was_made_anew(self) -> None:
+    def test_ignores_the_deletion_of_a_recreated_object(self) -> None:
         cache = Cache()
         cache.put(service(7))
         assert not cache.drop(key_of(service(7)), 6)
         assert cache.objects
 
-    def test_learns_from_a_list_what_watches_missed(self) -> None:
+    def test_learns_from_a_list_about_missed_changes(self) -> None:
         cache = Cache()
         cache.put(service(5, "stays"))
         cache.put(service(5, "goes"))
@@ -98,16 +98,16 @@ class TestCache:
         assert {key[2] for key in cache.objects} == {"stays", "comes", "newer-than-the-list"}
 
 
-async def test_whatever_many_add_no_key_is_missed_and_none_has_two_workers(debugged: bool) -> None:
+async def test_with_many_producers_no_key_is_missed_or_has_two_workers(debugged: bool) -> None:
     producers, workers, number = 16, 16, 10_000 if debugged else 50_000
     queue: WorkQueue[int] = WorkQueue()
     dice = random.Random(7)
-    asked, seen, running = Counter[int](), Counter[int](), set[int]()
+    added, seen, running = Counter[int](), Counter[int](), set[int]()
 
     async def produce() -> None:
         for _ in range(number // producers):
             key = dice.randrange(300)
-            asked[key] += 1
+            added[key] += 1
             queue.add(key, routine=dice.random() < 0.3)
             if dice.random() < 0.2:
                 await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_whatever_many_add_no_key_is_missed_and_none_has_two_workers(debug
             key = await queue.next_key()
             assert key not in running
             running.add(key)
-            seen[key] = asked[key]
+            seen[key] = added[key]
             for _ in range(dice.randrange(3)):
                 await asyncio.sleep(0)
             running.discard(key)
@@ -128,18 +128,18 @@ async def test_whatever_many_add_no_key_is_missed_and_none_has_two_workers(debug
     async with asyncio.timeout(20):
         while len(queue) or running:
             await asyncio.sleep(0)
-    assert seen == asked
-    for one in at_work:
-        one.cancel()
+    assert seen == added
+    for task in at_work:
+        task.cancel()
     ended = await asyncio.wait_for(asyncio.gather(*at_work, return_exceptions=True), 10)
-    assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+    assert all(isinstance(task, asyncio.CancelledError) for task in ended)
 
 
-async def test_a_worker_that_is_ended_as_a_key_comes_leaves_it_to_another(debugged: bool) -> None:
+async def test_a_worker_cancelled_as_a_key_arrives_leaves_it_to_another(debugged: bool) -> None:
     queue: WorkQueue[str] = WorkQueue()
     waiting = [asyncio.ensure_future(queue.next_key()) for _ in range(8)]
     await asyncio.sleep(0)
     queue.add("a")
-    for one in waiting[:7]:
-        one.cancel()
+    for result in waiting[:7]:
+        result.cancel()
     assert await asyncio.wait_for(waiting[7], 10) == "a"

@@ -1,4 +1,4 @@
-"""The API server and the local validation say the same about the same manifest."""
+"""The API server and the local validation agree on every manifest."""
 
 import copy
 from typing import Any
@@ -167,7 +167,7 @@ def test_both_refuse_a_bad_manifest_and_name_the_field(cluster: ApiServer, kind:
 
 
 @pytest.mark.parametrize("name", ["a" * 41, "hall.one", "1hall"])
-def test_both_refuse_a_name_that_children_could_not_carry(cluster: ApiServer, name: str) -> None:
+def test_both_refuse_a_name_that_is_too_long_for_children(cluster: ApiServer, name: str) -> None:
     document = manifest(name=name)
     with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
         parse_fleet(document)
@@ -193,7 +193,7 @@ def test_both_refuse_a_changed_listen_port(cluster: ApiServer, namespace: str) -
         parse_fleet(manifest(namespace=namespace), old=before)
 
 
-def test_an_unknown_field_is_refused_here_and_dropped_there(cluster: ApiServer) -> None:
+def test_an_unknown_field_is_refused_locally_and_dropped_by_the_server(cluster: ApiServer) -> None:
     document = manifest(spec={"sensor": []})
     with pytest.raises(FleetError, match=r"spec\.sensor: there is no such field"):
         parse_fleet(document)

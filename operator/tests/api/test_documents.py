@@ -1,4 +1,4 @@
-"""What people write as YAML is read as they meant it, or refused with the place."""
+"""YAML files are read as intended, or refused with the line."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ DOUBLING = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" 
         (b"a: 1\n---\nb: 2\n", "2 documents instead of one"),
     ],
 )
-def test_what_would_be_lost_or_harm_is_refused_with_its_line(content: str | bytes, sentence: str) -> None:
+def test_lossy_or_harmful_yaml_is_refused_with_its_line(content: str | bytes, sentence: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_document(content)
     assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_bytes_are_decoded_as_yaml_says(encoding: str) -> None:
+def test_bytes_are_decoded_as_utf_8_or_utf_16(encoding: str) -> None:
     assert read_documents("zone: k\u00e4se\n---\n- 1".encode(encoding)) == [{"zone": "k\u00e4se"}, [1]]
 
 
@@ -50,5 +50,5 @@ def test_bytes_are_decoded_as_yaml_says(encoding: str) -> None:
         ("", None),
     ],
 )
-def test_aliases_merges_and_json_are_read(content: str, value: Any) -> None:
+def test_aliases_merges_and_json_are_accepted(content: str, value: Any) -> None:
     assert read_document(content) == value

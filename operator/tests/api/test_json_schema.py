@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 
-def test_an_operator_loads_no_checkers_of_formats_that_it_does_not_ask_for():
+def test_the_operator_imports_no_unused_format_checkers():
     program = "import sys, embereye_operator.process; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "jsonschema" in loaded

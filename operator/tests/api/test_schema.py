@@ -30,18 +30,18 @@ def manifest(kind: str = "SensorFleet", spec: Any = None, **metadata: Any) -> di
     }
 
 
-def test_committed_crds_are_what_the_model_says() -> None:
+def test_committed_crds_match_the_model() -> None:
     assert crds.main(["--check", str(ROOT / "charts/embereye/files/crds")]) == 0
 
 
-def test_check_fails_where_a_crd_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_fails_on_an_outdated_crd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert crds.main([str(tmp_path)]) == 0
     (tmp_path / "sensorfleets.yaml").write_text("something else")
     assert crds.main(["--check", str(tmp_path)]) == 1
     assert "sensorfleets.yaml is stale" in capsys.readouterr().err
 
 
-def test_no_property_has_a_name_that_yaml_reads_as_a_boolean() -> None:
+def test_no_property_name_is_a_boolean_in_yaml() -> None:
     def names(schema: Any) -> list[str]:
         if not isinstance(schema, dict):
             return []
@@ -70,13 +70,13 @@ def test_examples_are_valid(name: str) -> None:
         ("7d", 604_800 * 10**9),
     ],
 )
-def test_durations_are_read_and_written(text: str, nanoseconds: int) -> None:
+def test_durations_are_parsed_and_formatted(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
     assert format_duration(nanoseconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "05s", "1.5s", "5s\n", "5sec"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
@@ -92,7 +92,7 @@ def test_an_empty_spec_has_the_documented_defaults() -> None:
     assert parse_fleet(manifest("CameraFleet")).spec == CameraFleetSpec()
 
 
-def test_a_null_counts_as_absent() -> None:
+def test_null_counts_as_absent() -> None:
     fleet = parse_fleet(manifest(spec={"deadline": None, "sensors": None}))
     assert fleet.spec == SensorFleetSpec()
 
@@ -146,7 +146,7 @@ def test_a_null_counts_as_absent() -> None:
         ),
     ],
 )
-def test_a_bad_manifest_is_refused_with_a_sentence_that_names_the_field(kind: str, spec: Any, sentence: str) -> None:
+def test_an_invalid_manifest_is_refused_with_the_field(kind: str, spec: Any, sentence: str) -> None:
     with pytest.raises(FleetError) as caught:
         parse_fleet(manifest(kind, spec))
     assert sentence in str(caught.value)
@@ -160,7 +160,7 @@ def test_listen_ports_cannot_change() -> None:
         parse_fleet(manifest(), old=before)
 
 
-def test_a_name_that_is_too_long_for_its_children_is_refused() -> None:
+def test_a_name_too_long_for_children_is_refused() -> None:
     assert parse_fleet(manifest(name="a" * 40))
     for name in ("a" * 41, "1hall", "hall.one", "Hall"):
         with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
@@ -168,26 +168,26 @@ def test_a_name_that_is_too_long_for_its_children_is_refused() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["Site_1", "../..", "a/b", "-a", "a-", "a" * 64, "a\n"])
-def test_what_no_namespace_can_be_called_is_refused_without_an_api_server_as_well(namespace: str) -> None:
+def test_an_invalid_namespace_is_refused_locally(namespace: str) -> None:
     assert parse_fleet(manifest(namespace="1-" + "a" * 61))
     with pytest.raises(FleetError, match=r"metadata\.namespace: .* is not a namespace such as site-1"):
         parse_fleet(manifest(namespace=namespace))
 
 
-def test_a_newer_servers_field_does_not_stop_the_operator() -> None:
+def test_a_newer_servers_field_is_ignored() -> None:
     assert parse_fleet(manifest(spec={"future": 1}), strict=False).spec == SensorFleetSpec()
 
 
 @pytest.mark.parametrize(
     "document", [{}, {"kind": "Pod", "apiVersion": "v1"}, manifest(spec=[]), {"kind": "SensorFleet"}]
 )
-def test_what_is_no_fleet_is_refused(document: dict[str, Any]) -> None:
+def test_a_document_of_another_kind_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(FleetError):
         parse_fleet(document)
 
 
 @pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
-def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
+def test_nan_and_infinity_are_refused(number: str) -> None:
     spec = {"thermal": {"riseCelsiusPerMinute": yaml.safe_load(number)}}
     with pytest.raises(FleetError, match=r"spec\.thermal\.riseCelsiusPerMinute: -?(NaN|Infinity) is not a number"):
         parse_fleet(manifest(spec=spec))
@@ -212,26 +212,26 @@ def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
         ({"name": "hall", "generation": "two"}, 'metadata.generation: "two" is not an integer'),
     ],
 )
-def test_metadata_of_another_form_is_refused_by_its_field(metadata: Any, sentence: str) -> None:
+def test_malformed_metadata_is_refused_with_the_field(metadata: Any, sentence: str) -> None:
     with pytest.raises(FleetError) as caught:
         parse_fleet({**manifest(), "metadata": metadata})
     assert sentence in str(caught.value)
 
 
-def test_each_field_that_is_missing_is_named() -> None:
+def test_every_missing_field_is_named() -> None:
     with pytest.raises(FleetError) as caught:
         parse_fleet(manifest(spec={"sensors": [{}]}))
     assert caught.value.problems == ["spec.sensors[0].id: is required", "spec.sensors[0].zone: is required"]
 
 
-def test_a_field_whose_name_is_a_number_is_refused_by_name() -> None:
+def test_an_unknown_numeric_field_is_named() -> None:
     with pytest.raises(FleetError, match=r"spec\.listen\.1: there is no such field"):
         parse_fleet(manifest(spec={"listen": {1: 2, "future": 3}}))
     with pytest.raises(FleetError, match=r"1: there is no such field; known here: apiVersion"):
         parse_fleet(manifest() | yaml.safe_load("{1: 2, future: 3}"))
 
 
-def test_a_list_of_devices_is_read_from_yaml() -> None:
+def test_a_list_of_devices_is_parsed_from_yaml() -> None:
     devices = parse_devices("sensors", "- {id: s-1, zone: hall}\n- {id: s-2, zone: hall}", "ConfigMap x, key y")
     assert [device.id for device in devices] == ["s-1", "s-2"]
     assert parse_devices("cameras", "", "ConfigMap x") == ()
@@ -246,7 +246,7 @@ def test_a_list_of_devices_is_read_from_yaml() -> None:
         ("[{id: a, zone: z}, {id: a, zone: z}]", "sensors[1].id"),
     ],
 )
-def test_a_bad_list_of_devices_is_refused_with_its_place(text: str, sentence: str) -> None:
+def test_an_invalid_list_of_devices_is_refused_with_its_place(text: str, sentence: str) -> None:
     with pytest.raises(FleetError, match="ConfigMap x, key y") as caught:
         parse_devices("sensors", text, "ConfigMap x, key y")
     assert sentence in str(caught.value)
@@ -260,14 +260,14 @@ def test_specs_and_statuses_survive_a_round_trip() -> None:
     assert from_manifest(FleetStatus, to_manifest(FleetStatus(shards=3))) == FleetStatus(shards=3)
 
 
-def test_the_reference_is_what_the_model_says() -> None:
+def test_the_reference_matches_the_model() -> None:
     assert reference.main(["--check", str(ROOT / "docs/reference/reference.md")]) == 0
 
 
 @pytest.mark.parametrize(
     "source", ["rtps://me:secret@cam/1", "rtsp://cam/user=admin_password=secret\n", {"url": "http://cam/?pwd=secret"}]
 )
-def test_what_may_be_a_password_in_a_cameras_address_is_in_no_sentence(source: Any) -> None:
+def test_errors_never_contain_a_cameras_password(source: Any) -> None:
     with pytest.raises(FleetError) as caught:
         parse_fleet(manifest("CameraFleet", {"cameras": [{"id": "c", "zone": "z", "source": source}]}))
     assert "spec.cameras[0].source" in str(caught.value)

@@ -1,4 +1,4 @@
-"""A fleet that declares nothing has settings that its shards take, and a device's calibration reaches its shard."""
+"""An empty fleet has complete settings for its shards, and a device's calibration reaches its shard."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from embereye_operator.decide.placement.assignments import build_device, build_s
 
 
 @pytest.mark.parametrize("kind", ["sensors", "cameras"])
-def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
+def test_the_model_sets_every_setting_of_a_shard(kind: str) -> None:
     fleet = parse_fleet(
         {
             "apiVersion": "embereye.dev/v1alpha1",
@@ -26,7 +26,7 @@ def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
     settings = build_settings(fleet.spec)
     assignment = Assignment(sensor=settings) if isinstance(settings, SensorSettings) else Assignment(camera=settings)
     assert unset_field(assignment) == ""
-    assert unset_field(decode(encode(assignment)) or Assignment()) == "", "nor does what is stored of it"
+    assert unset_field(decode(encode(assignment)) or Assignment()) == "", "the stored assignment is complete, too"
 
 
 def test_the_documented_calibration_reaches_its_shard() -> None:

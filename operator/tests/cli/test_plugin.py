@@ -34,7 +34,7 @@ from ..test_reconcile import PLACEMENT, fleet_of
 
 async def world_of(**options: Any) -> World:
     world = World(fleet_of(count=4, shards=2), **options)
-    await world.settle()
+    await world.run_until_complete()
     return world
 
 
@@ -76,11 +76,11 @@ async def test_devices_show_owner_and_darkness_dark_ones_first() -> None:
 async def test_a_drained_shard_is_replaced_by_another() -> None:
     world = await world_of()
     world.manifest["metadata"]["annotations"] = {ANNOTATION_DRAIN: "hall-sensors-0, something-else"}
-    await world.settle()
+    await world.run_until_complete()
     assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
     assert all(len(owners) == 1 for owners in world.owners().values())
     world.manifest["metadata"]["annotations"] = {}
-    await world.settle()
+    await world.run_until_complete()
     assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
 
 
@@ -297,7 +297,7 @@ def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, t
     wait_for(lambda: json.loads(run("status", "-o", "json"))[0]["shards"] == 4, "the new number")
     assert json.loads(run("status", "-o", "json"))[0]["paused"]
     assert "goes on" in run("resume", "hall")
-    site.heals(4)
+    site.wait_until_healed(4)
 
 
 @pytest.mark.parametrize(

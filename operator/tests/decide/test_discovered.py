@@ -18,7 +18,7 @@ def entries(*cameras):
     return document["spec"]["cameras"]
 
 
-def test_a_camera_is_ready_to_be_applied_with_its_large_stream_recorded():
+def test_a_camera_is_ready_to_apply_with_its_large_stream_recorded():
     (entry,) = entries(YARD)
     assert entry == {
         "id": "yard-north", "zone": "unassigned", "location": "city hall", "source": "onvif://10.0.0.7",
@@ -30,20 +30,20 @@ def test_a_camera_is_ready_to_be_applied_with_its_large_stream_recorded():
     assert "kubectl --namespace default label secret cameras embereye.dev/allow-fleet-use=true" in text
 
 
-def test_a_camera_that_lets_everybody_ask_needs_no_secret():
+def test_an_open_camera_needs_no_secret():
     (entry,) = entries(FoundCamera("onvif://10.0.0.7", profiles=(SUB,)))
     assert "credentialsRef" not in entry
     assert "secret" not in fleet_text([FoundCamera("onvif://10.0.0.7", profiles=(SUB,))], Naming()).lower()
 
 
-def test_names_that_yaml_would_take_for_something_else_stay_names():
+def test_names_that_yaml_would_misread_stay_names():
     document = yaml.safe_load(fleet_text([YARD], Naming("on", "12", "3", "null")))
     assert parse_fleet(document).key == "12/cameras/on"
     (entry,) = document["spec"]["cameras"]
     assert (entry["zone"], entry["credentialsRef"]) == ("3", {"name": "null"})
 
 
-def test_one_that_was_not_to_be_asked_is_in_it_with_the_reason():
+def test_an_unreadable_camera_is_listed_with_the_reason():
     camera = FoundCamera("onvif://10.0.0.9:8080").with_problem("no answer within 5 s\n- id: x")
     (entry,) = entries(camera)
     assert entry["id"] == "10.0.0.9-8080"
@@ -51,19 +51,19 @@ def test_one_that_was_not_to_be_asked_is_in_it_with_the_reason():
     assert "# its profiles are unknown: no answer within 5 s.- id: x" in fleet_text([camera], Naming())
 
 
-def test_each_video_source_of_a_recorder_becomes_a_camera_that_names_its_streams():
-    other = [Profile(one.token + "b", one.name + " 2", one.encoding, one.width, one.height, 15, source="w")
-             for one in (MAIN, SUB)]  # fmt: skip
-    recorder = FoundCamera("onvif://10.0.0.7", "NVR", profiles=(MAIN, SUB, *other))
-    found = entries(recorder)
-    assert [entry["id"] for entry in found] == ["nvr", "nvr-2"]
-    assert [entry["streams"] for entry in found] == [
+def test_each_video_source_of_a_recorder_becomes_a_camera():
+    others = [Profile(known.token + "b", known.name + " 2", known.encoding, known.width, known.height, 15, source="w")
+              for known in (MAIN, SUB)]  # fmt: skip
+    recorder = FoundCamera("onvif://10.0.0.7", "NVR", profiles=(MAIN, SUB, *others))
+    entries_ = entries(recorder)
+    assert [entry["id"] for entry in entries_] == ["nvr", "nvr-2"]
+    assert [entry["streams"] for entry in entries_] == [
         {"detect": "sub", "record": "main"},
         {"detect": "sub 2", "record": "main 2"},
     ]
 
 
-def test_a_name_that_is_there_twice_is_replaced_by_the_token():
+def test_an_ambiguous_name_is_replaced_by_the_token():
     profiles = (
         Profile("p1", "stream", "H264", 1920, 1080, source="v"),
         Profile("p2", "Stream", "H264", 640, 360, source="v"),
@@ -73,12 +73,12 @@ def test_a_name_that_is_there_twice_is_replaced_by_the_token():
     assert "streams" not in entries(FoundCamera("onvif://c", profiles=odd))[0]  # neither can be written
 
 
-def test_no_camera_makes_a_fleet_without_any():
+def test_without_cameras_the_fleet_is_empty():
     assert entries() == []
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60), st.text(max_size=40))
-def test_whatever_devices_call_themselves_nothing_but_their_own_entry_changes(name, maker, token, encoding):
+def test_odd_device_names_change_only_their_entry(name, maker, token, encoding):
     camera = FoundCamera(
         "onvif://10.0.0.7",
         name,
@@ -87,6 +87,6 @@ def test_whatever_devices_call_themselves_nothing_but_their_own_entry_changes(na
         maker,
         (Profile(token or "t", name, encoding, 640, 360, source="v"), MAIN),
     )
-    found = entries(camera, YARD)
-    assert [entry["source"] for entry in found] == ["onvif://10.0.0.7"] * 2
-    assert all(entry["zone"] == "unassigned" for entry in found)
+    entries_ = entries(camera, YARD)
+    assert [entry["source"] for entry in entries_] == ["onvif://10.0.0.7"] * 2
+    assert all(entry["zone"] == "unassigned" for entry in entries_)

@@ -1,4 +1,4 @@
-"""What people are told of a fleet, and how often."""
+"""The Kubernetes Events of a fleet, and their rate."""
 
 from embereye.units import SECOND
 from embereye_operator.decide.event_correlator import BURST, REFILL, REPEAT, EventCorrelator
@@ -16,7 +16,7 @@ def write(correlator: EventCorrelator, now: float) -> list[tuple[str, int]]:
     return written
 
 
-def test_what_happens_again_raises_a_count_now_and_then() -> None:
+def test_repetitions_raise_a_count_at_intervals() -> None:
     correlator, written = EventCorrelator(), []
     for second in range(0, 3 * int(REPEAT), 2):
         note(correlator, second=second)
@@ -25,7 +25,7 @@ def test_what_happens_again_raises_a_count_now_and_then() -> None:
     assert [count for _, (_, count) in written] == [1, 1 + REPEAT / 2, 1 + REPEAT]
 
 
-def test_what_could_not_be_written_stays_due_and_none_of_it_is_lost() -> None:
+def test_entries_that_failed_stay_due_and_none_is_lost() -> None:
     correlator = EventCorrelator()
     note(correlator, "one")
     note(correlator, "two")
@@ -35,7 +35,7 @@ def test_what_could_not_be_written_stays_due_and_none_of_it_is_lost() -> None:
     assert not correlator.due(31)
 
 
-def test_what_happens_while_it_is_written_is_written_later() -> None:
+def test_a_repetition_during_a_write_is_written_later() -> None:
     correlator = EventCorrelator()
     note(correlator)
     (entry,) = correlator.due(0)
@@ -45,7 +45,7 @@ def test_what_happens_while_it_is_written_is_written_later() -> None:
     assert write(correlator, 1 + REPEAT) == [("quota", 2)]
 
 
-def test_a_subject_with_ever_new_messages_is_told_of_in_measure_and_others_at_once() -> None:
+def test_a_noisy_subject_is_limited_and_others_are_not() -> None:
     correlator = EventCorrelator()
     for number in range(3 * BURST):
         note(correlator, f"message {number}")

@@ -1,4 +1,4 @@
-"""What a failing pass is made of for those who rely on the fleet."""
+"""The status of a fleet whose passes fail."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ WELL = FleetStatus(
         (OSError("connection refused"), "ReconcileFailed", False),
     ],
 )
-def test_what_only_a_person_can_mend_is_told_at_once(error: Exception, reason: str, lasting: bool) -> None:
+def test_a_failure_that_only_a_person_can_fix_is_reported_at_once(error: Exception, reason: str, lasting: bool) -> None:
     failure = judge(error)
     assert (failure.reason, failure.lasting) == (reason, lasting)
     assert failure.message
@@ -36,7 +36,7 @@ def test_what_only_a_person_can_mend_is_told_at_once(error: Exception, reason: s
     assert is_reportable(failure, GRACE)
 
 
-def test_a_failure_names_what_was_being_written() -> None:
+def test_a_failure_names_the_object_that_was_written() -> None:
     error = OSError("connection refused")
     error.add_note("Deployment n/hall-sensors-0 is not written")
     assert "hall-sensors-0" in judge(error).message
@@ -44,13 +44,13 @@ def test_a_failure_names_what_was_being_written() -> None:
 
 def test_nothing_is_claimed_while_passes_fail() -> None:
     status = build_failed_status(judge(OSError("away")), WELL, 2, 100 * SECOND)
-    found: Any = {condition.type: condition for condition in status.conditions}
-    assert found["Degraded"].status == "True"
-    assert found["Degraded"].reason == "ReconcileFailed"
-    assert {type_: condition.status for type_, condition in found.items() if type_ != "Degraded"} == dict.fromkeys(
+    by_type: Any = {condition.type: condition for condition in status.conditions}
+    assert by_type["Degraded"].status == "True"
+    assert by_type["Degraded"].reason == "ReconcileFailed"
+    assert {type_: condition.status for type_, condition in by_type.items() if type_ != "Degraded"} == dict.fromkeys(
         ("Covered", "Ready", "Progressing", "ScalingActive", "MetricsAvailable"), "Unknown"
     )
-    assert found["Covered"].last_transition_time == "1970-01-01T00:01:40Z"
+    assert by_type["Covered"].last_transition_time == "1970-01-01T00:01:40Z"
 
 
 def test_the_same_failure_again_is_not_worth_a_write() -> None:
@@ -59,11 +59,11 @@ def test_the_same_failure_again_is_not_worth_a_write() -> None:
     assert build_failed_status(judge(OSError("another reason")), first, 2, 200 * SECOND) != first
 
 
-def test_a_status_that_is_not_kept_up_is_not_believed() -> None:
+def test_an_outdated_status_is_not_current() -> None:
     record = FleetRecord(latest=1000.0)
     assert record.is_current(1000 + PASS_LIMIT, 1)
-    assert not record.is_current(1001 + PASS_LIMIT + 2 * rest_period(1), 1), "looks at it have stopped"
+    assert not record.is_current(1001 + PASS_LIMIT + 2 * rest_period(1), 1), "passes have stopped"
     record.failing, record.failing_since = "away", 1000.0
     assert record.is_current(1000 + GRACE / 2, 1), "it may be over in a moment"
     assert not record.is_current(1000 + GRACE, 1)
-    assert not FleetRecord().is_current(1000, 1), "nobody has looked yet"
+    assert not FleetRecord().is_current(1000, 1), "there was no pass yet"

@@ -1,4 +1,4 @@
-"""Several hubs: which of them a fleet reports to, and what is said where that cannot be told."""
+"""Several hubs: the choice of a fleet's hub, and the report if it is unknown."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,9 +32,7 @@ def fleet(namespace: str = "site", hub: str = "") -> Fleet:
         ("north", "shared", SHARED),
     ],
 )
-def test_a_fleet_reports_to_the_hub_that_it_names_or_that_is_for_its_namespace(
-    namespace: str, named: str, chosen: NamedHub
-) -> None:
+def test_a_fleet_reports_to_its_chosen_hub_or_its_namespaces(namespace: str, named: str, chosen: NamedHub) -> None:
     assert choose_hub(fleet(namespace, named), OWN, HUBS) == chosen
 
 
@@ -47,7 +45,7 @@ def test_a_fleet_reports_to_the_hub_that_it_names_or_that_is_for_its_namespace(
         ("north", "", (NORTH, replace(NORTH, name="attic")), ["several hubs are for namespace north", "north, attic"]),
     ],
 )
-def test_a_hub_that_cannot_be_told_is_told_in_a_sentence(
+def test_an_unknown_hub_is_explained_in_a_sentence(
     namespace: str, named: str, hubs: tuple[NamedHub, ...], words: list[str]
 ) -> None:
     with pytest.raises(UnknownHubError) as caught:
@@ -55,12 +53,12 @@ def test_a_hub_that_cannot_be_told_is_told_in_a_sentence(
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_what_is_no_name_of_a_hub_is_refused() -> None:
+def test_an_invalid_name_of_a_hub_is_refused() -> None:
     with pytest.raises(FleetError, match="is not the name of a hub"):
         fleet(hub="North hub")
 
 
-def test_hubs_are_read_as_the_chart_writes_them() -> None:
+def test_hubs_are_parsed_as_the_chart_writes_them() -> None:
     text = (
         '[{"name": "north", "address": "north:50053", "process": "north-hub", "namespaces": ["north"], "names": ["n"]}]'
     )
@@ -77,10 +75,10 @@ def test_hubs_are_read_as_the_chart_writes_them() -> None:
         ('[{"name": "north", "process": "p"}]', r"\[0\].address: null is not a non-empty string"),
         ('[{"name": "north", "address": "a", "process": "p"}]', "is not HOST:PORT"),
         ('[{"name": "north", "address": "a:1", "process": "p", "namespaces": "x"}]', r"\[0\].namespaces"),
-        ('[{"name": "north", "address": "a:1", "process": "p", "port": 1}]', r"\[0\].port: there is no such field"),
+        ('[{"name": "north", "address": "a:1", "process": "p", "port": 1}]', r"\[0\].port: unknown field"),
     ],
 )
-def test_hubs_that_are_declared_wrongly_are_refused_by_place(text: str, words: str) -> None:
+def test_invalid_hubs_are_refused_with_their_place(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_hubs(text)
     with pytest.raises(ValueError, match="twice"):
@@ -88,13 +86,13 @@ def test_hubs_that_are_declared_wrongly_are_refused_by_place(text: str, words: s
 
 
 def hubs_of(world: World) -> set[str]:
-    """Where the fleet's shards report to."""
-    found: set[str] = set()
+    """Return the hubs of the fleet's shards."""
+    hubs: set[str] = set()
     for (kind, _), child in world.runtime.objects.items():
         if kind == "Deployment":
             (container,) = child["spec"]["template"]["spec"]["containers"]
-            found |= {entry["value"] for entry in container["env"] if entry["name"] == "EMBEREYE_HUB"}
-    return found
+            hubs |= {entry["value"] for entry in container["env"] if entry["name"] == "EMBEREYE_HUB"}
+    return hubs
 
 
 def world_of(**spec: Any) -> World:
@@ -103,17 +101,17 @@ def world_of(**spec: Any) -> World:
     return world
 
 
-async def test_shards_and_roster_go_to_the_hub_that_the_fleet_chooses() -> None:
+async def test_shards_and_roster_go_to_the_fleets_hub() -> None:
     world = world_of()
-    await world.settle()
-    assert (hubs_of(world), world.runtime.told_hub) == ({OWN.address}, "")
+    await world.run_until_complete()
+    assert (hubs_of(world), world.runtime.reported_hub) == ({OWN.address}, "")
     world.manifest["spec"]["hub"] = "shared"
     for _ in range(4):
         await world.step()
-    assert (hubs_of(world), world.runtime.told_hub) == ({SHARED.address}, "shared")
+    assert (hubs_of(world), world.runtime.reported_hub) == ({SHARED.address}, "shared")
 
 
-async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so_and_begins_once_it_is() -> None:
+async def test_a_fleet_with_a_missing_hub_reports_it_and_starts_later() -> None:
     world = world_of(hub="south")
     outcome = await world.step()
     status, reason, message = condition(outcome.status, "Degraded")
@@ -123,18 +121,18 @@ async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so_and_begins_onc
     assert hubs_of(world) == set()
     assert world.runtime.rosters == []
     world.settings = replace(SETTINGS, hubs=(*HUBS, NamedHub("south", "south:50053", "south-hub")))
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Covered")[0] == "True"
     assert hubs_of(world) == {"south:50053"}
 
 
-async def test_shards_that_run_stay_with_their_hub_while_the_fleet_names_none_that_there_is() -> None:
+async def test_running_shards_stay_with_their_hub_while_the_new_one_is_missing() -> None:
     world = world_of()
-    await world.settle()
+    await world.run_until_complete()
     world.manifest["spec"]["hub"] = "south"
     world.manifest["spec"]["shards"] = 3
     outcome = await world.step()
     assert condition(outcome.status, "Degraded")[1] == "HubUnknown"
     assert hubs_of(world) == {OWN.address}
     assert ("Deployment", "hall-sensors-2") not in world.runtime.objects
-    assert condition(outcome.status, "Covered")[0] == "True", "who watched goes on"
+    assert condition(outcome.status, "Covered")[0] == "True", "shards keep watching"

@@ -1,4 +1,4 @@
-"""A model of one's own, from the manifest to the shard and back into the status."""
+"""A user's model, from the manifest to the shard and back into the status."""
 
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,15 @@ def settings_of(fleet: Fleet) -> CameraSettings:
 
 def documented() -> dict[str, Any]:
     text = (ROOT / "docs/how-to/models.md").read_text()
-    found: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
-    return found
+    manifest: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    return manifest
 
 
-def test_the_documented_manifest_is_valid_and_means_what_is_said_of_it() -> None:
+def test_the_documented_manifest_is_valid_and_has_the_documented_meaning() -> None:
     model = settings_of(parse_fleet(documented())).model
     assert (model.mounted, model.path, model.width) == ("fire-v3.onnx", "", 640)
     assert (model.decoder, model.runtime) == (Model.DECODER_YOLOV8, Model.RUNTIME_OPENCV)
-    assert [(each.index, each.kind) for each in model.classes] == [(0, Kind.FLAME), (1, Kind.SMOKE)]
+    assert [(entry.index, entry.kind) for entry in model.classes] == [(0, Kind.FLAME), (1, Kind.SMOKE)]
     assert model.scale == pytest.approx(1 / 255)
     assert (model.every_ns, model.idle_ns, model.budget_ns, model.alarm_ns) == (10**9, 10**10, 10**9, 4 * 10**9)
 
@@ -72,12 +72,12 @@ def test_a_model_in_the_cluster_is_mounted_read_only_in_every_shard(place: Any, 
     assert {"name": "EMBEREYE_MODEL", "value": "/etc/embereye/model"} in container["env"]
 
 
-def test_a_model_with_a_path_is_where_the_shard_sees_it() -> None:
+def test_a_models_path_is_passed_to_the_shard() -> None:
     assert settings_of(fleet(path="fire.onnx")).model.path == "fire.onnx"
     assert "EMBEREYE_MODEL" not in str(build_deployment(fleet(path="fire.onnx"), "hall-cameras-0", SETTINGS))
 
 
-def test_on_one_machine_a_claim_is_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_on_one_machine_a_claim_is_a_separate_folder(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
     owner = fleet(volumeRef={"claimName": "models", "path": "f.onnx"})
     deployment = build_deployment(owner, "hall-cameras-0", SETTINGS)
@@ -100,15 +100,15 @@ def test_on_one_machine_a_claim_is_a_folder_of_its_own(tmp_path: Path) -> None:
         ({"path": "a", "input": {"std": [1, 0, 1]}}, "std[1]: 0 is less than 0.0001"),
     ],
 )
-def test_a_model_that_cannot_be_meant_is_refused_with_the_field(model: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_model_is_refused_with_the_field(model: dict[str, Any], sentence: str) -> None:
     with pytest.raises(FleetError) as caught:
         fleet(**model)
     assert sentence in str(caught.value)
 
 
-async def test_devices_that_detect_less_degrade_the_fleet_and_stay_covered() -> None:
+async def test_devices_with_limited_detection_degrade_the_fleet_and_stay_covered() -> None:
     world = World(fleet_of(count=8))
-    await world.settle()
+    await world.run_until_complete()
     shard = world.runtime.shards["hall-sensors-0"]
     shard.degraded = {f"s-{number:02}": f"detection.model: a run takes {900 + number} ms" for number in range(7)}
     outcome = await world.step()

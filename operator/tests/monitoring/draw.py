@@ -1,7 +1,7 @@
-"""Draws the dashboards as SVG from what a real Prometheus answers to every panel: python -m tests.monitoring.draw DIR.
+"""Draws the dashboards as SVG from a real Prometheus' answers to every panel: python -m tests.monitoring.draw DIR.
 
-They show what Grafana is given: titles, places, units and values, not how it draws them. They illustrate
-docs/how-to/grafana.md; look at them after a change of a dashboard. `make pictures` draws those of the docs.
+They show Grafana's input: titles, places, units and values, not its way of drawing. They illustrate
+docs/how-to/grafana.md; check them after a change of a dashboard. `make pictures` draws those of the docs.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from .site import FLEETS, Prometheus, running_prometheus, running_site, until
 from .test_live import asked
 
 FOLDER = ROOT / "charts/embereye/files/dashboards"
-# A site that burns for a while, so that there is something to see.
+# A site with a fire for a while, so that there is something to see.
 BURNING = FLEETS.replace('simulate: "true"', 'simulate: "true", embereye.dev/simulate-fire: "at=30,for=25,zone=hall"')
-WIDTH, ROW = 1200, 30  # pixels: of a picture, and of a unit of height in the dashboards' grid
+WIDTH, ROW = 1200, 30  # pixels; width of a picture, and height of a row in the dashboards' grid
 COLUMN = WIDTH / 24
 COLOURS = ("#56a64b", "#3274d9", "#e0b400", "#e02f44", "#8f3bb8", "#ff780a", "#37872d", "#1f60c4")
-ENTRIES = 6  # of a legend, and rows of a table
-POINTS = 60  # of a line
+ENTRIES = 6  # of a legend, and rows in a table
+POINTS = 60  # in a line
 UNITS = {
     "percentunit": ("%", 100.0), "percent": ("%", 1.0), "cps": ("/s", 1.0), "cpm": ("/min", 1.0), "reqps": ("/s", 1.0),
     "ops": ("/s", 1.0), "dtdurations": (" s", 1.0), "s": (" s", 1.0), "ms": (" ms", 1.0), "Bps": (" B/s", 1.0),
@@ -37,7 +37,7 @@ UNITS = {
 
 
 def shown(value: float, unit: str | None) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     if math.isnan(value):
         return "no value"
     if unit in {"bytes", "decbytes"}:
@@ -49,7 +49,7 @@ def shown(value: float, unit: str | None) -> str:
 
 
 def named(series: dict[str, Any], legend: str | None) -> str:
-    """A series by its legend, or by its labels."""
+    """Return a series' name from its legend, or from its labels."""
     labels = {name: value for name, value in series["metric"].items() if name != "__name__"}
     if not legend or legend == "__auto":
         return ", ".join(labels.values())
@@ -64,14 +64,14 @@ def text(x: float, y: float, words: str, size: int = 11, colour: str = "#24292e"
 
 
 class Picture:
-    """One dashboard, from what `prometheus` answers for the seconds from `start` to `end`."""
+    """A dashboard drawn from `prometheus` for the seconds from `start` to `end`."""
 
     def __init__(self, prometheus: Prometheus, start: float, end: float) -> None:
         self._prometheus = prometheus
         self._start, self._end = start, end
 
     def draw(self, dashboard: dict[str, Any]) -> str:
-        panels = [panel for one in dashboard["panels"] for panel in (one, *one.get("panels", ()))]
+        panels = [panel for outer in dashboard["panels"] for panel in (outer, *outer.get("panels", ()))]
         height = ROW * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
@@ -95,23 +95,23 @@ class Picture:
         )
         yield text(left + 11, top + 20, panel.get("title", ""), 12)
         unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
-        found = [
+        results = [
             (named(series, target.get("legendFormat")), [(float(at), float(value)) for at, value in series["values"]])
             for target in panel.get("targets", ())
             for series in self._ask(target["expr"])
         ]
-        if not found:
+        if not results:
             yield text(left + 3 + width / 2, top + height / 2, "nothing to show", colour="#8e8e8e", middle=True)
         elif panel["type"] in {"stat", "gauge"}:
-            words = shown(found[0][1][-1][1], unit)
+            words = shown(results[0][1][-1][1], unit)
             yield text(left + 3 + width / 2, top + 20 + height / 2, words, 28, middle=True)
         elif panel["type"] in {"timeseries", "state-timeline", "heatmap"}:
-            yield from self._lines(found, unit, (left + 3, top + 3, width, height))
+            yield from self._lines(results, unit, (left + 3, top + 3, width, height))
         else:
-            for number, (name, points) in enumerate(found[:ENTRIES]):
+            for number, (name, points) in enumerate(results[:ENTRIES]):
                 yield text(left + 11, top + 44 + 18 * number, f"{name}: {shown(points[-1][1], unit)}")
-            if len(found) > ENTRIES:
-                yield text(left + 11, top + 44 + 18 * ENTRIES, f"and {len(found) - ENTRIES} more", colour="#8e8e8e")
+            if len(results) > ENTRIES:
+                yield text(left + 11, top + 44 + 18 * ENTRIES, f"and {len(results) - ENTRIES} more", colour="#8e8e8e")
 
     def _ask(self, expression: str) -> list[dict[str, Any]]:
         step = f"{(self._end - self._start) / POINTS:.3f}"
@@ -121,19 +121,19 @@ class Picture:
         return list(answer["result"])
 
     def _lines(
-        self, found: list[tuple[str, list[tuple[float, float]]]], unit: str | None, place: tuple[float, ...]
+        self, lines: list[tuple[str, list[tuple[float, float]]]], unit: str | None, place: tuple[float, ...]
     ) -> Iterator[str]:
         left, top, width, height = place
-        values = [value for _, points in found for _, value in points if math.isfinite(value)]
+        values = [value for _, points in lines for _, value in points if math.isfinite(value)]
         low, high = min([0.0, *values]), max([0.0, *values])
         high += (high == low) * 1.0
-        entries = min(len(found), ENTRIES)
+        entries = min(len(lines), ENTRIES)
         x0, x1, y0, y1 = left + 62, left + width - 10, top + 30, top + height - 10 - 14 * ((entries + 1) // 2)
         for share in (0.0, 0.5, 1.0):
             y = y1 - share * (y1 - y0)
             yield f'<line x1="{x0:.0f}" x2="{x1:.0f}" y1="{y:.0f}" y2="{y:.0f}" stroke="#e7e7e7"/>'
             yield text(left + 6, y + 4, shown(low + share * (high - low), unit), 10, "#6e7074")
-        for number, (name, points) in enumerate(found):
+        for number, (name, points) in enumerate(lines):
             colour = COLOURS[number % len(COLOURS)]
             xy = [
                 (
@@ -143,15 +143,15 @@ class Picture:
                 for at, value in points
                 if math.isfinite(value)
             ]
-            # A point that lies between two of the same value says nothing.
-            kept = xy[:1] + [b for (a, b), (_, c) in zip(pairwise(xy), pairwise(xy[1:]), strict=False)
+            # A point between two of the same value adds nothing.
+            simplified = xy[:1] + [b for (a, b), (_, c) in zip(pairwise(xy), pairwise(xy[1:]), strict=False)
                              if not a[1] == b[1] == c[1]] + xy[-1:]  # fmt: skip
-            line = " ".join(f"{x:.0f},{y:.1f}" for x, y in kept)
+            line = " ".join(f"{x:.0f},{y:.1f}" for x, y in simplified)
             yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
             if number < ENTRIES:
                 x, y = left + 12 + (number % 2) * width / 2, y1 + 18 + 14 * (number // 2)
                 yield f'<rect x="{x:.0f}" y="{y - 7:.0f}" width="10" height="3" fill="{colour}"/>'
-                more = f" and {len(found) - ENTRIES} more" if number == ENTRIES - 1 and len(found) > ENTRIES else ""
+                more = f" and {len(lines) - ENTRIES} more" if number == ENTRIES - 1 and len(lines) > ENTRIES else ""
                 yield text(x + 15, y, f"{name[:60]}{more}", 10)
 
 

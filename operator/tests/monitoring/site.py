@@ -1,4 +1,4 @@
-"""A whole site on this machine: `embereye up` with simulated devices and, where it is installed, a real Prometheus."""
+"""A whole site on this machine: `embereye up` with simulated devices, and a real Prometheus if it is installed."""
 
 import contextlib
 import json
@@ -39,15 +39,15 @@ spec:
 START_SECONDS = 60.0
 
 
-def until(holds: Callable[[], Any], seconds: float = START_SECONDS) -> Any:
-    """What `holds` returns once that is something; AssertionError after `seconds`."""
+def until(condition: Callable[[], Any], seconds: float = START_SECONDS) -> Any:
+    """Return the first true result of `condition`; AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, urllib.error.URLError):
-            if found := holds():
-                return found
+            if result := condition():
+                return result
         time.sleep(0.2)
-    raise AssertionError(f"not within {seconds:g} s: {holds()}")
+    raise AssertionError(f"not within {seconds:g} s: {condition()}")
 
 
 @dataclass
@@ -57,22 +57,22 @@ class Site:
     endpoints: dict[str, Any]
 
     def processes(self, words: str) -> list[int]:
-        """The site's own processes, at any depth, whose command says `words`, by their ids; never another site's."""
-        found, seen = [], [self.process.pid]
+        """Return the ids of the site's processes, at any depth, whose command contains `words`."""
+        ids, seen = [], [self.process.pid]
         for number in seen:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 for task in Path(f"/proc/{number}/task").iterdir():
                     seen += map(int, (task / "children").read_text().split())
                 command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if number != self.process.pid and words in command:
-                    found.append(number)
-        return found
+                    ids.append(number)
+        return ids
 
     def targets(self) -> list[dict[str, Any]]:
         return json.loads((self.data / "prometheus-targets.json").read_text())
 
     def scraped(self) -> dict[str, str]:
-        """What each process exports, by its job, or by its fleet's kind where it is a shard."""
+        """Return each process' metrics by its job, or by its fleet's kind if it is a shard."""
         pages = {}
         for group in self.targets():
             name = group["labels"].get("kind", group["labels"]["job"])
@@ -83,7 +83,7 @@ class Site:
 
 @contextlib.contextmanager
 def running_site(folder: Path, fleets: str = FLEETS, processes: int = 4) -> Iterator[Site]:
-    """`embereye up` with `fleets`, once it lists as many `processes` for Prometheus."""
+    """Run `embereye up` with `fleets`; yields once it lists this number of `processes` for Prometheus."""
     tcp, grpc, push, camera, console, hub = free_ports(6)
     manifests, data = folder / "fleets.yaml", folder / "data"
     manifests.write_text(fleets.format(tcp=tcp, grpc=grpc, push=push, camera=camera))
@@ -107,7 +107,7 @@ def running_site(folder: Path, fleets: str = FLEETS, processes: int = 4) -> Iter
 
 @dataclass
 class Prometheus:
-    """The HTTP API of a real one."""
+    """The HTTP API of a real Prometheus."""
 
     address: str
 
@@ -120,9 +120,9 @@ class Prometheus:
             raise AssertionError(f"{query}: {error.read().decode()}") from error
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        found = self.get("query", query=expression)["result"]
-        assert isinstance(found, list)
-        return found
+        result = self.get("query", query=expression)["result"]
+        assert isinstance(result, list)
+        return result
 
     def firing(self) -> set[str]:
         return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
@@ -130,7 +130,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def running_prometheus(folder: Path, targets: Path, rules: Path | None = None) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes what `targets` names every second; skips where it is not installed."""
+    """Run a Prometheus that scrapes `targets` every second; skip the test if it is not installed."""
     PROMETHEUS.require()
     (port,) = free_ports(1)
     config = folder / "prometheus.yaml"

@@ -1,4 +1,4 @@
-"""Dashboards: complete, and asking only for what there is."""
+"""Dashboards are complete, and query only existing metrics."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def metrics_in(text: str) -> set[str]:
     return set(re.findall(r"\b(?:embereye_[a-z_]+|embereye:[a-z_:]+|process_[a-z_]+|up|ALERTS)(?=[{\[) ]|$)", text))
 
 
-def test_the_seven_dashboards_are_there() -> None:
+def test_there_are_seven_dashboards() -> None:
     assert [source.name for source in DASHBOARDS] == [
         "fleet-overview", "sensor-shard", "camera-shard", "scaling-explained", "alarms-coverage", "operator-hub",
         "capacity",
@@ -36,9 +36,7 @@ def test_the_seven_dashboards_are_there() -> None:
 
 
 @pytest.mark.parametrize(("source", "panel"), EVERY_PANEL, ids=[f"{s.name}: {p.title}" for s, p in EVERY_PANEL])
-def test_a_panel_asks_for_metrics_that_exist_and_has_a_unit_a_description_and_a_runbook(
-    source: Dashboard, panel: Panel
-) -> None:
+def test_panels_use_existing_metrics_and_have_unit_description_and_runbook(source: Dashboard, panel: Panel) -> None:
     assert panel.unit
     assert panel.description.endswith(".")
     assert panel.alert in BY_NAME
@@ -48,12 +46,12 @@ def test_a_panel_asks_for_metrics_that_exist_and_has_a_unit_a_description_and_a_
 
 
 @every_dashboard
-def test_what_grafana_is_given_has_links_units_thresholds_and_numbers_of_its_own(source: Dashboard) -> None:
-    found = panels(source)
+def test_grafanas_json_has_links_units_thresholds_and_unique_numbers(source: Dashboard) -> None:
+    panels_ = panels(source)
     document = json.loads(render(source))
     assert document["uid"] == uid(source)
     assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
-    for panel in found:
+    for panel in panels_:
         defaults = panel["fieldConfig"]["defaults"]
         assert defaults["unit"], panel["title"]
         assert defaults["thresholds"]["steps"], panel["title"]
@@ -72,7 +70,7 @@ def test_variables_of_expressions_are_declared(source: Dashboard) -> None:
 
 
 @every_dashboard
-def test_nothing_of_another_cluster_or_namespace_is_added_to_or_hidden_by_what_is_called_the_same(
+def test_equal_names_in_other_clusters_and_namespaces_are_kept_apart(
     source: Dashboard,
 ) -> None:
     for panel in (panel for row in source.rows for panel in row.panels):
@@ -94,8 +92,8 @@ def test_scaling_marks_changes_of_the_number_of_shards() -> None:
 
 @pytest.mark.needs(PROMETHEUS)
 @pytest.mark.parametrize("seconds", [15, 30, 60])
-def test_a_change_is_marked_whenever_it_is_and_however_often_prometheus_looks(seconds: int, tmp_path: Path) -> None:
-    """Grafana asks for annotations once for each minute."""
+def test_a_change_is_marked_at_any_time_and_scrape_interval(seconds: int, tmp_path: Path) -> None:
+    """Grafana queries annotations once for each minute."""
     (source,) = [source for source in DASHBOARDS if source.scaling]
     (annotation,) = json.loads(render(source))["annotations"]["list"]
     expression = annotation["expr"]
@@ -117,7 +115,7 @@ def test_a_change_is_marked_whenever_it_is_and_however_often_prometheus_looks(se
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
-def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_path: Path) -> None:
+def test_dashboards_render_writes_all_files_for_use_without_the_chart(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "embereye_cli", "dashboards", "render", "--to", str(tmp_path / "new")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -127,12 +125,12 @@ def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_pat
 
 
 def alert_selectors(alert: Alert) -> set[str]:
-    """Every vector selector of an alert's expression."""
-    found = re.findall(r"\b((?:embereye_[a-z_]+|up)(?:\{[^}]*\})?)", expression(alert))
-    return {selector for selector in found if selector.partition("{")[0] in KNOWN}
+    """Return every vector selector of an alert's expression."""
+    matches = re.findall(r"\b((?:embereye_[a-z_]+|up)(?:\{[^}]*\})?)", expression(alert))
+    return {selector for selector in matches if selector.partition("{")[0] in KNOWN}
 
 
-def test_selectors_are_found() -> None:
+def test_selectors_are_extracted() -> None:
     assert all(alert_selectors(alert) or "embereye:" in alert.expression for alert in ALERTS)
 
 
@@ -144,11 +142,11 @@ type Json<T> = T extends string ? `${T}` : T extends number ? number : T extends
 
 
 @pytest.mark.needs(GRAFANA_TYPES)
-def test_dashboards_are_what_grafanas_own_types_say(tmp_path: Path) -> None:
+def test_dashboards_match_grafanas_types(tmp_path: Path) -> None:
     program = TYPES
     for source in DASHBOARDS:
         document = json.loads(render(source))
-        # An annotation is a query of its data source's kind, which Grafana's types leave open.
+        # An annotation is a query of its data source's kind, which Grafana's types do not define.
         for annotation in document["annotations"].get("list", []):
             del annotation["expr"]
         program += f"export const {source.name.replace('-', '_')}: Json<Dashboard> = {json.dumps(document)};\n"

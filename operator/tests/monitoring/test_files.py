@@ -1,4 +1,4 @@
-"""What is committed is what its source makes."""
+"""Committed files match their source."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from embereye_operator.monitoring.files import ROOT, generated
 
 
 @pytest.mark.parametrize("path", generated(), ids=str)
-def test_generated_files_are_fresh(path: Path) -> None:
-    assert (ROOT / path).read_text() == generated()[path], f"{path} is stale: make monitoring"
+def test_generated_files_are_current(path: Path) -> None:
+    assert (ROOT / path).read_text() == generated()[path], f"{path} is out of date: run make monitoring"

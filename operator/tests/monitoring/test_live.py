@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes a real site: every expression is evaluated, and faults that can be made are made."""
+"""A real Prometheus scrapes a real site: every expression is evaluated, and possible faults are caused."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from .test_dashboards import alert_selectors
 
 pytestmark = pytest.mark.slow
 
-# What a healthy site has no series of, and what would have to happen.
+# Series that a healthy site lacks, and the condition under which they exist.
 NEEDS = {
     'embereye_sensor_shed_total{reason!="compacted"}': "overload with queue.overflow: dropOldest",
     'embereye_sensor_shed_total{reason="compacted"}': "overload",
@@ -35,7 +35,7 @@ NEEDS = {
 
 
 def hurried() -> dict[str, Any]:
-    """The rules, evaluated every second, with hardly a wait."""
+    """Return the rules, evaluated every second, with short waits."""
     rules = prometheus_rules()
     for group in rules["groups"]:
         group["interval"] = "1s"
@@ -56,7 +56,7 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def asked(expression: str) -> str:
-    """A panel's expression with everything selected."""
+    """Return a panel's expression with everything selected."""
     for name in ("cluster", "namespace", "fleet", "shard"):
         expression = expression.replace(f"${name}", ".*")
     return expression.replace("$__rate_interval", "8s")
@@ -68,7 +68,7 @@ PANELS = [
 ]  # fmt: skip
 
 
-def test_every_panel_shows_something_or_says_what_it_needs(prometheus: Prometheus) -> None:
+def test_every_panel_shows_something_or_states_its_condition(prometheus: Prometheus) -> None:
     empty = {
         f"{source.name}: {panel.title}: {query.expression}"
         for source, panel, query in PANELS
@@ -78,14 +78,14 @@ def test_every_panel_shows_something_or_says_what_it_needs(prometheus: Prometheu
 
 
 def test_variables_of_dashboards_have_values(prometheus: Prometheus) -> None:
-    labels = {tuple(sorted(found["metric"].items())) for found in prometheus.query("embereye_shard_epoch")}
-    shards = {dict(found)["shard"] for found in labels}
+    labels = {tuple(sorted(sample["metric"].items())) for sample in prometheus.query("embereye_shard_epoch")}
+    shards = {dict(sample)["shard"] for sample in labels}
     assert shards == {"hall-sensors-0", "yard-cameras-0"}
     fleets = {(row["metric"]["kind"], row["metric"]["fleet"]) for row in prometheus.query("embereye_fleet_shards")}
     assert fleets == {("sensors", "hall"), ("cameras", "yard")}
 
 
-def test_every_series_that_an_alert_looks_at_is_there_or_listed_as_needing_a_fault(prometheus: Prometheus) -> None:
+def test_every_series_of_an_alert_exists_or_is_listed_with_its_fault(prometheus: Prometheus) -> None:
     missing = {
         selector: alert.name
         for alert in ALERTS for selector in alert_selectors(alert)
@@ -94,21 +94,21 @@ def test_every_series_that_an_alert_looks_at_is_there_or_listed_as_needing_a_fau
     assert not missing
 
 
-def test_a_healthy_site_alarms_nobody(prometheus: Prometheus) -> None:
-    # The disk of whoever runs this may be full, and the machine busy.
+def test_a_healthy_site_fires_no_alert(prometheus: Prometheus) -> None:
+    # The disk of the test machine may be full, and the machine busy.
     begun = {"EmberEyeDiskFilling", "EmberEyeEventLoopSlow", "EmberEyeFramesOld", "EmberEyeCamerasShedding"}
     until(lambda: not prometheus.firing() - begun)
 
 
 @contextmanager
-def stopped(found: list[int]) -> Iterator[None]:
-    assert found
+def stopped(label_set: list[int]) -> Iterator[None]:
+    assert label_set
     try:
-        for number in found:
+        for number in label_set:
             os.kill(number, signal.SIGSTOP)
         yield
     finally:
-        for number in found:
+        for number in label_set:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGCONT)
 
@@ -122,37 +122,39 @@ def described(prometheus: Prometheus, name: str) -> dict[str, str]:
     return {}
 
 
-def test_sensors_that_fall_silent_are_told_as_dark_and_it_resolves(site: Site, prometheus: Prometheus) -> None:
+def test_silent_sensors_fire_an_alert_that_resolves(site: Site, prometheus: Prometheus) -> None:
     with stopped(site.processes("simulate sensors")):
         until(lambda: "EmberEyeDevicesDark" in prometheus.firing())
-        told = described(prometheus, "EmberEyeDevicesDark")
-        assert told["summary"] == "Devices of default/hall (sensors) are not watched"
-        assert told["description"].startswith("Devices that were not heard or not analysed within their deadline: 2.")
-        assert (told["namespace"], told["severity"]) == ("default", "critical")
-        # What a panel needs that fault for is there now.
+        annotations = described(prometheus, "EmberEyeDevicesDark")
+        assert annotations["summary"] == "Devices of default/hall (sensors) are not watched"
+        assert annotations["description"].startswith(
+            "Devices without data, or without analysed data, within their deadline: 2."
+        )
+        assert (annotations["namespace"], annotations["severity"]) == ("default", "critical")
+        # Panels that need this fault now have data.
         assert (
             float(prometheus.query("sum(embereye_fleet_devices - embereye_fleet_devices_covered)")[0]["value"][1]) == 2
         )
     until(lambda: "EmberEyeDevicesDark" not in prometheus.firing())
 
 
-def test_a_hub_that_hangs_is_told_and_it_resolves(site: Site, prometheus: Prometheus) -> None:
+def test_a_hanging_hub_fires_an_alert_that_resolves(site: Site, prometheus: Prometheus) -> None:
     with stopped(site.processes(" hub --host")):
         until(lambda: "EmberEyeHubDown" in prometheus.firing())
     until(lambda: "EmberEyeHubDown" not in prometheus.firing())
 
 
-def test_every_alert_that_fired_was_put_in_words(prometheus: Prometheus) -> None:
+def test_every_fired_alert_has_complete_texts(prometheus: Prometheus) -> None:
     for alert in prometheus.get("alerts")["alerts"]:
         text = " ".join(alert["annotations"].values())
         assert not re.search(r"<no value>|error expanding|%!", text), text
 
 
-def test_what_needs_a_fault_is_listed_once_and_is_still_looked_at() -> None:
+def test_conditions_of_series_are_listed_once_and_still_checked() -> None:
     assert set(NEEDS) <= {selector for alert in ALERTS for selector in alert_selectors(alert)}
 
 
-def test_every_query_of_the_runbooks_can_be_asked(prometheus: Prometheus) -> None:
+def test_every_query_of_the_runbooks_is_valid(prometheus: Prometheus) -> None:
     pages = (ROOT / "docs/runbooks").glob("EmberEye*.md")
     queries = [block for page in pages for block in re.findall(r"```promql\n(.*?)\n```", page.read_text(), re.DOTALL)]
     assert len(queries) > 20
@@ -163,5 +165,5 @@ def test_every_query_of_the_runbooks_can_be_asked(prometheus: Prometheus) -> Non
 def test_rules_are_evaluated_without_an_error(prometheus: Prometheus) -> None:
     groups = prometheus.get("rules")["groups"]
     health = {rule["name"]: (rule["health"], rule.get("lastError")) for group in groups for rule in group["rules"]}
-    assert {name: told for name, told in health.items() if told[0] != "ok"} == {}
+    assert {name: state for name, state in health.items() if state[0] != "ok"} == {}
     assert Path(groups[0]["file"]).name == "rules.yaml"

@@ -1,4 +1,4 @@
-"""A real Prometheus and sites that are given more than they can take: what overload alerts look at is there then."""
+"""A real Prometheus and overloaded sites: the series of overload alerts exist."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from .test_live import NEEDS, hurried, stopped
 
 pytestmark = pytest.mark.slow
 
-# Two fleets whose devices may keep ten packets, and one with a single shard for cameras that nothing here could decode.
+# Two fleets with queues of ten packets, and one with a single shard and too many cameras to decode.
 FLEETS = """
 apiVersion: embereye.dev/v1alpha1
 kind: SensorFleet
@@ -47,8 +47,8 @@ spec:
   listen: {{grpc: {push}}}
 """
 CAMERA = '    - {{id: camera-{number}, zone: yard, source: "http://127.0.0.1:{port}/camera-{number}.mjpg"}}'
-CAMERAS = 12 * decoder_count(os.cpu_count())  # one decodes and judges no more than a few of them at 60 frames/s
-SECONDS = 100.0  # until an alert fires or resolves
+CAMERAS = 12 * decoder_count(os.cpu_count())  # a decoder can handle only a few of them at 60 frames/s
+SECONDS = 100.0  # until an alert must fire or resolve
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def site(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
-    rules = yaml.safe_dump(hurried()).replace("[5m]", "[15s]")  # or nothing would resolve in a test's time
+    rules = yaml.safe_dump(hurried()).replace("[5m]", "[15s]")  # otherwise nothing would resolve during a test
     (folder / "rules.yaml").write_text(rules)
     with running_prometheus(folder, site.data / "prometheus-targets.json", folder / "rules.yaml") as prometheus:
         until(lambda: len(prometheus.query("up == 1")) == 5)
@@ -87,10 +87,10 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("fleet", "alert"), [("tcp", "EmberEyeCompacting"), ("drop", "EmberEyeSensorsShedding")])
-def test_a_sensor_that_floods_its_queue_is_told_and_it_resolves(
+def test_a_sensor_that_floods_its_queue_fires_an_alert_that_resolves(
     prometheus: Prometheus, ports: dict[str, int], fleet: str, alert: str
 ) -> None:
-    # What is quiet costs nothing and fits into any queue: only readings of a fire are more than ten packets at a time.
+    # Quiet packets fit into any queue: only readings of a fire exceed ten packets at a time.
     flood = ("--devices", "s-1=hall", "--rate", "2000", "--frame-rate", "0", "--fire", "at=1,for=600,device=s-1")
     with simulated("sensors", "--target", f"127.0.0.1:{ports[fleet]}", *flood):
         until(lambda: alert in prometheus.firing(), SECONDS)
@@ -102,23 +102,23 @@ def test_a_sensor_that_floods_its_queue_is_told_and_it_resolves(
 
 
 @pytest.mark.timeout(400)
-def test_cameras_that_no_shard_here_can_decode_are_told_and_it_resolves(
+def test_too_many_cameras_fire_an_alert_that_resolves(
     site: Site, prometheus: Prometheus, ports: dict[str, int]
 ) -> None:
-    # Not EmberEyeFleetAtMaximum: it takes nine tenths of a core, which a busy machine does not leave to the shard.
+    # Not EmberEyeFleetAtMaximum: it needs nine tenths of a core, which a busy machine does not give the shard.
     alerts = {"EmberEyeDecodingSaturated", "EmberEyeCamerasShedding"}
     at = f"127.0.0.1:{ports['camera']}"
     with simulated("cameras", "--listen", at, "--count", str(CAMERAS), "--fps", "60", "--size", "1920x1080"):
         until(lambda: alerts <= prometheus.firing(), SECONDS)
         assert prometheus.query('embereye_camera_frames_shed_total{reason=~"overload|superseded"}')
-        # Decoders that are held up again and again have frames wait.
+        # Decoders that are repeatedly suspended make frames wait.
         deadline = time.monotonic() + SECONDS
         while "EmberEyeFramesOld" not in prometheus.firing() and time.monotonic() < deadline:
             with stopped(site.processes("embereye.camera.decode.process")):
-                time.sleep(2.0)  # they would be replaced after five
+                time.sleep(2.0)  # after five they would be replaced
             time.sleep(0.1)
         assert "EmberEyeFramesOld" in prometheus.firing()
-        # A shard keeps room for a camera that is away: what resolves the refusals is the remedy that they name.
+        # A shard reserves room for an absent camera: only the remedy in the message resolves the refusals.
         manifests = site.data.parent / "fleets.yaml"
         manifests.write_text(manifests.read_text().replace("min: 60", "min: 1"))
         until(lambda: "EmberEyeDecodingSaturated" not in prometheus.firing(), SECONDS)

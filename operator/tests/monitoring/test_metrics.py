@@ -1,4 +1,4 @@
-"""The registry of metrics against what real processes export."""
+"""The registry of metrics against the metrics of real processes."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from embereye_operator.monitoring.metrics import BY_NAME, CAMERA, HUB, LABELS, M
 from .site import Site
 
 EXPORTERS = {"embereye-operator": OPERATOR, "embereye-hub": HUB, "sensors": SENSOR, "cameras": CAMERA}
-FOREIGN = ("python_", "process_virtual_memory_bytes")  # told, but of no use to us
+FOREIGN = ("python_", "process_virtual_memory_bytes")  # exported, but unused
 
 
 def families(text: str) -> dict[str, Any]:
@@ -26,39 +26,39 @@ def families(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pages(site: Site) -> dict[str, dict[str, Any]]:
-    def told() -> dict[str, dict[str, Any]]:
+    def exported() -> dict[str, dict[str, Any]]:
         return {EXPORTERS[name]: families(text) for name, text in site.scraped().items()}
 
     def missing() -> bool:
-        return any(unconditional(exporter) - set(found) for exporter, found in told().items())
+        return any(unconditional(exporter) - set(families_) for exporter, families_ in exported().items())
 
-    time.sleep(3)  # for frames and readings to have come
+    time.sleep(3)  # for frames and readings to arrive
     deadline = time.monotonic() + 60
     while missing() and time.monotonic() < deadline:
         time.sleep(0.5)
-    return told()
+    return exported()
 
 
 def unconditional(exporter: str) -> set[str]:
     return {metric.name for metric in METRICS if exporter in metric.exporters and not metric.only_where}
 
 
-def test_every_process_exports_what_the_registry_says_and_nothing_else(pages: dict[str, dict[str, Any]]) -> None:
-    for exporter, found in pages.items():
+def test_every_process_exports_exactly_the_registered_metrics(pages: dict[str, dict[str, Any]]) -> None:
+    for exporter, families_ in pages.items():
         listed = {metric.name for metric in METRICS if exporter in metric.exporters}
-        assert set(found) - listed == set(), exporter
-        assert unconditional(exporter) - set(found) == set(), exporter
+        assert set(families_) - listed == set(), exporter
+        assert unconditional(exporter) - set(families_) == set(), exporter
 
 
-def test_the_archive_s_metrics_are_there_where_it_is_asked_for(pages: dict[str, dict[str, Any]]) -> None:
-    asked = {metric.name for metric in METRICS if metric.only_where == "spec.telemetry.archive is true"}
-    assert asked
-    assert asked <= set(pages[SENSOR])
+def test_the_archives_metrics_exist_if_it_is_enabled(pages: dict[str, dict[str, Any]]) -> None:
+    expected = {metric.name for metric in METRICS if metric.only_where == "spec.telemetry.archive is true"}
+    assert expected
+    assert expected <= set(pages[SENSOR])
 
 
 def test_type_help_and_labels_are_as_registered(pages: dict[str, dict[str, Any]]) -> None:
-    for exporter, found in pages.items():
-        for name, family in found.items():
+    for exporter, families_ in pages.items():
+        for name, family in families_.items():
             metric = BY_NAME[name]
             assert (name, exporter, family.type) == (name, exporter, metric.type)
             assert (name, family.documentation) == (name, metric.help)
@@ -75,7 +75,7 @@ def test_names_follow_prometheus_conventions() -> None:
     assert len(BY_NAME) == len(METRICS)
 
 
-def test_a_fleet_whose_passes_have_all_failed_tells_its_failures_and_no_number_of_shards() -> None:
+def test_a_fleet_with_only_failed_passes_has_no_number_of_shards() -> None:
     registry = CollectorRegistry()
     registry.register(FleetMetrics(lambda: [FleetReport("site", "sensors", "hall", None, {}, 3, 3, 0.1, 0.0)]))
     text = generate_latest(registry).decode()

@@ -1,4 +1,4 @@
-"""Alerts, judged by promtool: each fires on its fault and on nothing else, and resolves."""
+"""Alerts, evaluated by promtool: each fires on its fault only, and resolves."""
 
 import json
 import re
@@ -30,7 +30,7 @@ CAMERAS = 'namespace="site",kind="cameras",fleet="yard"'
 OPERATOR = 'namespace="embereye",pod="operator-0",instance="10.0.0.3:8081",job="embereye-operator"'
 STANDBY = 'namespace="embereye",pod="operator-1",instance="10.0.0.4:8081",job="embereye-operator"'
 HUB = 'namespace="embereye",pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'
-BY_HUB = 'pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'  # what it says of others
+BY_HUB = 'pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'  # its samples about others
 
 Values = Callable[[int], float | None]  # by minute; None: no sample
 
@@ -44,7 +44,7 @@ def counter(per_minute: float) -> Values:
 
 
 def histogram(name: str, labels: str, bounds: tuple[str, ...], full: int, per_minute: float = 600) -> dict[str, Values]:
-    """A histogram all of whose observations fall between bounds[full - 1] and bounds[full]."""
+    """Return a histogram with all observations between bounds[full - 1] and bounds[full]."""
     return {
         f'{name}_bucket{{{labels},le="{bound}"}}': counter(per_minute if place >= full else 0)
         for place, bound in enumerate(bounds)
@@ -126,15 +126,15 @@ def healthy() -> dict[str, Values]:
 
 
 def series(pattern: str, values: Values) -> dict[str, Values]:
-    """`values` for every healthy series that `pattern` is a part of."""
-    found = {name: values for name in healthy() if pattern in name}
-    assert found, pattern
-    return found
+    """Return `values` for every healthy series that contains `pattern`."""
+    names = {name: values for name in healthy() if pattern in name}
+    assert names, pattern
+    return names
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, and every alert that has to fire on it."""
+    """A fault, and every alert that must fire on it."""
 
     name: str
     world: Mapping[str, Values]
@@ -151,7 +151,7 @@ def fault(
 
 
 def created(minute: int) -> dict[str, Values]:
-    """A fleet that is there from `minute` on, and whose devices are watched a minute later."""
+    """Return a fleet that exists from `minute` on, and whose devices are watched a minute later."""
     return series(f"fleet_devices{{{FLEET}", lambda m: None if m < minute else 1000) | series(
         f"fleet_devices_covered{{{FLEET}", lambda m: None if m < minute else 0 if m == minute else 1000
     )
@@ -163,14 +163,14 @@ def slower(values: Values, factor: float) -> Values:
 
 FAULTS = (
     fault("EmberEyeDevicesDark", series(f"fleet_devices_covered{{{FLEET}", gauge(999))),
-    # Devices that come and go are never dark for a minute in a row.
+    # Devices that fail at times are never dark for a minute in a row.
     fault("EmberEyeCoverageBurnsFast", series(f"fleet_devices_covered{{{FLEET}", lambda m: 900 if m % 2 else 1000),
           before=370),
     fault("EmberEyeCoverageBurnsSlowly", series(f"fleet_devices_covered{{{FLEET}", lambda m: 986 if m % 2 else 1000),
           during=390, after=60),
     fault("EmberEyeHubDown", series(f"up{{{HUB}", gauge(0)), name="the hub does not answer"),
     fault("EmberEyeHubDown", series(f"{{{HUB}", gauge(None)) | series(BY_HUB, gauge(None)),
-          name="the hub is not there"),
+          name="the hub is absent"),
     fault("EmberEyeHubNotReached", series(f"shard_hub_connected{{{SENSOR}", gauge(0))),
     fault("EmberEyeEvidenceWaiting", series(f"evidence_waiting_seconds{{{SENSOR}", gauge(100))),
     fault("EmberEyeHubStoreFailing", series("hub_store_failing", gauge(1))),
@@ -225,7 +225,7 @@ FAULTS = (
     fault("EmberEyeControlDeadlinesMissed", series("control_missed", counter(300))),
     fault("EmberEyeArchiveFailing", series("archive_failing", gauge(1))),
     fault("EmberEyeClockSkew", series("clocks_wrong", gauge(1))),
-    # --- what is no fault
+    # No faults:
     Fault("one operator of two is gone", series(f"up{{{STANDBY}", gauge(0)), before=10),
     Fault("a fleet that wants no alerts has none",
           series(f"fleet_devices_covered{{{FLEET}", gauge(0)) | series(f"hub_connected{{{SENSOR}", gauge(0))
@@ -242,7 +242,7 @@ FAULTS = (
           series(f"canary_overdue{{{FLEET}", lambda m: 1 if m % 10 == 0 else 0)),
     Fault("a fleet that was just created", created(10), before=0, during=14),
     Fault("a fleet that was created half an hour ago", created(10), before=0, during=36),
-    Fault("as many shards of four cores as may be, which have room",
+    Fault("the maximum of shards with four cores, with spare capacity",
           series(f"utilization_ratio{{{FLEET}", gauge(2.6)) | series(f"shard_capacity_cores{{{FLEET}", gauge(4))
           | series(f"max_shards{{{FLEET}", gauge(1))),
     Fault("a roll of a minute",
@@ -259,18 +259,18 @@ def input_series(fault: Fault) -> list[dict[str, str]]:
     world = healthy()
     assert set(fault.world) <= set(world), set(fault.world) - set(world)
     for name, values in world.items():
-        told, last, shift = [], 0.0, 0.0
+        samples, last, shift = [], 0.0, 0.0
         for minute in range(total + 1):
             in_fault = fault.before <= minute < fault.before + fault.during
             chosen = fault.world.get(name, values) if in_fault else values
             value = chosen(minute)
-            if "_total{" in name or "_bucket{" in name:  # what is counted goes on from where it was
+            if "_total{" in name or "_bucket{" in name:  # counters continue from their value
                 before = chosen(minute - 1) if minute else 0.0
                 step = (value or 0.0) - (before or 0.0)
                 last += max(0.0, step)
                 value = None if value is None else last + shift
-            told.append("_" if value is None else f"{value:g}" if value < 1e5 else str(int(value)))
-        rows.append({"series": name, "values": " ".join(told)})
+            samples.append("_" if value is None else f"{value:g}" if value < 1e5 else str(int(value)))
+        rows.append({"series": name, "values": " ".join(samples)})
     return rows
 
 
@@ -293,7 +293,7 @@ def promtool_test(fault: Fault) -> dict[str, Any]:
 
 @needs_promtool
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_fault_fires_its_alerts_and_nothing_else_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
+def test_a_fault_fires_exactly_its_alerts_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [promtool_test(fault)]}
     (tmp_path / "tests.yaml").write_text(json.dumps(tests))
@@ -303,18 +303,18 @@ def test_a_fault_fires_its_alerts_and_nothing_else_and_they_resolve(fault: Fault
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
-# Of what only `absent` can tell nothing is left to say of which cluster it is.
-UNTOLD = {"the hub is not there", "no operator"}
+# Alerts from `absent` alone cannot contain the name of the cluster.
+UNNAMED = {"the hub is absent", "no operator"}
 
 
 @needs_promtool
 @pytest.mark.parametrize(
     "fault",
-    [fault for fault in FAULTS if fault.fires and fault.name not in UNTOLD and fault.during < 60],
+    [fault for fault in FAULTS if fault.fires and fault.name not in UNNAMED and fault.during < 60],
     ids=lambda fault: fault.name,
 )
-def test_a_cluster_in_which_all_is_well_hides_no_fault_of_another(fault: Fault, tmp_path: Path) -> None:
-    """As Thanos, Mimir and Grafana see several, by the label `cluster`; each with the same names."""
+def test_a_healthy_cluster_hides_no_fault_of_another(fault: Fault, tmp_path: Path) -> None:
+    """Evaluate several clusters with equal names and a label `cluster`, as Thanos, Mimir and Grafana do."""
     well = Fault("", {}, before=fault.before, during=fault.during, after=fault.after)
     test = promtool_test(fault)
     test["input_series"] = [
@@ -336,13 +336,13 @@ def test_a_cluster_in_which_all_is_well_hides_no_fault_of_another(fault: Fault, 
 
 
 @needs_promtool
-def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+def test_promtool_accepts_the_rules() -> None:
     result = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{len(ALERTS) + len(RECORDINGS)} rules found" in result.stdout
 
 
-def test_expressions_name_only_metrics_and_labels_that_exist() -> None:
+def test_expressions_use_only_existing_metrics_and_labels() -> None:
     known = set(BY_SERIES) | {"up"} | {rule.name for rule in RECORDINGS}
     for alert in ALERTS:
         named = set(re.findall(r"\b(?:embereye[a-z_:]*|process_[a-z_]+|up)(?=[{\[) ]|$)", expression(alert)))
@@ -351,7 +351,7 @@ def test_expressions_name_only_metrics_and_labels_that_exist() -> None:
     assert set(TARGET) == {"job", "instance"}
 
 
-def test_every_alert_says_what_tells_when_it_cannot_look() -> None:
+def test_every_alert_names_the_alert_for_its_missing_series() -> None:
     for alert in ALERTS:
         if not alert.when_absent.startswith("EmberEye"):
             assert " " in alert.when_absent, alert.name
@@ -361,11 +361,11 @@ def test_every_alert_says_what_tells_when_it_cannot_look() -> None:
         assert absent, f"{alert.name}: {twin.name} does not fire on missing series"
 
 
-def test_every_alert_can_be_acted_on() -> None:
+def test_every_alert_has_a_runbook_and_a_subject() -> None:
     for alert in ALERTS:
         assert re.fullmatch(r"EmberEye[A-Z][A-Za-z]+", alert.name)
-        told = re.sub(r"{{ if .*?{{ end }}", "", alert.summary)  # what stands in for a label that is missing
-        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", told)) <= 110, alert.name
+        summary = re.sub(r"{{ if .*?{{ end }}", "", alert.summary)  # the replacement of a missing label
+        assert len(re.sub(r"{{.*?}}", "hall-sensors-0", summary)) <= 110, alert.name
         assert alert.description.endswith((".", "}}")) or "kubectl" in alert.description, alert.name
         if alert.scope != "release":
             assert "namespace" in alert.expression or RECORDINGS[0].name in alert.expression, (
@@ -375,21 +375,21 @@ def test_every_alert_can_be_acted_on() -> None:
 
 def test_grafana_evaluates_the_expressions_of_prometheus() -> None:
     (group,) = grafana_rules()["groups"]
-    asked = {rule["title"]: rule["data"][0]["model"]["expr"] for rule in group["rules"]}
-    told = {
+    actual = {rule["title"]: rule["data"][0]["model"]["expr"] for rule in group["rules"]}
+    expected = {
         rule["alert"]: rule["expr"]
         for group in prometheus_rules()["groups"]
         for rule in group["rules"]
         if "alert" in rule
     }
-    assert asked.keys() == told.keys() == BY_NAME.keys()
-    for name, text in told.items():
-        assert asked[name] == grafana_expression(BY_NAME[name])
+    assert actual.keys() == expected.keys() == BY_NAME.keys()
+    for name, text in expected.items():
+        assert actual[name] == grafana_expression(BY_NAME[name])
         if not any(rule.name in text for rule in RECORDINGS):
-            assert asked[name] == text
-    assert len({rule["uid"] for rule in group["rules"]}) == len(told)
+            assert actual[name] == text
+    assert len({rule["uid"] for rule in group["rules"]}) == len(expected)
     assert all(len(rule["uid"]) <= 40 for rule in group["rules"])
 
 
-def test_grafana_s_file_is_yaml_that_says_the_same() -> None:
+def test_grafanas_file_is_equivalent_yaml() -> None:
     assert yaml.safe_load((ROOT / "charts/embereye/files/rules/grafana.yaml").read_text()) == grafana_rules()

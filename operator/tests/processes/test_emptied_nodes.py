@@ -1,4 +1,4 @@
-"""Nodes that are emptied or lost, on a real API server: nodes, pods and leases are objects, shards are simulated."""
+"""Drained or lost nodes on a real API server: nodes, pods and leases are only objects, and shards are simulated."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ HUB = "embereye-hub"
 
 @dataclass
 class Place:
-    """A fleet of one shard whose pod is on one node, and a hub's pod beside it."""
+    """A fleet of one shard whose pod is on one node, together with a hub's pod."""
 
     cluster: ApiServer
     namespace: str
@@ -35,7 +35,7 @@ class Place:
     dead: Path  # shards that do not answer
 
     def roll(self) -> str:
-        """The uid of the pod that the shard's present one is made to replace."""
+        """Return the uid of the pod that the shard's current one should replace."""
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments/{SHARD}"
         template = (self.cluster.get(path) or {}).get("spec", {}).get("template", {"metadata": {}})
         return str((template["metadata"].get("annotations") or {}).get("embereye.dev/replaces", ""))
@@ -53,7 +53,7 @@ class Place:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases/{self.node}"
         self.cluster.merge(path, {"spec": {"renewTime": renewed}})
 
-    def told(self, type_: str) -> Any:
+    def condition(self, type_: str) -> Any:
         conditions = (self.cluster.get(self.fleet).get("status") or {}).get("conditions") or []
         return next((entry for entry in conditions if entry["type"] == type_), {})
 
@@ -89,9 +89,9 @@ def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]
         template = wait_for(lambda: cluster.get(deployment), SHARD)["spec"]["template"]
         pod = pod_of(namespace, SHARD, node, template["metadata"]["labels"])
         cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-        found = Place(cluster, namespace, node, fleet, dead)
-        wait_for(lambda: found.told("Ready").get("status") == "True", "a fleet that is ready")
-        yield found
+        place_ = Place(cluster, namespace, node, fleet, dead)
+        wait_for(lambda: place_.condition("Ready").get("status") == "True", "a fleet that is ready")
+        yield place_
     finally:
         process.kill()
         process.wait(10)
@@ -114,7 +114,7 @@ def test_a_tainted_node_is_left_by_a_roll(place: Place, *, paused: bool) -> None
     if paused:
         place.cluster.merge(place.fleet, {"spec": {"paused": False}})
         time.sleep(5)
-        assert place.roll() == uid(place), "nor another one when the fleet goes on"
+        assert place.roll() == uid(place), "nor a second roll when the fleet continues"
 
 
 def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> None:
@@ -126,10 +126,10 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
     place.dead.write_text(SHARD)
     wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 25)
     wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 25)
-    wait_for(lambda: place.told("Degraded")["reason"] == "NodeLost", "a fleet that says why")
+    wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
 
 
-def test_the_budget_goes_with_the_operators_role(place: Place) -> None:
+def test_the_budget_belongs_to_the_operators_role(place: Place) -> None:
     if not place.cluster.collects_garbage:
         pytest.skip("no kube-controller-manager collects garbage here: KUBEBUILDER_ASSETS has none")
     assert place.budget()["spec"]["maxUnavailable"] == 0
@@ -138,7 +138,7 @@ def test_the_budget_goes_with_the_operators_role(place: Place) -> None:
     place.cluster.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}")
     jobs = f"/apis/batch/v1/namespaces/{place.namespace}/jobs/{owner['name']}"
     wait_for(lambda: not place.cluster.get(jobs), "the Job to go", 60)
-    # The operator, which here has all rights without that role, falls back to what there always is.
+    # Without that role the operator, which has all rights here, falls back to the fleet as owner.
     wait_for(lambda: owner_of(place.budget()) in ("", "SensorFleet"), "the budget to go", 60)
 
 
@@ -146,7 +146,7 @@ def owner_of(manifest: Any) -> str:
     return str(manifest["metadata"]["ownerReferences"][0]["kind"]) if manifest else ""
 
 
-def test_the_budget_goes_with_its_fleet(place: Place) -> None:
+def test_the_budget_belongs_to_its_fleet(place: Place) -> None:
     wait_for(place.budget, "a budget")
     place.cluster.request("DELETE", place.fleet)
     wait_for(lambda: not place.budget(), "no budget")

@@ -1,4 +1,4 @@
-"""Mode hpa with Kubernetes' own controller: the operator's number, served as an external metric, scales the fleet."""
+"""Mode hpa with Kubernetes' controller: the operator's number, served as an external metric, scales the fleet."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ TOLERANT = "HPAConfigurableTolerance=true"  # the feature gate, by default on fr
 
 @pytest.fixture(scope="module", params=["", TOLERANT], ids=["without tolerance", "with tolerance"])
 def autoscaled(request: pytest.FixtureRequest) -> Iterator[ApiServer]:
-    """A server whose controller manager scales, and which knows of a tolerance of each autoscaler's own, or not."""
+    """A server whose controller manager scales, with or without support for a tolerance per autoscaler."""
     CONTROLLER_MANAGER.require()
     with run_api_server("horizontal-pod-autoscaler-controller", gates=request.param) as running:
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
@@ -44,7 +44,7 @@ def autoscaled(request: pytest.FixtureRequest) -> Iterator[ApiServer]:
 
 
 class Adapter(ThreadingHTTPServer):
-    """Serves what the operator's /metrics says, as an adapter for Prometheus does."""
+    """Serves the operator's /metrics like an adapter for Prometheus."""
 
     def __init__(self, folder: Path, operator_port: int) -> None:
         super().__init__(("127.0.0.1", 0), AdapterHandler)
@@ -65,10 +65,10 @@ class Adapter(ThreadingHTTPServer):
     def value(self, namespace: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.operator_port}/metrics", timeout=5) as response:
             text = response.read().decode()
-        found = re.search(
+        match = re.search(
             rf'^{METRIC}{{fleet="{self.fleet}",kind="sensors",namespace="{namespace}"}} (\S+)', text, re.MULTILINE
         )
-        return found[1].removesuffix(".0") if found and not self.lost else ""
+        return match[1].removesuffix(".0") if match and not self.lost else ""
 
 
 class AdapterHandler(BaseHTTPRequestHandler):
@@ -97,7 +97,7 @@ class AdapterHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def adapter(autoscaled: ApiServer, tmp_path: Path) -> Iterator[tuple[Adapter, Path]]:
-    """A simulated operator, and its number as the cluster's metric; the file with how much work there is."""
+    """A simulated operator, its number as the cluster's metric, and the file with the amount of work."""
     port = free_port()
     work = tmp_path / "cores"
     work.write_text("0.1")
@@ -125,7 +125,7 @@ APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 
 def register(cluster: ApiServer, adapter: Adapter) -> None:
-    """Make the API server ask `adapter` for external metrics."""
+    """Make the API server query `adapter` for external metrics."""
     service = {"name": "adapter", "namespace": "default", "port": adapter.server_address[1]}
     name = {"kind": "Service", "metadata": {"name": "adapter", "namespace": "default"}}
     if not cluster.get(path_of(name)):
@@ -142,7 +142,7 @@ def register(cluster: ApiServer, adapter: Adapter) -> None:
     cluster.request("POST", APISERVICES, registration)
 
 
-def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else_does(
+def test_only_the_controller_scales_the_fleet_by_the_operators_number(
     autoscaled: ApiServer, adapter: tuple[Adapter, Path]
 ) -> None:
     server, work = adapter
@@ -154,10 +154,10 @@ def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else
         return int(autoscaled.get(fleet)["spec"]["shards"])
 
     def conditions() -> dict[str, str]:
-        told = (autoscaled.get(autoscaler) or {}).get("status", {}).get("conditions", [])
-        return {entry["type"]: f"{entry['status']} {entry['message']}" for entry in told}
+        conditions_ = (autoscaled.get(autoscaler) or {}).get("status", {}).get("conditions", [])
+        return {entry["type"]: f"{entry['status']} {entry['message']}" for entry in conditions_}
 
-    def settles(count: int) -> None:
+    def wait_until_stable(count: int) -> None:
         deadline = time.monotonic() + 60
         while shards() != count or autoscaled.get(fleet)["status"].get("readyShards") != count:
             assert time.monotonic() < deadline, (shards(), count, server.value("default"), conditions())
@@ -165,14 +165,14 @@ def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else
 
     autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/hall-sensors"
     wait_for(lambda: autoscaled.get(autoscaler), "an autoscaler")
-    work.write_text("1.9")  # at 0.7 of a core each, and a little for the time one takes to come
-    settles(3)
+    work.write_text("1.9")  # at 0.7 cores each, and a little for a new shard's start
+    wait_until_stable(3)
     server.lost = True
     time.sleep(5)
-    assert shards() == 3, "a metric that is lost takes nothing away"
+    assert shards() == 3, "a missing metric removes no shard"
     server.lost = False
     work.write_text("0.1")
-    settles(1)
+    wait_until_stable(1)
     managers = autoscaled.get(fleet)["metadata"]["managedFields"]
     writers = {entry["manager"] for entry in managers if entry.get("subresource") == "scale"}
     assert writers == {"kube-controller-manager"}
@@ -180,12 +180,16 @@ def test_the_controller_scales_the_fleet_by_the_operators_number_and_nobody_else
 
 
 def condition(cluster: ApiServer, fleet: str, type_: str = "ScalingActive") -> tuple[str, str, str]:
-    told = cluster.get(fleet).get("status", {}).get("conditions", [])
-    found = [entry for entry in told if entry["type"] == type_]
-    return (found[0]["status"], found[0].get("reason", ""), found[0].get("message", "")) if found else ("", "", "")
+    conditions = cluster.get(fleet).get("status", {}).get("conditions", [])
+    matching = [entry for entry in conditions if entry["type"] == type_]
+    return (
+        (matching[0]["status"], matching[0].get("reason", ""), matching[0].get("message", ""))
+        if matching
+        else ("", "", "")
+    )
 
 
-def test_an_autoscaler_without_its_metric_is_not_called_active_and_one_that_is_not_there_neither(
+def test_an_autoscaler_without_metric_or_object_is_not_active(
     autoscaled: ApiServer, adapter: tuple[Adapter, Path]
 ) -> None:
     server, _ = adapter
@@ -197,15 +201,15 @@ def test_an_autoscaler_without_its_metric_is_not_called_active_and_one_that_is_n
     seen = set()
     autoscaled.merge(fleet, {"spec": {"autoscaling": {"observe": False}}})
 
-    def says(status: str, reason: str) -> bool:
+    def is_condition(status: str, reason: str) -> bool:
         seen.add(condition(autoscaled, fleet)[:2])
         return condition(autoscaled, fleet)[:2] == (status, reason)
 
-    wait_for(lambda: says("False", "FailedGetExternalMetric"), "no metric", 90)
+    wait_for(lambda: is_condition("False", "FailedGetExternalMetric"), "no metric", 90)
     assert "HorizontalPodAutoscaler hall-sensors" in condition(autoscaled, fleet)[2]
     assert ("True", "External") not in seen
     register(autoscaled, server)
-    wait_for(lambda: says("True", "External"), "an autoscaler that acts", 90)
+    wait_for(lambda: is_condition("True", "External"), "an autoscaler that acts", 90)
 
 
 def test_an_autoscaler_follows_a_step_of_less_than_a_tenth(
@@ -220,24 +224,24 @@ def test_an_autoscaler_follows_a_step_of_less_than_a_tenth(
     fleet = path_of(create(autoscaled, sensor_fleet("default", name="crowd", shards=10, autoscaling=limits)))
     autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/crowd-sensors"
 
-    def settles(required: int, *counts: int) -> None:
+    def wait_until_stable(required: int, *counts: int) -> None:
         def state() -> tuple[int, int, int]:
-            found = autoscaled.get(fleet)
-            status = found.get("status", {})
-            return status.get("requiredShards", 0), found["spec"]["shards"], status.get("readyShards", 0)
+            stored = autoscaled.get(fleet)
+            status = stored.get("status", {})
+            return status.get("requiredShards", 0), stored["spec"]["shards"], status.get("readyShards", 0)
 
         deadline = time.monotonic() + 90
         while state() not in [(required, count, count) for count in counts]:
             assert time.monotonic() < deadline, (state(), counts, server.value("default"), autoscaled.get(autoscaler))
             time.sleep(0.5)
 
-    settles(10, 10)
+    wait_until_stable(10, 10)
     behavior = autoscaled.get(autoscaler)["spec"]["behavior"]
     assert [rules.get("tolerance") for rules in behavior.values()] == ["0" if tolerant else None] * 2
     work.write_text("7.15")
-    # Without a tolerance of its own it is told of 12. Should it look while the status still says 10 shards and the
-    # number is 11 again, it sees a step of 10 % and a rounding error, and goes to 11: all that was asked for.
-    settles(11, *([11] if tolerant else [11, 12]))
+    # Without its own tolerance it gets 12. If it reads that while the status still has 10 shards and the number is 11
+    # again, it sees a step of 10 % plus a rounding error, and goes to 11, which is the required number.
+    wait_until_stable(11, *([11] if tolerant else [11, 12]))
     if tolerant:
         work.write_text("6.5")
-        settles(10, 10)
+        wait_until_stable(10, 10)

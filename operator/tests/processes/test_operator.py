@@ -22,7 +22,7 @@ from embereye.process.addresses import free_port
 from ..api.test_schema import camera, manifest
 
 pytestmark = pytest.mark.apiserver
-LOG_LINES = 60  # of an operator, which are told where a test of it fails
+LOG_LINES = 60  # of an operator's log, printed if its test fails
 KINDS = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget")
 
 
@@ -34,7 +34,7 @@ def operator(
     kubeconfig: Path | None = None,
     options: Sequence[str] = (),
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A running operator and its health port; killed at the end if it still runs, and its log told if a test fails."""
+    """Run an operator; yields its process and health port. Kills it in the end, prints its log on failure."""
     port = free_port()
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
@@ -58,7 +58,7 @@ def operator(
 
 @pytest.fixture(scope="module")
 def running(cluster: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """One operator for the tests that do not kill it; its health port."""
+    """Run one operator for the tests that do not kill it; yields its health port."""
     with operator(cluster, tmp_path_factory.mktemp("operator") / "log") as (_, port):
         yield port
 
@@ -83,17 +83,17 @@ def create(cluster: ApiServer, document: dict[str, Any]) -> Any:
 
 
 def children(cluster: ApiServer, namespace: str) -> dict[tuple[str, str], Any]:
-    found = {}
+    existing = {}
     for kind in KINDS:
         listed = cluster.get(path_of({"kind": kind, "metadata": {"namespace": namespace}}, name=False))
         for item in listed["items"]:
             if item["metadata"].get("labels", {}).get("app.kubernetes.io/managed-by") == "embereye-operator":
-                found[kind, item["metadata"]["name"]] = item
-    return found
+                existing[kind, item["metadata"]["name"]] = item
+    return existing
 
 
-def essence(found: dict[tuple[str, str], Any]) -> Any:
-    """What a child says, without what the server adds."""
+def essence(existing: dict[tuple[str, str], Any]) -> Any:
+    """Return the children's content without the server's additions."""
     return {
         key: {
             "labels": item["metadata"]["labels"],
@@ -103,24 +103,26 @@ def essence(found: dict[tuple[str, str], Any]) -> Any:
             },
             "data": item.get("data"),
         }
-        for key, item in found.items()
+        for key, item in existing.items()
     }
 
 
 def names(shards: int, kind: str = "sensors", fleet: str = "hall", *, services: int = 0) -> set[tuple[str, str]]:
-    """What a fleet's children are called; `services` where there were more shards: their addresses are kept."""
+    """Return the names of a fleet's children; `services` if there were more shards, whose addresses stay."""
     base = f"{fleet}-{kind}"
-    each = {("Deployment", f"{base}-{index}") for index in range(shards)}
-    each |= {("Service", f"{base}-{index}") for index in range(max(shards, services))}
-    return each | {("Service", base), ("PodDisruptionBudget", base), ("ConfigMap", f"{base}-placement")}
+    shards_ = {("Deployment", f"{base}-{index}") for index in range(shards)}
+    shards_ |= {("Service", f"{base}-{index}") for index in range(max(shards, services))}
+    return shards_ | {("Service", base), ("PodDisruptionBudget", base), ("ConfigMap", f"{base}-placement")}
 
 
-def settled(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+def wait_for_children(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
     def difference() -> str:
-        found = set(children(cluster, namespace))
-        return f"children, of which {sorted(wanted - found)} are missing and {sorted(found - wanted)} too many"
+        existing = set(children(cluster, namespace))
+        return f"children, of which {sorted(wanted - existing)} are missing and {sorted(existing - wanted)} too many"
 
-    return wait_for(lambda: found if set(found := children(cluster, namespace)) == wanted else None, difference, 120)
+    return wait_for(
+        lambda: existing if set(existing := children(cluster, namespace)) == wanted else None, difference, 120
+    )
 
 
 def has_status(cluster: ApiServer, document: dict[str, Any]) -> Any:
@@ -132,8 +134,8 @@ def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: s
         "sensors": create(cluster, sensor_fleet(namespace)),
         "cameras": create(cluster, camera_fleet(namespace)),
     }
-    found = settled(cluster, namespace, names(1) | names(1, "cameras"))
-    for (_, name), child in found.items():
+    existing = wait_for_children(cluster, namespace, names(1) | names(1, "cameras"))
+    for (_, name), child in existing.items():
         fleet = fleets["sensors" if "-sensors" in name else "cameras"]
         (owner,) = child["metadata"]["ownerReferences"]
         assert owner == {
@@ -155,9 +157,9 @@ def test_both_fleets_get_children_that_they_own(cluster: ApiServer, namespace: s
         assert "finalizers" not in metadata
 
 
-def test_nothing_is_written_once_all_is_said(cluster: ApiServer, namespace: str, running: int) -> None:
+def test_nothing_is_written_once_everything_is_up_to_date(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
-    settled(cluster, namespace, names(1))
+    wait_for_children(cluster, namespace, names(1))
     has_status(cluster, fleet)
 
     def passes() -> float:
@@ -221,26 +223,26 @@ EDITS = [
 
 @pytest.fixture(scope="module")
 def edited(cluster: ApiServer, running: int) -> str:
-    """A namespace with one fleet that many tests damage, one after the other."""
+    """Yield a namespace with a fleet that many tests damage, one after the other."""
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "edited"}})
     has_status(cluster, create(cluster, sensor_fleet("edited")))
-    settled(cluster, "edited", names(1))
+    wait_for_children(cluster, "edited", names(1))
     return "edited"
 
 
-def without_epoch(found: Any) -> Any:
-    """A lost record costs an epoch, a lost Service its number: everything else has to come back as it was."""
-    data = found["ConfigMap", "hall-sensors-placement"]["data"] or {}
+def without_epoch(existing: Any) -> Any:
+    """Remove the fields that change: a lost record costs an epoch, a lost Service its IP address."""
+    data = existing["ConfigMap", "hall-sensors-placement"]["data"] or {}
     parsed = {}
     for key, text in data.items():
         with contextlib.suppress(ValueError):
             parsed[key] = {name: value for name, value in json.loads(text).items() if name not in {"epoch", "own"}}
-    found["ConfigMap", "hall-sensors-placement"]["data"] = parsed
-    return found
+    existing["ConfigMap", "hall-sensors-placement"]["data"] = parsed
+    return existing
 
 
 @pytest.mark.parametrize(("kind", "name", "damage"), EDITS, ids=[f"{i}-{row[0]}" for i, row in enumerate(EDITS)])
-def test_what_is_changed_by_hand_comes_back(
+def test_manual_changes_are_reverted(
     cluster: ApiServer, edited: str, kind: str, name: str, damage: Callable[[ApiServer, Any], None]
 ) -> None:
     before = children(cluster, edited)
@@ -251,47 +253,47 @@ def test_what_is_changed_by_hand_comes_back(
     wanted = without_epoch(essence(before))
 
     def restored() -> bool:
-        found = children(cluster, edited)
-        return set(found) == set(before) and without_epoch(essence(found)) == wanted
+        existing = children(cluster, edited)
+        return set(existing) == set(before) and without_epoch(essence(existing)) == wanted
 
     wait_for(restored, f"{kind} {name} as it was")
 
 
-def test_kubectl_scale_makes_shards_and_takes_them_away(cluster: ApiServer, namespace: str, running: int) -> None:
+def test_kubectl_scale_creates_and_deletes_shards(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
-    settled(cluster, namespace, names(1))
+    wait_for_children(cluster, namespace, names(1))
     addresses = set()
     for count in (3, 1, 3):
         cluster.merge(f"{path_of(fleet)}/scale", {"spec": {"replicas": count}})
-        found = settled(cluster, namespace, names(count, services=3))
-        addresses.add(found["Service", "hall-sensors-2"]["spec"]["clusterIP"])
+        existing = wait_for_children(cluster, namespace, names(count, services=3))
+        addresses.add(existing["Service", "hall-sensors-2"]["spec"]["clusterIP"])
 
-        def told(count: int = count) -> bool:
+        def is_reported(count: int = count) -> bool:
             scale = cluster.get(f"{path_of(fleet)}/scale")
             return (
                 scale["status"].get("replicas") == count
                 and "embereye.dev/fleet=sensors.hall" in (scale["status"]["selector"])
             )
 
-        wait_for(told, f"{count} shards in the scale subresource")
-    assert len(addresses) == 1, "a shard that comes back is where it was"
+        wait_for(is_reported, f"{count} shards in the scale subresource")
+    assert len(addresses) == 1, "a shard that returns has its old address"
 
 
 @pytest.mark.needs(CONTROLLER_MANAGER)
-def test_a_deleted_fleet_takes_its_children_along(cluster: ApiServer, namespace: str, running: int) -> None:
+def test_a_deleted_fleet_deletes_its_children(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace))
     other = create(cluster, sensor_fleet(namespace, name="other"))
-    settled(cluster, namespace, names(1) | names(1, fleet="other"))
+    wait_for_children(cluster, namespace, names(1) | names(1, fleet="other"))
     has_status(cluster, other)
     cluster.request("DELETE", path_of(fleet))
-    settled(cluster, namespace, names(1, fleet="other"))
+    wait_for_children(cluster, namespace, names(1, fleet="other"))
     assert cluster.get(path_of(fleet)) is None
     again = create(cluster, sensor_fleet(namespace))
-    found = settled(cluster, namespace, names(1) | names(1, fleet="other"))
-    assert found["Deployment", "hall-sensors-0"]["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
+    existing = wait_for_children(cluster, namespace, names(1) | names(1, fleet="other"))
+    assert existing["Deployment", "hall-sensors-0"]["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
 
 
-def test_devices_are_read_from_a_config_map_as_it_changes(cluster: ApiServer, namespace: str, running: int) -> None:
+def test_devices_of_a_config_map_follow_its_changes(cluster: ApiServer, namespace: str, running: int) -> None:
     fleet = create(cluster, sensor_fleet(namespace, sensorsFrom=[{"configMapRef": {"name": "more"}}]))
 
     def status_has(reason: str, declared: int) -> bool:
@@ -313,7 +315,7 @@ def test_devices_are_read_from_a_config_map_as_it_changes(cluster: ApiServer, na
     assert json.loads(data["placement.json"])["devices"]["x-2"] == "hall-sensors-0"
 
 
-def test_health_and_metrics_tell_how_it_is(cluster: ApiServer, namespace: str, running: int) -> None:
+def test_health_and_metrics_report_the_operators_state(cluster: ApiServer, namespace: str, running: int) -> None:
     has_status(cluster, create(cluster, sensor_fleet(namespace)))
 
     def page(path: str) -> str:
@@ -326,10 +328,10 @@ def test_health_and_metrics_tell_how_it_is(cluster: ApiServer, namespace: str, r
 
 
 @pytest.mark.parametrize("attempt", range(2))
-def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
+def test_a_killed_operators_successor_finishes_its_work(
     cluster: ApiServer, namespace: str, tmp_path: Path, attempt: int
 ) -> None:
-    """The same changes with and without kills in between lead to the same end."""
+    """The same changes with and without kills in between lead to the same result."""
     chance = random.Random(attempt)
     fleet = sensor_fleet(namespace)
     steps: list[Callable[[], Any]] = [
@@ -345,8 +347,8 @@ def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
             time.sleep(chance.uniform(0.0, 0.15))
             process.send_signal(signal.SIGKILL)
     with operator(cluster, tmp_path / "log", namespace) as (process, port):
-        kept = {("Service", "hall-sensors-2")}  # where the third shard was made before the operator was killed
-        wait_for(lambda: set(children(cluster, namespace)) - kept == names(2), "two shards")
+        optional = {("Service", "hall-sensors-2")}  # if the third shard was created before the kill
+        wait_for(lambda: set(children(cluster, namespace)) - optional == names(2), "two shards")
 
         def finished() -> bool:
             status = (cluster.get(path_of(fleet)) or {}).get("status", {})

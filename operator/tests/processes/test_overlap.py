@@ -1,4 +1,4 @@
-"""Releases whose operators see the same fleets, as processes on a real API server: each fleet has one of them."""
+"""Releases whose operators see the same fleets, as processes on a real API server: each fleet has one operator."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from harness.servers.apiserver import ApiServer, path_of, wait_for
 
-from .test_operator import answers, create, names, operator, sensor_fleet, settled
+from .test_operator import answers, create, names, operator, sensor_fleet, wait_for_children
 
 pytestmark = pytest.mark.apiserver
 PATIENCE = 10  # seconds, where a real operator waits 60
@@ -29,31 +29,31 @@ def holder(cluster: ApiServer, fleet: str) -> str:
 
 def image(cluster: ApiServer, namespace: str, shard: str = "hall-sensors-0") -> str:
     path = path_of({"kind": "Deployment", "metadata": {"namespace": namespace, "name": shard}})
-    found = cluster.get(path)
-    return str(found["spec"]["template"]["spec"]["containers"][0]["image"]) if found else ""
+    deployment = cluster.get(path)
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"]) if deployment else ""
 
 
 def generations(cluster: ApiServer, namespace: str, fleet: str) -> dict[str, tuple[int, str]]:
-    """Generation and placement of everything that operators write."""
-    found = {"fleet": (cluster.get(fleet)["metadata"]["generation"], holder(cluster, fleet))}
+    """Return generation and placement of everything that operators write."""
+    result = {"fleet": (cluster.get(fleet)["metadata"]["generation"], holder(cluster, fleet))}
     kinds = {"Deployment": "apps/v1", "Service": "v1", "PodDisruptionBudget": "policy/v1", "ConfigMap": "v1"}
     for kind in kinds:
         for item in cluster.get(path_of({"kind": kind, "metadata": {"namespace": namespace}}, name=False))["items"]:
             if "embereye.dev/fleet" in item["metadata"].get("labels", {}):
-                found[f"{kind} {item['metadata']['name']}"] = (
+                result[f"{kind} {item['metadata']['name']}"] = (
                     item["metadata"].get("generation", 0), item["metadata"]["resourceVersion"]
                 )  # fmt: skip
-    return found
+    return result
 
 
 @pytest.mark.slow
-def test_two_releases_leave_each_others_fleets_alone_and_the_survivor_takes_over(
+def test_two_releases_respect_each_others_fleets_and_the_survivor_takes_over(
     cluster: ApiServer, namespace: str, tmp_path: Path
 ) -> None:
     with operator(cluster, tmp_path / "blue", namespace, options=options(namespace, "blue")) as (blue, _):
         fleet = path_of(create(cluster, sensor_fleet(namespace, shards=2)))
         wait_for(lambda: holder(cluster, fleet) == "blue", "a holder")
-        settled(cluster, namespace, names(2))
+        wait_for_children(cluster, namespace, names(2))
         with operator(cluster, tmp_path / "green", namespace, options=options(namespace, "green")) as (_, port):
             wait_for(lambda: answers(port), "another operator")
             wait_for(lambda: "is left alone" in (tmp_path / "green").read_text(), "an operator that leaves it alone")
@@ -68,7 +68,7 @@ def test_two_releases_leave_each_others_fleets_alone_and_the_survivor_takes_over
             os.kill(blue.pid, signal.SIGKILL)
             killed = time.monotonic()
             wait_for(lambda: holder(cluster, fleet) == "green", "a new holder")
-            assert time.monotonic() - killed >= PATIENCE - 2.5, "not before its Lease was old, renewed every 2 s"
+            assert time.monotonic() - killed >= PATIENCE - 2.5, "not before its Lease, renewed every 2 s, was old"
             wait_for(lambda: image(cluster, namespace) == "embereye:green", "its image")
             with operator(cluster, tmp_path / "blue again", namespace, options=options(namespace, "blue")):
                 wait_for(lambda: "is left alone" in (tmp_path / "blue again").read_text(), "a fleet that is taken")
@@ -76,10 +76,10 @@ def test_two_releases_leave_each_others_fleets_alone_and_the_survivor_takes_over
                 time.sleep(6)
                 assert generations(cluster, namespace, fleet) == before
 
-                # A person may decide it, too.
+                # A person can decide it, too.
                 given = {"metadata": {"annotations": {"embereye.dev/operator": f"{namespace}/blue"}}}
                 cluster.merge(fleet, given)
-                wait_for(lambda: holder(cluster, fleet) == "blue", "the one it was given to")
+                wait_for(lambda: holder(cluster, fleet) == "blue", "the operator it was given to")
                 wait_for(lambda: image(cluster, namespace) == "embereye:blue", "its image")
                 before = generations(cluster, namespace, fleet)
                 time.sleep(6)
@@ -88,31 +88,33 @@ def test_two_releases_leave_each_others_fleets_alone_and_the_survivor_takes_over
         assert "Traceback" not in log.read_text()
 
 
-def test_of_two_that_see_a_new_fleet_at_once_one_has_it(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+def test_of_two_operators_that_see_a_new_fleet_at_once_one_gets_it(
+    cluster: ApiServer, namespace: str, tmp_path: Path
+) -> None:
     with (
-        operator(cluster, tmp_path / "blue", namespace, options=options(namespace, "blue")) as (_, one),
+        operator(cluster, tmp_path / "blue", namespace, options=options(namespace, "blue")) as (_, blue),
         operator(cluster, tmp_path / "green", namespace, options=options(namespace, "green")) as (_, other),
     ):
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        wait_for(lambda: answers(one) and answers(other), "two operators")
+        wait_for(lambda: answers(blue) and answers(other), "two operators")
         wait_for(
             lambda: sum(bool(item["spec"].get("holderIdentity")) for item in cluster.get(leases)["items"]) == 2,
             "two that act",
         )
         fleets = [path_of(create(cluster, sensor_fleet(namespace, name=f"hall-{index}"))) for index in range(6)]
         wait_for(lambda: all(holder(cluster, fleet) for fleet in fleets), "holders")
-        held = [holder(cluster, fleet) for fleet in fleets]
+        holders = [holder(cluster, fleet) for fleet in fleets]
         wait_for(
             lambda: all(image(cluster, namespace, f"hall-{index}-sensors-0") for index in range(6)), "all Deployments"
         )
         time.sleep(6)
-        for index, name in enumerate(held):
+        for index, name in enumerate(holders):
             path = {"kind": "Deployment", "metadata": {"namespace": namespace, "name": f"hall-{index}-sensors-0"}}
             assert image(cluster, namespace, f"hall-{index}-sensors-0") == f"embereye:{name}"
-            assert cluster.get(path_of(path))["metadata"]["generation"] == 1, "nobody else wrote it meanwhile"
+            assert cluster.get(path_of(path))["metadata"]["generation"] == 1, "no other operator wrote it meanwhile"
 
 
-def test_a_selector_and_a_list_of_namespaces_divide_fleets_and_a_label_moves_one(
+def test_selectors_and_namespaces_divide_fleets_and_a_label_moves_one(
     cluster: ApiServer, namespace: str, tmp_path: Path
 ) -> None:
     others = [f"{namespace}-{name}" for name in ("b", "c")]
@@ -137,7 +139,7 @@ def test_a_selector_and_a_list_of_namespaces_divide_fleets_and_a_label_moves_one
         wait_for(lambda: (holder(cluster, north), holder(cluster, south)) == ("blue", "green"), "one for each")
         wait_for(lambda: image(cluster, others[0]) == "embereye:green", "its image")
         cluster.merge(south, {"metadata": {"labels": {"site": "north"}}})
-        wait_for(lambda: holder(cluster, south) == "blue", "the one that selects it now")
+        wait_for(lambda: holder(cluster, south) == "blue", "the operator that selects it now")
         wait_for(lambda: image(cluster, others[0]) == "embereye:blue", "its image")
         assert "status" not in cluster.get(outside), "nobody looks after what is in no listed namespace"
     lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/blue")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.servers.apiserver import ApiServer, path_of, wait_for
 
-from .test_operator import children, create, has_status, names, operator, sensor_fleet, settled
+from .test_operator import children, create, has_status, names, operator, sensor_fleet, wait_for_children
 
 pytestmark = pytest.mark.apiserver
 
@@ -21,11 +21,11 @@ def is_leading(port: int) -> bool:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
             return "embereye_operator_leading 1.0" in response.read().decode()
     except OSError:
-        return False  # it starts
+        return False  # it is starting
 
 
-def owners(found: Any) -> Any:
-    return json.loads(found["ConfigMap", "hall-sensors-placement"]["data"]["placement.json"])["devices"]
+def owners(existing: Any) -> Any:
+    return json.loads(existing["ConfigMap", "hall-sensors-placement"]["data"]["placement.json"])["devices"]
 
 
 def test_the_other_operator_takes_over_and_moves_nothing(
@@ -33,18 +33,18 @@ def test_the_other_operator_takes_over_and_moves_nothing(
 ) -> None:
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/operator")
     with (
-        operator(cluster, tmp_path / "a", namespace) as (one, one_port),
-        operator(cluster, tmp_path / "b", namespace) as (other, other_port),
+        operator(cluster, tmp_path / "a", namespace) as (one_process, one_port),
+        operator(cluster, tmp_path / "b", namespace) as (other_process, other_port),
     ):
-        both = [(one, one_port), (other, other_port)]
+        both = [(one_process, one_port), (other_process, other_port)]
 
         def leader() -> Any:
-            found = [entry for entry in both if entry[0].poll() is None and is_leading(entry[1])]
-            return found[0] if len(found) == 1 else None
+            leaders = [entry for entry in both if entry[0].poll() is None and is_leading(entry[1])]
+            return leaders[0] if len(leaders) == 1 else None
 
         first = wait_for(leader, "one leader")
         fleet = create(cluster, sensor_fleet(namespace, shards=2))
-        settled(cluster, namespace, names(2))
+        wait_for_children(cluster, namespace, names(2))
         has_status(cluster, fleet)
         time.sleep(3)
         before = children(cluster, namespace)
@@ -52,7 +52,7 @@ def test_the_other_operator_takes_over_and_moves_nothing(
         first[0].wait()
         killed = time.monotonic()
         cluster.merge(path_of(fleet), {"spec": {"shards": 3}})
-        settled(cluster, namespace, names(3))
+        wait_for_children(cluster, namespace, names(3))
         assert time.monotonic() - killed < 30
         second = wait_for(leader, "another leader")
         assert second != first

@@ -1,4 +1,4 @@
-"""What is kept of objects: as they were told, in little room where many are alike."""
+"""The cache of objects: complete, and small if many are alike."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ def config_map(name: str, version: int, text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("length", [0, 10, WINDOW - 1, WINDOW, 3 * WINDOW])
-def test_an_object_is_kept_as_it_was_told_but_for_who_manages_its_fields(length: int) -> None:
+def test_an_object_is_cached_completely_without_its_managed_fields(length: int) -> None:
     cache = Cache()
-    # Each is longer than those before it, and packed with another example.
+    # Each is longer than the one before, and packed with another example.
     documents = [config_map(f"m-{number}", number, f"ä{number}" * (length // 3 * number)) for number in range(1, 5)]
     for document in documents:
         assert cache.put(document)
@@ -31,7 +31,7 @@ def test_an_object_is_kept_as_it_was_told_but_for_who_manages_its_fields(length:
         assert cache.objects[key_of(document)].manifest() == document
 
 
-def test_what_many_objects_say_alike_is_kept_once() -> None:
+def test_common_content_of_objects_is_stored_once() -> None:
     cache = Cache()
     alike = " ".join(f"word{number}" for number in range(500))
     for number in range(1, 101):
@@ -44,12 +44,12 @@ class Restorable(Client):
     version = "9"  # of lists
 
     def list(self, *arguments: Any, **named: Any) -> Listed:
-        found = super().list(*arguments, **named)
-        found.resourceVersion = self.version
-        return found
+        listing = super().list(*arguments, **named)
+        listing.resourceVersion = self.version
+        return listing
 
 
-async def test_after_a_restore_from_a_backup_what_is_kept_is_not_gone_on_with() -> None:
+async def test_after_a_restore_from_a_backup_the_cache_is_not_used() -> None:
     client = Restorable()
     client.put(FLEET, "north", "hall")
     runtime = made(client, "north")

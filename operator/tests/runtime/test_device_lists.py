@@ -1,4 +1,4 @@
-"""ConfigMaps of users that fleets take devices from, against a real API server."""
+"""ConfigMaps of users as lists of devices, on a real API server."""
 
 import asyncio
 import time
@@ -35,14 +35,12 @@ def from_map(namespace: str, name: str = "list") -> dict[str, Any]:
 @pytest.fixture
 async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
     client = AsyncClient(config=KubeConfig.from_file(str(cluster.kubeconfig)).get())
-    made = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace)
-    yield made
-    await made.close()
+    created = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace)
+    yield created
+    await created.close()
 
 
-async def test_a_list_that_did_not_change_is_no_news(
-    cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
-) -> None:
+async def test_an_unchanged_list_is_no_news(cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
     create(cluster, config_map(namespace, "list"))
     fleet = parse_fleet(create(cluster, from_map(namespace)))
     await runtime.resync()
@@ -52,7 +50,7 @@ async def test_a_list_that_did_not_change_is_no_news(
         assert await runtime.resync() == []
 
 
-async def test_a_change_that_no_watch_tells_is_found_by_the_next_resync(
+async def test_a_change_without_a_watch_event_is_found_by_the_next_resync(
     cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
 ) -> None:
     path = path_of(create(cluster, config_map(namespace, "list")))
@@ -67,7 +65,7 @@ async def test_a_change_that_no_watch_tells_is_found_by_the_next_resync(
     assert (await runtime.versions(fleet))["ConfigMap", "list"] == "absent"
 
 
-async def test_nobody_elses_objects_are_kept(cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
+async def test_foreign_objects_are_not_cached(cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
     foreign = create(cluster, config_map(namespace, "foreign"))
     create(cluster, config_map(namespace, "list"))
     document = create(cluster, from_map(namespace))
@@ -78,10 +76,10 @@ async def test_nobody_elses_objects_are_kept(cluster: ApiServer, namespace: str,
     assert {key[2] for key in runtime.cache.objects if key[0] == "ConfigMap"} == {"list"}
     del document["spec"]["sensorsFrom"]
     await runtime.versions(parse_fleet(document))
-    assert not [key for key in runtime.cache.objects if key[0] == "ConfigMap"], "nobody refers to it any more"
+    assert not [key for key in runtime.cache.objects if key[0] == "ConfigMap"], "no fleet refers to it any more"
 
 
-async def test_a_record_that_loses_its_label_is_seen_to(
+async def test_a_record_that_loses_its_label_is_noticed(
     cluster: ApiServer, namespace: str, runtime: KubernetesRuntime
 ) -> None:
     labels = {"app.kubernetes.io/managed-by": "embereye-operator", "embereye.dev/fleet": "sensors.hall"}
@@ -96,7 +94,7 @@ async def test_a_record_that_loses_its_label_is_seen_to(
 async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
     cluster: ApiServer, namespace: str, runtime: KubernetesRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resync after resync, no event is expected of what did not change."""
+    """At each resync, no event is expected for unchanged objects."""
     monkeypatch.setattr(controller_module, "RESYNC_PERIOD", 0.2)
     monkeypatch.setattr(controller_module, "OBJECT_SECONDS", 0.0)
     create(cluster, config_map(namespace, "list"))
@@ -108,7 +106,7 @@ async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
         for _ in range(30):
             await asyncio.sleep(0.1)
             assert not running.unhealthy()
-            assert not runtime.lag.death_reason(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is missed"
+            assert not runtime.lag.death_reason(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is needed"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Events that a server takes in one namespace and not in another."""
+"""Events that a server accepts in one namespace and not in another."""
 
 from typing import Any
 
-import httpx2 as httpx  # what lightkube speaks with
+import httpx2 as httpx  # lightkube's HTTP client
 import pytest
 from lightkube.core.exceptions import ApiError
 
@@ -11,12 +11,12 @@ from embereye_operator.runtime.kubernetes.events import EventWriter
 
 
 class Server:
-    """Has a webhook that fails for the events of `failing`."""
+    """A server whose webhook fails for events in `failing`."""
 
     def __init__(self, failing: str) -> None:
         self.failing = failing
         self.asked: list[str] = []
-        self.told: list[str] = []
+        self.written: list[str] = []
 
     async def patch(self, *_: Any, **__: Any) -> None:
         raise ApiError(response=httpx.Response(404, json={"code": 404, "message": "not found"}))
@@ -25,12 +25,12 @@ class Server:
         namespace = event.metadata.namespace
         self.asked.append(namespace)
         if namespace == self.failing:
-            said = {"code": 500, "message": "failed calling webhook: no endpoints available"}
-            raise ApiError(response=httpx.Response(500, json=said))
-        self.told.append(event.message)
+            answer = {"code": 500, "message": "failed calling webhook: no endpoints available"}
+            raise ApiError(response=httpx.Response(500, json=answer))
+        self.written.append(event.message)
 
 
-async def test_a_webhook_that_fails_in_one_namespace_keeps_nothing_from_the_others() -> None:
+async def test_a_failing_webhook_in_one_namespace_does_not_affect_others() -> None:
     server: Any = Server("south")
     writer = EventWriter(server)
     fleets = [FleetReference(FLEET_TYPES["SensorFleet"], place, "hall", "u") for place in ("south", "south", "north")]
@@ -39,8 +39,8 @@ async def test_a_webhook_that_fails_in_one_namespace_keeps_nothing_from_the_othe
     for _ in range(2):
         with pytest.raises(ApiError):
             await writer._write_due()
-    assert server.told == ["event 2"]
-    assert server.asked == ["south", "north", "south"], "no other event of that namespace is tried meanwhile"
+    assert server.written == ["event 2"]
+    assert server.asked == ["south", "north", "south"], "no other event in that namespace is tried meanwhile"
     server.failing = ""
     await writer._write_due()
-    assert server.told == ["event 2", "event 0", "event 1"]
+    assert server.written == ["event 2", "event 0", "event 1"]

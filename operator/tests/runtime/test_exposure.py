@@ -1,4 +1,4 @@
-"""Devices outside the cluster: Services and routes on a real API server, whose load balancer and Gateway are played."""
+"""Devices outside the cluster: Services and routes on a real API server with a simulated load balancer and Gateway."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from embereye_operator.api.status import FleetStatus
 from ..api.test_schema import camera
 from ..conftest import delete_crds
 from ..processes.test_operator import camera_fleet, create
-from .test_kubernetes import Bench, bench, settle
+from .test_kubernetes import Bench, bench, run_until_complete
 
 __all__ = ["bench"]
 pytestmark = pytest.mark.apiserver
@@ -22,13 +22,13 @@ NODE_PORT = {"type": "NodePort", "advertisedHost": "10.20.30.40"}
 
 
 async def ready(bench: Bench, expose: Any) -> FleetStatus:
-    """A settled fleet of two shards, exposed so."""
+    """Return the status of a complete fleet of two shards with this exposure."""
     await asyncio.to_thread(bench.cluster.merge, bench.fleet_path, {"spec": {"expose": expose}})
     await bench.step()
     for index in range(2):
         if f"hall-sensors-{index}" not in bench.shards:
             await bench.start(f"hall-sensors-{index}")
-    return await settle(bench)
+    return await run_until_complete(bench)
 
 
 async def service(bench: Bench, namespace: str, name: str) -> Any:
@@ -40,23 +40,23 @@ def addresses(status: FleetStatus) -> dict[tuple[str, str], str]:
     return {(known.name, known.protocol): known.address for known in status.addresses}
 
 
-def told(bench: Bench) -> dict[str, str]:
-    """Where each shard sends senders over gRPC for the other one."""
-    return {peer.shard: peer.grpc for each in bench.shards.values() for peer in each.shard.assignment.peers}
+def redirections(bench: Bench) -> dict[str, str]:
+    """Return the address at which each shard redirects gRPC senders to the other."""
+    return {peer.shard: peer.grpc for shard in bench.shards.values() for peer in shard.shard.assignment.peers}
 
 
 async def node_port(bench: Bench, namespace: str, name: str, port: str) -> int:
-    found = await service(bench, namespace, name)
-    return next(entry["nodePort"] for entry in found["spec"]["ports"] if entry["name"] == port)
+    service_ = await service(bench, namespace, name)
+    return next(entry["nodePort"] for entry in service_["spec"]["ports"] if entry["name"] == port)
 
 
-async def test_without_exposure_nothing_is_reached_from_outside(bench: Bench, namespace: str) -> None:
+async def test_without_exposure_nothing_is_reachable_from_outside(bench: Bench, namespace: str) -> None:
     status = await ready(bench, None)
     listed = await asyncio.to_thread(bench.cluster.get, f"/api/v1/namespaces/{namespace}/services")
     assert {item["spec"]["type"] for item in listed["items"]} == {"ClusterIP"}
     assert status.addresses == ()
     assert status.condition("Exposed") is None
-    assert set(told(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
+    assert set(redirections(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
 
 
 async def test_node_ports_are_advertised_to_senders_and_in_the_status(bench: Bench, namespace: str) -> None:
@@ -69,20 +69,20 @@ async def test_node_ports_are_advertised_to_senders_and_in_the_status(bench: Ben
         ("hall-sensors-0-devices", "grpc"): f"10.20.30.40:{shards[0]}",
         ("hall-sensors-1-devices", "grpc"): f"10.20.30.40:{shards[1]}",
     }
-    assert told(bench) == {f"hall-sensors-{index}": f"10.20.30.40:{shards[index]}" for index in range(2)}
+    assert redirections(bench) == {f"hall-sensors-{index}": f"10.20.30.40:{shards[index]}" for index in range(2)}
     assert bench.condition("Exposed")[:2] == ("True", "Advertised")
 
 
 async def test_ports_for_control_and_metrics_stay_inside(bench: Bench, namespace: str) -> None:
     await ready(bench, NODE_PORT)
-    own = await service(bench, namespace, "hall-sensors-0")
-    assert own["spec"]["type"] == "ClusterIP"
+    internal = await service(bench, namespace, "hall-sensors-0")
+    assert internal["spec"]["type"] == "ClusterIP"
     outside = await service(bench, namespace, "hall-sensors-0-devices")
     assert [port["name"] for port in outside["spec"]["ports"]] == ["grpc"]
 
 
 async def test_node_ports_can_be_fixed(bench: Bench, namespace: str) -> None:
-    # Of those that the API server gives to nobody by itself, as it has given some to fleets of other tests.
+    # From the range that the API server never assigns automatically, as it does for fleets of other tests.
     ports = {"grpc": 30051, "tcp": 30061, "shards": 30070}
     status = await ready(bench, {**NODE_PORT, "ports": ports})
     assert addresses(status) == {
@@ -93,7 +93,7 @@ async def test_node_ports_can_be_fixed(bench: Bench, namespace: str) -> None:
     }
 
 
-async def test_addresses_of_devices_are_kept_where_they_are_judged(bench: Bench, namespace: str) -> None:
+async def test_device_addresses_are_preserved_if_networks_check_them(bench: Bench, namespace: str) -> None:
     async def policies() -> set[str]:
         names = ("hall-sensors", "hall-sensors-0-devices")
         return {(await service(bench, namespace, name))["spec"]["externalTrafficPolicy"] for name in names}
@@ -102,13 +102,13 @@ async def test_addresses_of_devices_are_kept_where_they_are_judged(bench: Bench,
     assert await policies() == {"Cluster"}
     access = {"networks": ["10.0.0.0/8"]}
     await asyncio.to_thread(bench.cluster.merge, bench.fleet_path, {"spec": {"access": access}})
-    await settle(bench)
+    await run_until_complete(bench)
     assert await policies() == {"Local"}
     await ready(bench, {**NODE_PORT, "externalTrafficPolicy": "Cluster"})
     assert await policies() == {"Cluster"}
 
 
-async def test_a_missing_load_balancer_is_told_and_inside_all_goes_on(bench: Bench, namespace: str) -> None:
+async def test_a_missing_load_balancer_is_reported_and_does_not_affect_the_inside(bench: Bench, namespace: str) -> None:
     status = await ready(bench, {"type": "LoadBalancer", "annotations": {"dns": "{name}.example.com"}})
     answer, reason, message = bench.condition("Exposed")
     assert (answer, reason) == ("False", "LoadBalancerPending")
@@ -116,12 +116,12 @@ async def test_a_missing_load_balancer_is_told_and_inside_all_goes_on(bench: Ben
     assert "MetalLB" in message
     assert status.addresses == ()
     assert bench.condition("Covered")[0] == "True"
-    assert set(told(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
+    assert set(redirections(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
     annotations = (await service(bench, namespace, "hall-sensors-1-devices"))["metadata"]["annotations"]
     assert annotations["dns"] == "hall-sensors-1-devices.example.com"
 
 
-async def test_a_balancers_addresses_are_advertised_once_it_gives_them(bench: Bench, namespace: str) -> None:
+async def test_a_balancers_addresses_are_advertised_once_assigned(bench: Bench, namespace: str) -> None:
     await ready(bench, {"type": "LoadBalancer", "loadBalancerClass": "example.com/edge"})
     given = {"hall-sensors": {"ip": "192.0.2.1"}, "hall-sensors-0-devices": {"hostname": "lb.example.com"},
              "hall-sensors-1-devices": {"ip": "2001:db8::1"}}  # fmt: skip
@@ -129,31 +129,31 @@ async def test_a_balancers_addresses_are_advertised_once_it_gives_them(bench: Be
         path = path_of({"kind": "Service", "metadata": {"namespace": namespace, "name": name}})
         patch = {"status": {"loadBalancer": {"ingress": [ingress]}}}
         await asyncio.to_thread(bench.cluster.merge, f"{path}/status", patch)
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     assert addresses(status) == {
         ("hall-sensors", "grpc"): "192.0.2.1:50051",
         ("hall-sensors", "tcp"): "192.0.2.1:9001",
         ("hall-sensors-0-devices", "grpc"): "lb.example.com:50051",
         ("hall-sensors-1-devices", "grpc"): "[2001:db8::1]:50051",
     }
-    assert told(bench) == {"hall-sensors-0": "lb.example.com:50051", "hall-sensors-1": "[2001:db8::1]:50051"}
+    assert redirections(bench) == {"hall-sensors-0": "lb.example.com:50051", "hall-sensors-1": "[2001:db8::1]:50051"}
     assert bench.condition("Exposed")[:2] == ("True", "Advertised")
 
 
-async def test_a_fleet_that_is_withdrawn_from_outside_has_its_old_services(bench: Bench, namespace: str) -> None:
+async def test_a_fleet_that_is_no_longer_exposed_has_its_old_services(bench: Bench, namespace: str) -> None:
     await ready(bench, {**NODE_PORT, "annotations": {"a": "b"}})
     status = await ready(bench, None)
-    own = await service(bench, namespace, "hall-sensors")
-    assert own["spec"]["type"] == "ClusterIP"
-    assert not any("nodePort" in port for port in own["spec"]["ports"])
-    assert "a" not in own["metadata"]["annotations"]
+    internal = await service(bench, namespace, "hall-sensors")
+    assert internal["spec"]["type"] == "ClusterIP"
+    assert not any("nodePort" in port for port in internal["spec"]["ports"])
+    assert "a" not in internal["metadata"]["annotations"]
     assert await service(bench, namespace, "hall-sensors-0-devices") is None
     assert status.addresses == ()
     assert status.condition("Exposed") is None
-    assert set(told(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
+    assert set(redirections(bench).values()) == {f"hall-sensors-{index}.{namespace}.svc:50051" for index in range(2)}
 
 
-async def test_an_exposed_fleet_at_rest_is_not_written_to(bench: Bench, namespace: str) -> None:
+async def test_an_exposed_fleet_at_rest_is_not_written(bench: Bench, namespace: str) -> None:
     await ready(bench, NODE_PORT)
 
     def versions() -> list[str]:
@@ -161,36 +161,36 @@ async def test_an_exposed_fleet_at_rest_is_not_written_to(bench: Bench, namespac
         return [item["metadata"]["resourceVersion"] for item in [*services, bench.cluster.get(bench.fleet_path)]]
 
     before = versions()
-    await settle(bench)
+    await run_until_complete(bench)
     assert versions() == before
 
 
-async def test_the_way_into_a_shard_goes_with_it(bench: Bench, namespace: str) -> None:
+async def test_a_shards_exposed_service_is_deleted_with_it(bench: Bench, namespace: str) -> None:
     await ready(bench, NODE_PORT)
     await asyncio.to_thread(bench.cluster.merge, bench.fleet_path, {"spec": {"shards": 1}})
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     assert await service(bench, namespace, "hall-sensors-1-devices") is None
-    assert await service(bench, namespace, "hall-sensors-1") is not None, "that address is kept"
+    assert await service(bench, namespace, "hall-sensors-1") is not None, "that address stays"
     assert ("hall-sensors-1-devices", "grpc") not in addresses(status)
 
 
-async def test_a_camera_that_pushes_rtp_is_told_an_address_outside(bench: Bench, namespace: str) -> None:
+async def test_a_pushing_camera_gets_an_address_outside(bench: Bench, namespace: str) -> None:
     fleet = camera_fleet(namespace)
     fleet["spec"] = {"cameras": [camera(source="rtp://:5004")], "expose": NODE_PORT}
     bench.fleet_path = path_of(await asyncio.to_thread(create, bench.cluster, fleet))
     await bench.step()
     await bench.start("hall-cameras-0")
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     (rtp,) = [known for known in status.addresses if known.protocol == "rtp"]
     assert rtp.device == "c-1"
-    found = await service(bench, namespace, rtp.name)
-    assert found["spec"]["ports"][0]["protocol"] == "UDP"
-    assert rtp.address == f"10.20.30.40:{found['spec']['ports'][0]['nodePort']}"
+    rtp_service = await service(bench, namespace, rtp.name)
+    assert rtp_service["spec"]["ports"][0]["protocol"] == "UDP"
+    assert rtp.address == f"10.20.30.40:{rtp_service['spec']['ports'][0]['nodePort']}"
 
 
 @pytest.fixture
 def gateway_api(cluster: ApiServer) -> Iterator[None]:
-    """Gateway API's own CustomResourceDefinitions, for one test."""
+    """Install Gateway API's CustomResourceDefinitions for one test."""
     GATEWAY_API.require()
     folder = program("gateway-api")
     assert folder
@@ -211,7 +211,7 @@ GATEWAY = {
 }
 
 
-async def test_a_cluster_without_the_gateway_api_is_told_and_inside_all_goes_on(bench: Bench) -> None:
+async def test_a_missing_gateway_api_is_reported_and_does_not_affect_the_inside(bench: Bench) -> None:
     status = await ready(bench, GATEWAY)
     answer, reason, message = bench.condition("Exposed")
     assert (answer, reason) == ("False", "GatewayApiMissing")
@@ -222,7 +222,7 @@ async def test_a_cluster_without_the_gateway_api_is_told_and_inside_all_goes_on(
 
 
 @pytest.mark.usefixtures("gateway_api")
-async def test_routes_are_made_and_advertised_once_a_gateway_has_accepted_them(bench: Bench, namespace: str) -> None:
+async def test_routes_are_created_and_advertised_once_a_gateway_accepts_them(bench: Bench, namespace: str) -> None:
     await ready(bench, GATEWAY)
     answer, reason, message = bench.condition("Exposed")
     assert (answer, reason) == ("False", "RouteNotAccepted")
@@ -255,17 +255,17 @@ async def test_routes_are_made_and_advertised_once_a_gateway_has_accepted_them(b
 
     for path in paths:
         await asyncio.to_thread(accept, path, "False" if path is paths[2] else "True")
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     assert bench.condition("Exposed")[2] == "GRPCRoute hall-sensors-1: NoMatchingListenerHostname no"
     await asyncio.to_thread(accept, paths[2], "True")
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     assert addresses(status) == {
         ("hall-sensors", "grpc"): "hall-sensors.fire.example.com:443",
         ("hall-sensors", "tcp"): "hall-sensors.fire.example.com:9001",
         ("hall-sensors-0", "grpc"): "hall-sensors-0.fire.example.com:443",
         ("hall-sensors-1", "grpc"): "hall-sensors-1.fire.example.com:443",
     }
-    assert told(bench)["hall-sensors-1"] == "hall-sensors-1.fire.example.com:443"
+    assert redirections(bench)["hall-sensors-1"] == "hall-sensors-1.fire.example.com:443"
     assert bench.condition("Exposed")[:2] == ("True", "Advertised")
     await ready(bench, None)
     assert [await asyncio.to_thread(bench.cluster.get, path) for path in paths] == [None] * 4

@@ -1,10 +1,10 @@
-"""Who holds the disruption budgets, and for how long."""
+"""The owner of the disruption budgets, and its lifetime."""
 
 import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-import httpx2 as httpx  # what lightkube speaks with
+import httpx2 as httpx  # lightkube's HTTP client
 import pytest
 from harness.servers.apiserver import ApiServer
 from lightkube import AsyncClient, KubeConfig
@@ -15,13 +15,13 @@ from embereye_operator.runtime.kubernetes.guard import HOLD, RENEW, Guard
 
 
 class Server:
-    """Keeps a role and one Job."""
+    """A server with a role and one Job."""
 
     def __init__(self) -> None:
         self.job: Any = None
-        self.held = 0  # times
+        self.renewals = 0
         self.written: list[Mapping[str, Any]] = []
-        self.refuses = 0  # HTTP status with which Jobs are refused
+        self.refusal = 0  # HTTP status with which Jobs are refused; 0: accepted
 
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         if name == "operator":
@@ -31,11 +31,11 @@ class Server:
         return self.job
 
     async def patch(self, kind: Any, name: str, manifest: Mapping[str, Any], **options: Any) -> Any:
-        if self.refuses:
-            raise ApiError(response=httpx.Response(self.refuses, json={"code": self.refuses, "message": "denied"}))
-        self.held += 1
+        if self.refusal:
+            raise ApiError(response=httpx.Response(self.refusal, json={"code": self.refusal, "message": "denied"}))
+        self.renewals += 1
         self.written.append(manifest)
-        metadata, spec = {**manifest["metadata"], "uid": f"job-{self.held}"}, manifest["spec"]
+        metadata, spec = {**manifest["metadata"], "uid": f"job-{self.renewals}"}, manifest["spec"]
         if self.job is not None:
             metadata["uid"], spec = self.job["metadata"]["uid"], {**self.job["spec"], **spec}
         self.job = {**manifest, "metadata": metadata, "spec": spec}
@@ -44,7 +44,7 @@ class Server:
 
 @pytest.fixture
 def suspended(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds for which the machine was suspended, which are not on CLOCK_MONOTONIC."""
+    """Seconds for which the machine was suspended, which CLOCK_MONOTONIC omits."""
     real, seconds = time.clock_gettime_ns, [0.0]
 
     def read(which: int) -> int:
@@ -54,18 +54,18 @@ def suspended(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-async def test_budgets_are_held_anew_in_time_where_the_operators_machine_was_suspended(suspended: list[float]) -> None:
+async def test_budgets_are_renewed_in_time_after_a_suspend(suspended: list[float]) -> None:
     server = Server()
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
     assert (await guard.reference("default") or {})["uid"] == "job-1"
     await guard.renew({"default"})
-    assert server.held == 1
+    assert server.renewals == 1
     suspended[0] = RENEW
     await guard.renew({"default"})
-    assert server.held == 2
+    assert server.renewals == 2
 
 
-async def test_a_job_that_went_while_the_operators_machine_was_suspended_owns_no_budget(suspended: list[float]) -> None:
+async def test_a_job_that_expired_during_a_suspend_owns_no_budget(suspended: list[float]) -> None:
     server = Server()
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
     assert await guard.reference("default")
@@ -74,45 +74,45 @@ async def test_a_job_that_went_while_the_operators_machine_was_suspended_owns_no
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 422, 500])
-async def test_what_refuses_the_job_leaves_budgets_to_their_fleets(
+async def test_if_the_job_is_refused_fleets_own_their_budgets(
     code: int, suspended: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server()
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
-    server.refuses = code
+    server.refusal = code
     for _ in range(2):
         for namespace in ("default", "other"):
             assert await guard.reference(namespace) is None
-    assert len(caplog.messages) == 2, "said once for each namespace"
-    server.refuses = 0
+    assert len(caplog.messages) == 2, "logged once for each namespace"
+    server.refusal = 0
     assert await guard.reference("default")
-    server.refuses, suspended[0] = code, RENEW
+    server.refusal, suspended[0] = code, RENEW
     await guard.renew({"default"})
     assert await guard.reference("default") is None
 
 
-async def test_a_server_that_asks_to_wait_is_asked_again() -> None:
+async def test_an_overloaded_server_is_asked_again() -> None:
     server = Server()
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
-    server.refuses = 429
+    server.refusal = 429
     with pytest.raises(ApiError):
         await guard.reference("default")
 
 
-async def test_the_job_has_what_policies_ask_of_pods_and_its_template_is_written_once(suspended: list[float]) -> None:
+async def test_the_job_satisfies_policies_and_its_template_is_written_once(suspended: list[float]) -> None:
     server = Server()
     await Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True).reference("a")
     (container,) = server.job["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "example.org/embereye:1"
     assert set(container["resources"]) == {"requests", "limits"}
-    # Of the next version, which holds what the one before has made.
+    # From the next version, which renews the Job of the previous one.
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:2", cluster_wide=True)
     assert (await guard.reference("a") or {})["uid"] == "job-1"
     assert "template" not in server.written[1]["spec"]
 
 
 @pytest.mark.apiserver
-async def test_a_real_server_has_the_job_put_off_by_the_next_version(
+async def test_the_next_version_renews_the_job_on_a_real_server(
     cluster: ApiServer, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     role = f"guard-{namespace}"
@@ -121,11 +121,11 @@ async def test_a_real_server_has_the_job_put_off_by_the_next_version(
     )
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
     try:
-        made = await Guard(client, role, "example.org/embereye:1", cluster_wide=True).reference(namespace)
-        assert made is not None
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{made['name']}"
+        created = await Guard(client, role, "example.org/embereye:1", cluster_wide=True).reference(namespace)
+        assert created is not None
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{created['name']}"
         cluster.merge(path, {"spec": {"ttlSecondsAfterFinished": 60}})
-        assert await Guard(client, role, "example.org/embereye:2", cluster_wide=True).reference(namespace) == made
+        assert await Guard(client, role, "example.org/embereye:2", cluster_wide=True).reference(namespace) == created
         assert cluster.get(path)["spec"]["ttlSecondsAfterFinished"] >= HOLD
         assert not caplog.messages
     finally:

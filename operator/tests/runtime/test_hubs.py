@@ -1,4 +1,4 @@
-"""An operator of two hubs on a real API server: each is told of its own fleets alone, and has a certificate."""
+"""An operator with two hubs on a real API server: each gets reports on its fleets only, and has a certificate."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.apiserver
 
 @dataclass
 class Tenants:
-    """Two fleets of one namespace, and the hubs that there are."""
+    """Two fleets in one namespace, and the hubs."""
 
     cluster: ApiServer
     namespace: str
@@ -57,8 +57,8 @@ class Tenants:
         return path_of({"kind": "SensorFleet", "metadata": {"name": name, "namespace": self.namespace}})
 
     def degraded(self, name: str) -> tuple[str, str]:
-        found = from_manifest(FleetStatus, self.cluster.get(self.path(name))["status"]).condition("Degraded")
-        return found.reason, found.message
+        condition = from_manifest(FleetStatus, self.cluster.get(self.path(name))["status"]).condition("Degraded")
+        return condition.reason, condition.message
 
 
 @pytest.fixture
@@ -75,19 +75,19 @@ async def tenants(cluster: ApiServer, namespace: str) -> AsyncIterator[Tenants]:
     )
     for name, chosen in (("hall", ""), ("annex", "north")):
         create(cluster, sensor_fleet(namespace, name=name, hub=chosen))
-    own, north = served
-    yield Tenants(cluster, namespace, runtime, own, north, servers[1], hubs, addresses[0])
+    default, north = served
+    yield Tenants(cluster, namespace, runtime, default, north, servers[1], hubs, addresses[0])
     await runtime.close()
     for server in servers:
         await server.stop(0)
 
 
-async def test_each_hub_is_told_of_its_own_fleets_alone(tenants: Tenants) -> None:
+async def test_each_hub_gets_reports_on_its_fleets_only(tenants: Tenants) -> None:
     await tenants.step("hall", "annex", "hall", "annex")
     assert set(tenants.own.rosters) == {f"{tenants.namespace}/sensors/hall"}
     assert set(tenants.north.rosters) == {f"{tenants.namespace}/sensors/annex"}
     for hub, name in ((tenants.own, "hall"), (tenants.north, "annex")):
-        assert hub.scaling is not None, "how busy its fleets are, too"
+        assert hub.scaling is not None, "including the load of its fleets"
         assert hub.scaling.fleet == f"{tenants.namespace}/sensors/{name}"
 
 
@@ -105,7 +105,7 @@ async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:
     assert list(tenants.runtime._reports_to) == fleets[:1]
 
 
-async def test_a_hub_that_is_away_is_told_by_its_own_fleets_alone(tenants: Tenants) -> None:
+async def test_an_absent_hub_is_reported_only_by_its_fleets(tenants: Tenants) -> None:
     await tenants.north_server.stop(0)
     await tenants.step("hall", "annex", "hall", "annex")
     assert tenants.degraded("annex")[0] == "HubUnreachable"
@@ -113,10 +113,10 @@ async def test_a_hub_that_is_away_is_told_by_its_own_fleets_alone(tenants: Tenan
     assert tenants.degraded("hall")[0] != "HubUnreachable"
     with pytest.raises(UnavailableError):
         await tenants.runtime.retain([f"{tenants.namespace}/sensors/annex"])
-    assert not tenants.own.rosters, "the other one has heard it all the same"
+    assert not tenants.own.rosters, "the other hub got its report"
 
 
-async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so(tenants: Tenants) -> None:
+async def test_a_fleet_with_a_missing_hub_reports_it(tenants: Tenants) -> None:
     create(tenants.cluster, sensor_fleet(tenants.namespace, name="shed", hub="south"))
     await tenants.step("shed")
     reason, message = tenants.degraded("shed")
@@ -127,7 +127,7 @@ async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so(tenants: Tenan
     assert tenants.cluster.get(deployments)["items"] == []
 
 
-async def test_it_is_told_why_a_hubs_pod_is_refused(cluster: ApiServer, namespace: str) -> None:
+async def test_the_refusal_of_a_hubs_pod_is_explained(cluster: ApiServer, namespace: str) -> None:
     labels = {"app.kubernetes.io/component": "hub"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "hub", "image": "embereye"}]}}
     metadata = {"name": "embereye-hub", "namespace": namespace, "labels": labels}
@@ -154,7 +154,7 @@ async def test_it_is_told_why_a_hubs_pod_is_refused(cluster: ApiServer, namespac
     await client.close()
 
 
-async def test_every_hub_gets_a_certificate_of_its_own(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+async def test_every_hub_gets_a_separate_certificate(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
     hubs = (NamedHub("north", "north:50053", "embereye-north-hub", names=("north.example.com",)),)
     identities = Identities(

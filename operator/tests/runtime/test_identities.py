@@ -1,4 +1,4 @@
-"""Certificates on a real API server, and shards in this process that let nobody in without one."""
+"""Certificates on a real API server, and shards in this process that require them."""
 
 import asyncio
 import base64
@@ -50,14 +50,14 @@ class Release:
     fleet: Fleet
 
     def another(self, name: str = "embereye") -> Identities:
-        """As the next leader has it, or another release."""
+        """Return the identities of the next leader, or of another release."""
         return Identities(self.client, name=name, namespace=self.namespace, fence=lambda: None)
 
     def secret(self, name: str) -> Any:
         return self.cluster.get(f"/api/v1/namespaces/{self.namespace}/secrets/{name}")
 
     def files(self, name: str, folder: Path) -> Path:
-        """The Secret as a pod has it mounted."""
+        """Write the Secret as a pod mounts it."""
         folder.mkdir(exist_ok=True)
         for file, content in self.secret(name)["data"].items():
             (folder / file).write_bytes(base64.b64decode(content))
@@ -68,15 +68,15 @@ class Release:
 async def release(cluster: ApiServer, namespace: str) -> AsyncIterator[Release]:
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
     fleet = parse_fleet(create(cluster, sensor_fleet(namespace)))
-    found = Release(cluster, namespace, client, None, fleet)  # type: ignore[arg-type]
-    found.identities = found.another()
-    yield found
+    release_ = Release(cluster, namespace, client, None, fleet)  # type: ignore[arg-type]
+    release_.identities = release_.another()
+    yield release_
     await client.close()
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
-    """Puts the clock of whoever issues forward."""
+    """Move the issuer's clock forward."""
     now = utc_now
     ahead = timedelta(0)
 
@@ -88,9 +88,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
     return put_forward
 
 
-async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
-    release: Release, tmp_path: Path
-) -> None:
+async def test_the_hub_and_each_shard_get_a_certificate_with_their_identity(release: Release, tmp_path: Path) -> None:
     await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     hub = read_certificate(release.files("embereye-hub-identity", tmp_path / "hub"))
@@ -98,9 +96,9 @@ async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
     assert hub.identity == Identity(Role.HUB, release.namespace, "embereye-hub")
     assert shard.identity == Identity(Role.SHARD, release.namespace, SHARD, release.fleet.key)
     assert hub.trusted == shard.trusted
-    own = release.identities.credentials
-    assert own is not None
-    assert own.identity == Identity(Role.OPERATOR, release.namespace, "embereye")
+    operator_credentials = release.identities.credentials
+    assert operator_credentials is not None
+    assert operator_credentials.identity == Identity(Role.OPERATOR, release.namespace, "embereye")
     owner = release.secret(f"{SHARD}-identity")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("SensorFleet", "hall")
     authority = release.secret("embereye-ca")["metadata"]["uid"]
@@ -108,9 +106,7 @@ async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
 
 
 @pytest.mark.parametrize("collected", ["before", "after"])
-async def test_a_fleet_that_is_deleted_and_applied_again_gets_certificates_of_its_own(
-    release: Release, collected: str
-) -> None:
+async def test_a_deleted_and_recreated_fleet_gets_new_certificates(release: Release, collected: str) -> None:
     await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     name, declared = f"{SHARD}-identity", sensor_fleet(release.namespace)
@@ -121,13 +117,13 @@ async def test_a_fleet_that_is_deleted_and_applied_again_gets_certificates_of_it
     again = parse_fleet(create(release.cluster, declared))
     await release.identities.identify(again, [SHARD])
     owner = release.secret(name)["metadata"]["ownerReferences"]
-    assert [one["uid"] for one in owner] == [again.uid], "nothing deletes it with the fleet before"
+    assert [reference["uid"] for reference in owner] == [again.uid], "nothing deletes it with the fleet before"
     version = release.secret(name)["metadata"]["resourceVersion"]
     await release.identities.identify(again, [SHARD])
     assert release.secret(name)["metadata"]["resourceVersion"] == version
 
 
-async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_anew(release: Release) -> None:
+async def test_the_next_leader_uses_the_same_authority_and_certificates(release: Release) -> None:
     await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     names = ("embereye-ca", "embereye-hub-identity", f"{SHARD}-identity")
@@ -138,13 +134,13 @@ async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_
     assert [release.secret(name)["metadata"]["resourceVersion"] for name in names] == before
 
 
-async def test_another_release_leaves_certificates_alone_until_it_takes_the_fleet_over(release: Release) -> None:
+async def test_another_releases_certificates_stay_until_the_fleet_is_taken_over(release: Release) -> None:
     name, other = f"{SHARD}-identity", release.another("other")
     await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     before = release.secret(name)["data"]
     await other.renew([release.namespace])
-    assert release.secret(name)["data"] == before, "its shard proves itself to the hub of its own release"
+    assert release.secret(name)["data"] == before, "its shard belongs to the hub of its release"
     await other.identify(release.fleet, [SHARD])
     taken = release.secret(name)["data"]
     assert taken["ca.crt"] == release.secret("other-hub-identity")["data"]["ca.crt"]
@@ -152,7 +148,7 @@ async def test_another_release_leaves_certificates_alone_until_it_takes_the_flee
     assert release.secret(name)["data"] == taken
 
 
-async def test_an_authority_that_the_chart_made_without_contents_is_filled(release: Release) -> None:
+async def test_an_empty_authority_of_the_chart_is_filled(release: Release) -> None:
     metadata = {"name": "embereye-ca", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     await release.identities.renew([release.namespace])
@@ -160,7 +156,7 @@ async def test_an_authority_that_the_chart_made_without_contents_is_filled(relea
     assert Authority.load(*(base64.b64decode(data[key]) for key in ("ca.crt", "ca.key"))).trusted
 
 
-async def test_certificates_are_renewed_after_two_thirds_of_their_life_and_not_before(
+async def test_certificates_are_renewed_after_two_thirds_of_their_life(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
     await release.identities.renew([release.namespace])
@@ -179,7 +175,7 @@ async def test_certificates_are_renewed_after_two_thirds_of_their_life_and_not_b
     assert all(later > earlier for later, earlier in zip(expire(), first, strict=True))
 
 
-async def test_an_authority_is_followed_by_another_that_everybody_trusts_before_it_signs(
+async def test_a_new_authority_is_trusted_by_all_before_it_signs(
     release: Release, tmp_path: Path, clock: Callable[[timedelta], None]
 ) -> None:
     await release.identities.renew([release.namespace])
@@ -200,7 +196,7 @@ async def test_an_authority_is_followed_by_another_that_everybody_trusts_before_
         read_certificate(tmp_path / "second")
 
 
-async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_any_more_goes(
+async def test_deleted_certificates_are_issued_again_and_unowned_ones_deleted(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
     await release.identities.renew([release.namespace])
@@ -214,32 +210,32 @@ async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_an
     assert release.secret("hall-sensors-1-identity") is None
 
 
-async def test_while_it_is_looked_what_there_is_nothing_is_issued_anew(
+async def test_nothing_is_issued_again_while_existing_certificates_are_listed(
     release: Release, clock: Callable[[timedelta], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     issued = release.secret(f"{SHARD}-identity")["data"]
     clock(timedelta(minutes=11))
-    asked, may_answer, listed = asyncio.Event(), asyncio.Event(), release.client.list
+    requested, may_answer, listed = asyncio.Event(), asyncio.Event(), release.client.list
 
     async def answer_later(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
         monkeypatch.setattr(release.client, "list", listed)
-        asked.set()
+        requested.set()
         await may_answer.wait()
         async for secret in listed(*arguments, **named):
             yield secret
 
     monkeypatch.setattr(release.client, "list", answer_later)
     looking = asyncio.create_task(release.identities.renew([release.namespace]))
-    await asked.wait()
+    await requested.wait()
     await release.identities.identify(release.fleet, [SHARD])
     may_answer.set()
     await looking
     assert release.secret(f"{SHARD}-identity")["data"] == issued
 
 
-async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> None:
+async def test_a_foreign_secret_is_left_unchanged(release: Release) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
     await release.identities.renew([release.namespace])
@@ -248,9 +244,7 @@ async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> 
     assert set(release.secret(f"{SHARD}-identity")["data"]) == {"a"}
 
 
-async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
-    release: Release, clock: Callable[[timedelta], None]
-) -> None:
+async def test_an_unwritable_certificate_delays_no_other(release: Release, clock: Callable[[timedelta], None]) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
     runtime = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
@@ -266,10 +260,10 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
     with pytest.raises(UnavailableError, match="Secret hall-sensors-1-identity"):
         await leader.renew_identities()
     assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
-    assert leader._is_identified(), "whoever leads next talks to the shards and to the hub"
+    assert leader._is_identified(), "the next leader can call the shards and the hub"
 
 
-async def test_a_name_that_no_certificate_may_have_holds_up_no_other(
+async def test_a_forbidden_name_in_a_certificate_delays_no_other(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
     await release.identities.renew([release.namespace])
@@ -277,15 +271,17 @@ async def test_a_name_that_no_certificate_may_have_holds_up_no_other(
     first = release.secret(f"{SHARD}-identity")["data"]
     clock(LIFE * 0.7)
     names = ("fire.embereye.internal",)
-    told = Identities(release.client, name="embereye", namespace=release.namespace, fence=lambda: None, hub_names=names)
+    identities_ = Identities(
+        release.client, name="embereye", namespace=release.namespace, fence=lambda: None, hub_names=names
+    )
     with pytest.raises(
         RefusedError, match=r"hub .*: fire\.embereye\.internal is how our own processes name each other"
     ):
-        await told.renew([release.namespace])
+        await identities_.renew([release.namespace])
     assert release.secret(f"{SHARD}-identity")["data"] != first
 
 
-async def test_a_namespace_that_may_not_be_seen_any_more_holds_up_no_certificate_elsewhere(
+async def test_a_forbidden_namespace_delays_no_certificate_elsewhere(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
     metadata = {"name": "keeper", "namespace": release.namespace}
@@ -313,12 +309,12 @@ async def test_a_namespace_that_may_not_be_seen_any_more_holds_up_no_certificate
     await client.close()
 
 
-async def test_before_there_is_an_authority_nothing_is_issued_and_it_is_said_why(release: Release) -> None:
+async def test_without_an_authority_nothing_is_issued_and_the_reason_is_known(release: Release) -> None:
     with pytest.raises(UnavailableError, match="no certificate has been issued yet"):
         await release.identities.identify(release.fleet, [SHARD])
 
 
-async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release: Release, tmp_path: Path) -> None:
+async def test_the_operator_and_a_shard_authenticate_each_other(release: Release, tmp_path: Path) -> None:
     shard = ServedShard(SHARD)
     client = AsyncClient(config=KubeConfig.from_file(release.cluster.kubeconfig).get())
     runtime = KubernetesRuntime(
@@ -339,14 +335,14 @@ async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release
     assert status is not None
     assert status.shard == SHARD
     runtime.cache.objects["Deployment", release.namespace, "hall-sensors-1"] = None  # type: ignore[assignment]
-    assert await runtime.shard_status(release.fleet, "hall-sensors-1") is None, "it proves to be another one"
+    assert await runtime.shard_status(release.fleet, "hall-sensors-1") is None, "its certificate is another shard's"
     async with channel(f"127.0.0.1:{port}") as link:
         with pytest.raises(grpc.aio.AioRpcError):
             await ShardStub(link).Status(StatusRequest(), timeout=2)
     await asyncio.gather(server.stop(0), runtime.close())
 
 
-async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_that_shows_them(
+async def test_certificates_for_devices_contain_the_names_that_they_use(
     release: Release,
 ) -> None:
     def names() -> set[str]:
@@ -368,21 +364,21 @@ async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_
     assert len(names()) == 1
 
 
-# An authority that cert-manager makes: its part is played here by a Secret as it writes it.
+# An authority of cert-manager: a Secret in its format plays its part.
 
 
-def issuer_secret(release: Release, made: datetime) -> Authority:
-    """Have the issuer's Secret hold an authority that was made then."""
-    root, key = Authority.create(made)._signers[0], ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "embereye-ca")])  # the same each time
+def issuer_secret(release: Release, created: datetime) -> Authority:
+    """Put an authority that was created at this time into the issuer's Secret."""
+    root, key = Authority.create(created)._signers[0], ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "embereye-ca")])  # always the same
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(root.certificate.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(made)
-        .not_valid_after(made + timedelta(days=90))
+        .not_valid_before(created)
+        .not_valid_after(created + timedelta(days=90))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(root.key, hashes.SHA256())
@@ -403,7 +399,7 @@ def by_issuer(release: Release) -> Identities:
     return Identities(release.client, name="embereye", namespace=release.namespace, fence=lambda: None, issued="issued")
 
 
-async def test_an_issuers_authority_issues_and_both_sides_trust_it_alone(release: Release, tmp_path: Path) -> None:
+async def test_an_issuers_authority_issues_and_both_sides_trust_only_it(release: Release, tmp_path: Path) -> None:
     identities = by_issuer(release)
     await identities.renew([release.namespace])
     assert "issued has no authority: it is not there" in identities.trouble
@@ -451,21 +447,21 @@ async def test_an_issuers_new_authority_is_trusted_for_a_day_before_it_signs(
     assert shown.chain.endswith(second.trusted)
 
 
-async def test_a_release_changes_over_to_an_issuer_and_ceases_to_trust_its_own_authority(
+async def test_a_release_migrates_to_an_issuer_and_stops_trusting_its_authority(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
     await release.another().renew([release.namespace])
-    own = release.secret("embereye-ca")["data"]["ca.crt"]
+    own_authority = release.secret("embereye-ca")["data"]["ca.crt"]
     issued = issuer_secret(release, utc_now())
     await by_issuer(release).renew([release.namespace])
     both = base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"])
-    assert both == base64.b64decode(own) + issued.trusted
+    assert both == base64.b64decode(own_authority) + issued.trusted
     clock(timedelta(days=9))
     await by_issuer(release).renew([release.namespace])
     assert base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"]) == issued.trusted
 
 
-async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: Release) -> None:
+async def test_an_issuers_invalid_secret_changes_nothing(release: Release) -> None:
     authority = issuer_secret(release, utc_now())
     identities = by_issuer(release)
     await identities.renew([release.namespace])
@@ -481,10 +477,10 @@ async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: R
 
 
 @pytest.mark.parametrize("limit", [600.0, 0.0])
-async def test_fleets_are_looked_at_once_the_operator_can_ask_their_shards_or_after_a_while(
+async def test_fleets_are_reconciled_once_the_operator_has_a_certificate_or_after_a_while(
     release: Release, monkeypatch: pytest.MonkeyPatch, limit: float
 ) -> None:
-    """Without its certificate whoever leads next would write that all shards are out of reach, and all devices dark."""
+    """Without its certificate a new leader would report all shards unreachable, and all devices dark."""
     monkeypatch.setattr(controller, "IDENTITY_LIMIT", limit)
     runtime = KubernetesRuntime(
         release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")

@@ -53,7 +53,7 @@ class ServedShard(ShardServicer):
 
 @dataclass
 class ServedHub(RosterServicer):
-    """Remembers what it was told."""
+    """A hub that records its reports."""
 
     rosters: dict[str, FleetRoster] = field(default_factory=dict)
     scaling: FleetScaling | None = None  # the latest
@@ -77,7 +77,7 @@ class ServedHub(RosterServicer):
 
 @dataclass
 class Bench:
-    """A runtime, the shards it reaches by name, the hub it tells."""
+    """A runtime, the shards it reaches by name, and its hub."""
 
     runtime: KubernetesRuntime
     shards: dict[str, ServedShard]
@@ -97,8 +97,8 @@ class Bench:
 
     def condition(self, type_: str) -> tuple[str, str, str]:
         status = from_manifest(FleetStatus, self.cluster.get(self.fleet_path)["status"])
-        found = status.condition(type_)
-        return found.status, found.reason, found.message
+        entry = status.condition(type_)
+        return entry.status, entry.reason, entry.message
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def bench(cluster: ApiServer, namespace: str) -> AsyncIterator[Bench]:
     await server.stop(0)
 
 
-async def settle(bench: Bench) -> FleetStatus:
+async def run_until_complete(bench: Bench) -> FleetStatus:
     await bench.step()
     await bench.step()
     return await bench.step()
@@ -132,7 +132,7 @@ async def test_a_fleet_is_covered_when_its_shards_say_so(bench: Bench) -> None:
     await bench.step()
     for index in range(2):
         await bench.start(f"hall-sensors-{index}")
-    status = await settle(bench)
+    status = await run_until_complete(bench)
     assert status.devices.summary == "4/4"
     assert bench.condition("Covered") == ("True", "AllCovered", "all 4 devices are watched")
     assert bench.condition("Ready")[0] == "True"
@@ -140,11 +140,11 @@ async def test_a_fleet_is_covered_when_its_shards_say_so(bench: Bench) -> None:
     assert sorted(owned) == ["s-0", "s-1", "s-2", "s-3"]
 
 
-async def test_a_dark_device_and_a_dead_shard_are_told_in_the_status(bench: Bench) -> None:
+async def test_a_dark_device_and_a_dead_shard_are_in_the_status(bench: Bench) -> None:
     await bench.step()
     for index in range(2):
         await bench.start(f"hall-sensors-{index}")
-    await settle(bench)
+    await run_until_complete(bench)
     owner = next(shard for shard in bench.shards.values() if shard.shard.assignment.devices)
     device = owner.shard.assignment.devices[0].id
     owner.shard.dark[device] = "never heard"
@@ -162,49 +162,47 @@ async def test_a_dark_device_and_a_dead_shard_are_told_in_the_status(bench: Benc
     assert owner.shard.name in message
 
 
-async def test_a_stable_fleet_is_not_written_to(bench: Bench, namespace: str) -> None:
+async def test_a_stable_fleet_is_not_written(bench: Bench, namespace: str) -> None:
     await bench.step()
     for index in range(2):
         await bench.start(f"hall-sensors-{index}")
-    await settle(bench)
+    await run_until_complete(bench)
 
     def versions() -> list[str]:
         objects = [*children(bench.cluster, namespace).values(), bench.cluster.get(bench.fleet_path)]
         return [item["metadata"]["resourceVersion"] for item in objects]
 
     before = versions()
-    await settle(bench)
+    await run_until_complete(bench)
     assert versions() == before
 
 
-async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(bench: Bench, namespace: str) -> None:
-    await settle(bench)
+async def test_the_hub_gets_a_roster_once_and_forgets_unretained_fleets(bench: Bench, namespace: str) -> None:
+    await run_until_complete(bench)
     key = f"{namespace}/sensors/hall"
     assert [device.id for device in bench.hub.rosters[key].devices] == ["s-0", "s-1", "s-2", "s-3"]
     assert bench.hub.scaling is not None
     assert bench.hub.scaling.fleet == key
-    told = bench.hub.calls
-    await settle(bench)
-    assert bench.hub.calls == told
+    calls = bench.hub.calls
+    await run_until_complete(bench)
+    assert bench.hub.calls == calls
     await bench.runtime.retain([])
     assert not bench.hub.rosters
 
 
-async def test_a_hub_that_still_knows_a_namesake_hears_of_a_fleet_that_is_declared_anew(
-    bench: Bench, namespace: str
-) -> None:
+async def test_a_hub_that_knows_a_namesake_accepts_a_recreated_fleet(bench: Bench, namespace: str) -> None:
     key = f"{namespace}/sensors/hall"
     bench.hub.rosters[key] = FleetRoster(fleet=key, epoch=17)
-    await settle(bench)
+    await run_until_complete(bench)
     assert bench.hub.rosters[key].epoch == 17
     await bench.runtime.retain([key])
-    await settle(bench)
+    await run_until_complete(bench)
     assert bench.hub.rosters[key].epoch == 18
     assert len(bench.hub.rosters[key].devices) == 4
 
 
-async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:
-    await settle(bench)
+async def test_a_record_based_on_an_outdated_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:
+    await run_until_complete(bench)
     placement = ("ConfigMap", namespace, "hall-sensors-placement")
     stale = bench.runtime.cache.objects[placement].manifest()
     bench.cluster.merge(path_of(stale), {"metadata": {"annotations": {"another": "leader"}}})
@@ -213,29 +211,29 @@ async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: 
 
 
 async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -> None:
-    await settle(bench)
+    await run_until_complete(bench)
     await bench.runtime.close()  # writes what is due
     events = bench.cluster.get(f"/api/v1/namespaces/{namespace}/events")["items"]
-    # The API server announces things of its own, about Services for example.
+    # The API server records other Events, for example about Services.
     reasons = {event["reason"]: event for event in events if event["involvedObject"]["kind"] == "SensorFleet"}
     assert set(reasons) == {"NotCovered", "NotReady"}
     assert reasons["NotCovered"]["involvedObject"]["name"] == "hall"
     assert reasons["NotCovered"]["type"] == "Warning"
 
 
-async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> None:
-    await settle(bench)
+async def test_patches_that_change_nothing_are_counted_separately(bench: Bench) -> None:
+    await run_until_complete(bench)
     assert bench.runtime.write_counts["ConfigMap", True] > 0
     assert not any(count for (_, changed), count in bench.runtime.write_counts.items() if not changed)
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
     (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
     ours = ("name", "namespace", "labels", "annotations", "ownerReferences")
-    kept = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
-    await bench.runtime.apply({**record, "metadata": kept})
+    metadata = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
+    await bench.runtime.apply({**record, "metadata": metadata})
     assert bench.runtime.write_counts["ConfigMap", False] == 1
 
 
-async def test_our_own_processes_find_each_other_without_asking_for_names(bench: Bench, namespace: str) -> None:
+async def test_our_processes_find_each_other_without_names(bench: Bench, namespace: str) -> None:
     create(bench.cluster, {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "control", "namespace": namespace},
         "spec": {"selector": {"a": "b"}, "ports": [{"port": 50053}]},
@@ -243,7 +241,7 @@ async def test_our_own_processes_find_each_other_without_asking_for_names(bench:
     bench.runtime._hub_pods[""] = HubPods(bench.runtime._client, f"control.{namespace}.svc:50053", bench.runtime.nodes)
     await bench.step()
     shards = [await bench.start(f"hall-sensors-{index}") for index in range(2)]
-    await settle(bench)
+    await run_until_complete(bench)
 
     def number(service: str) -> str:
         spec = bench.cluster.get(f"/api/v1/namespaces/{namespace}/services/{service}")["spec"]
@@ -252,6 +250,6 @@ async def test_our_own_processes_find_each_other_without_asking_for_names(bench:
     first, second = (shard.shard.assignment for shard in shards)
     assert first.hub == second.hub == f"{number('control')}:50053"
     assert [peer.control for peer in first.peers] == [second.own.control] == [f"{number('hall-sensors-1')}:50055"]
-    assert second.own.grpc == f"hall-sensors-1.{namespace}.svc:50051", "what senders are shown has the name"
+    assert second.own.grpc == f"hall-sensors-1.{namespace}.svc:50051", "the address for senders has the name"
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
     assert KubernetesRuntime.address(bench.runtime, fleet, "hall-sensors-1") == second.own

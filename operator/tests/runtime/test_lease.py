@@ -1,4 +1,4 @@
-"""Which of several operators acts."""
+"""Leader election: which of several operators acts."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-import httpx2 as httpx  # what lightkube speaks with
+import httpx2 as httpx  # lightkube's HTTP client
 import pytest
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
@@ -18,7 +18,7 @@ from embereye_operator.runtime.kubernetes.lease import DEADLINE, DURATION, Elect
 
 
 class Server:
-    """Keeps one Lease as an API server does: what is replaced must be what was read."""
+    """A server with one Lease, which can only be replaced in the version that was read."""
 
     def __init__(self) -> None:
         self.lease: Any = None
@@ -58,7 +58,7 @@ class Server:
 
 
 class Clock:
-    """Monotonic seconds."""
+    """A clock in monotonic seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -77,7 +77,7 @@ def candidate(server: Server, clock: Clock, name: str) -> Election:
 
 
 @contextlib.asynccontextmanager
-async def standing(*elections: Election) -> AsyncIterator[None]:
+async def running(*elections: Election) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(election.run()) for election in elections]
     yield
     for task in tasks:
@@ -90,10 +90,10 @@ async def rounds(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def test_one_of_two_leads_and_goes_on_leading() -> None:
+async def test_one_of_two_leads_and_keeps_leading() -> None:
     server, clock = Server(), Clock()
     first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
-    async with standing(first, second):
+    async with running(first, second):
         for _ in range(30):
             await rounds()
             assert [first.is_leading(), second.is_leading()].count(True) == 1
@@ -101,13 +101,13 @@ async def test_one_of_two_leads_and_goes_on_leading() -> None:
     assert server.lease["spec"]["leaseTransitions"] == 0
 
 
-async def test_a_leader_that_dies_is_followed_once_its_lease_is_old() -> None:
+async def test_a_dead_leader_is_replaced_once_its_lease_is_old() -> None:
     server, clock = Server(), Clock()
     first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
-    async with standing(first):
+    async with running(first):
         await rounds()
         assert first.is_leading()
-    async with standing(second):
+    async with running(second):
         await rounds()
         clock.now += DURATION - 1
         await rounds()
@@ -119,24 +119,24 @@ async def test_a_leader_that_dies_is_followed_once_its_lease_is_old() -> None:
     assert server.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_leader_that_goes_in_order_is_followed_at_once() -> None:
+async def test_a_leader_that_stops_in_order_is_replaced_at_once() -> None:
     server, clock = Server(), Clock()
     first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
-    async with standing(first):
+    async with running(first):
         await rounds()
     await first.release()
     assert not first.is_leading()
-    async with standing(second):
+    async with running(second):
         await rounds()
         assert second.is_leading()
 
 
-async def test_a_leader_that_goes_while_the_server_is_away_goes_all_the_same(
+async def test_a_leader_stops_even_if_the_server_is_absent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server, clock = Server(), Clock()
     only = candidate(server, clock, "a")
-    async with standing(only):
+    async with running(only):
         await rounds()
         assert only.is_leading()
     server.down = True
@@ -146,12 +146,12 @@ async def test_a_leader_that_goes_while_the_server_is_away_goes_all_the_same(
     assert "lease embereye/operator is not released: connection refused" in caplog.text
 
 
-async def test_a_leader_that_cannot_renew_stops_before_anybody_takes_over() -> None:
+async def test_a_leader_that_cannot_renew_stops_before_another_takes_over() -> None:
     server, clock = Server(), Clock()
-    told: list[bool] = []
+    changes: list[bool] = []
     first = candidate(server, clock, "a")
-    first.changed = told.append
-    async with standing(first):
+    first.changed = changes.append
+    async with running(first):
         await rounds()
         server.down = True
         clock.now += DEADLINE - 1
@@ -163,25 +163,25 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_takes_over() -> N
         server.down = False
         await rounds()
         assert first.is_leading()
-    assert told == [True, False, True]
+    assert changes == [True, False, True]
 
 
-async def test_a_leader_that_was_suspended_knows_that_it_is_late() -> None:
+async def test_a_suspended_leader_knows_that_it_is_late() -> None:
     server, clock = Server(), Clock()
     first = candidate(server, clock, "a")
-    async with standing(first):
+    async with running(first):
         await rounds()
     clock.now += DURATION + 1  # it wakes in the middle of a pass
     assert not first.is_leading()
 
 
-async def test_a_leader_whose_machine_was_suspended_knows_that_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leader_on_a_suspended_machine_knows_that_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Election(cast("AsyncClient", Server()), "operator", "embereye", holder="a")
-    async with standing(first):
+    async with running(first):
         await rounds()
         assert first.is_leading()
     real, suspended = time.clock_gettime_ns, int((DURATION + 1) * SECOND)
-    # CLOCK_MONOTONIC stood still meanwhile.
+    # CLOCK_MONOTONIC stopped meanwhile.
     monkeypatch.setattr(
         time, "clock_gettime_ns", lambda which: real(which) + suspended * (which == time.CLOCK_BOOTTIME)
     )
@@ -191,24 +191,24 @@ async def test_a_leader_whose_machine_was_suspended_knows_that_it_is_late(monkey
 async def test_clocks_of_others_are_not_trusted() -> None:
     server, clock = Server(), Clock()
     first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
-    async with standing(first):
+    async with running(first):
         await rounds()
     server.lease["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
-    async with standing(second):
+    async with running(second):
         await rounds()
-        assert not second.is_leading(), "what looks old may only have been written by a clock that is behind"
+        assert not second.is_leading(), "an old time may only be from a slow clock"
 
 
-async def test_attempts_that_stop_make_the_operator_unhealthy() -> None:
+async def test_missing_renewals_make_the_operator_unhealthy() -> None:
     server, clock = Server(), Clock()
     first = candidate(server, clock, "a")
     clock.now += 1000
-    assert not first.unhealthy(), "whoever cannot see the world yet does not stand for election"
-    async with standing(first):
+    assert not first.unhealthy(), "a replica without its first list does not join the election"
+    async with running(first):
         server.down = True
         await rounds()
         clock.now += 1000
         await rounds()
-        assert not first.unhealthy(), "a server that is away is no reason to be restarted"
+        assert not first.unhealthy(), "an absent server is no reason for a restart"
     clock.now += 1000
     assert "no attempt" in first.unhealthy()

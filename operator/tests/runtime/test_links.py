@@ -1,4 +1,4 @@
-"""Calls to shards and the hub: of connections that others have followed, or that are none, none is kept."""
+"""Calls to shards and hubs: replaced and failed connections are closed."""
 
 import asyncio
 from collections.abc import Generator
@@ -13,7 +13,7 @@ from embereye_operator.runtime.links import Address, Hub, Shards
 
 
 class Link:
-    """Stands for a channel."""
+    """A fake channel."""
 
     def __init__(self) -> None:
         self.closed: list[float | None] = []
@@ -27,10 +27,10 @@ class Link:
 
 
 class Failed:
-    """Stands for a call that nobody answers."""
+    """A fake call without an answer."""
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """Do nothing."""
 
     def __await__(self) -> Generator[None]:
         yield
@@ -38,7 +38,7 @@ class Failed:
 
 
 class Renewed:
-    """Credentials whose certificate is another one each time."""
+    """Credentials with a new certificate at each call."""
 
     @property
     def current(self) -> object:
@@ -46,43 +46,43 @@ class Renewed:
 
 
 @pytest.mark.parametrize("end", ["a shard", "the hub"])
-async def test_a_connection_is_closed_once_its_certificate_was_renewed(
+async def test_a_connection_is_closed_after_its_certificate_was_renewed(
     monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    made: list[Link] = []
+    created: list[Link] = []
 
     def dial(*_: object) -> Link:
-        made.append(Link())
-        return made[-1]
+        created.append(Link())
+        return created[-1]
 
     monkeypatch.setattr(links, "control_channel", dial)
     caller = Shards(Renewed()) if end == "a shard" else Hub("127.0.0.1:1", Renewed())  # type: ignore[arg-type]
     for _ in range(100):
-        assert caller._channels.get("h:1", "hall-0.default") is made[-1]
+        assert caller._channels.get("h:1", "hall-0.default") is created[-1]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert len(made) == 100
-    assert all(one.closed == [links.CALL_SECONDS] for one in made[:-1])  # calls that had begun may end
+    assert len(created) == 100
+    assert all(link.closed == [links.CALL_SECONDS] for link in created[:-1])  # calls that had begun may end
     assert not caller._channels._over
     await caller.close()
-    assert made[-1].closed == [None]
+    assert created[-1].closed == [None]
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_a_channel_that_does_not_connect_is_made_anew_for_it_asks_for_a_name_minutes_later(
+async def test_a_channel_that_cannot_connect_is_replaced_to_resolve_the_name_again(
     monkeypatch: pytest.MonkeyPatch, connected: bool
 ) -> None:
-    made: list[Link] = []
+    created: list[Link] = []
 
     def dial(*_: object) -> Link:
-        made.append(Link())
+        created.append(Link())
         if connected:
-            made[-1].state = grpc.ChannelConnectivity.READY
-        return made[-1]
+            created[-1].state = grpc.ChannelConnectivity.READY
+        return created[-1]
 
     class Stub:
         def __init__(self, link: Link) -> None:
-            """It takes any channel."""
+            """Accept any channel."""
 
         def Status(self, *_: object, **__: object) -> Failed:
             return Failed()
@@ -93,14 +93,14 @@ async def test_a_channel_that_does_not_connect_is_made_anew_for_it_asks_for_a_na
     shards, address = Shards(), Address("default", "hall-0", "h:1")
     for _ in range(3):
         assert await shards.status(address) is None
-        assert await shards.status(address) is None  # it is given time to connect
+        assert await shards.status(address) is None  # it gets time to connect
         await asyncio.sleep(0.06)
-    assert len(made) == (1 if connected else 3)
+    assert len(created) == (1 if connected else 3)
     await shards.close()
-    assert [len(one.closed) for one in made] == [1] * len(made)
+    assert [len(link.closed) for link in created] == [1] * len(created)
 
 
-async def test_the_hub_is_called_without_a_name_first_and_by_name_where_that_leads_nowhere(
+async def test_the_hub_is_called_by_address_first_and_then_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dialled: list[str] = []

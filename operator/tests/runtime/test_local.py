@@ -1,4 +1,4 @@
-"""The runtime of local processes, without any."""
+"""The runtime of local processes, without processes."""
 
 import gc
 from dataclasses import astuple
@@ -22,10 +22,10 @@ SHARDS = [f"hall-cameras-{number}" for number in range(4)]
 
 def channels() -> int:
     gc.collect()
-    return sum(isinstance(one, grpc.aio.Channel) for one in gc.get_objects())
+    return sum(isinstance(candidate, grpc.aio.Channel) for candidate in gc.get_objects())
 
 
-async def test_no_connection_is_kept_to_shards_that_are_gone_however_often_they_come_and_go(tmp_path: Path) -> None:
+async def test_connections_to_deleted_shards_are_closed(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
     fleet = parse_fleet(manifest("CameraFleet", {"cameras": [camera()]}, uid="u"))
     before = channels()
@@ -39,22 +39,20 @@ async def test_no_connection_is_kept_to_shards_that_are_gone_however_often_they_
     await runtime.close()
 
 
-async def test_certificates_of_shards_that_are_gone_are_renewed_no_more(tmp_path: Path) -> None:
+async def test_certificates_of_deleted_shards_are_not_renewed(tmp_path: Path) -> None:
     runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
     fleet = parse_fleet(manifest("CameraFleet", {"cameras": [camera()]}, uid="u"))
-    kept = runtime.identities._known.copy(), runtime.identities._names.copy()
+    remembered = runtime.identities._known.copy(), runtime.identities._names.copy()
     for number in range(20):
         shard = f"hall-cameras-{number}"
         runtime.identities.add_names(Identity(Role.SHARD, fleet.namespace, shard, fleet.key), ("localhost",))
-        assert len(runtime.identities._known) == len(kept[0]) + 1
+        assert len(runtime.identities._known) == len(remembered[0]) + 1
         await runtime.delete(build_deployment(fleet, shard, SETTINGS))
-    assert (runtime.identities._known, runtime.identities._names) == kept
+    assert (runtime.identities._known, runtime.identities._names) == remembered
     await runtime.close()
 
 
-def test_a_shard_is_given_no_port_that_something_else_here_is_going_to_listen_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_never_gets_a_reserved_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_ports(1)[0]
     monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first + 49}")
     taken = set(range(first, first + 25))

@@ -1,4 +1,4 @@
-"""Objects of the names that a fleet's children have, and that are somebody else's: left as they are, and told."""
+"""Foreign objects with the names of a fleet's children are left unchanged, and reported."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ import pytest
 from harness.need import CONTROLLER_MANAGER
 from harness.servers.apiserver import ApiServer, path_of, wait_for
 
-from ..processes.test_operator import create, names, operator, sensor_fleet, settled
+from ..processes.test_operator import create, names, operator, sensor_fleet, wait_for_children
 from .test_removal import Ground, ground  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.apiserver
@@ -47,13 +47,13 @@ NAMESAKES: dict[str, tuple[str, Any]] = {
 
 
 def collection(document: Any, namespace: str) -> str:
-    """The API path of the collection: two kinds have another plural than most."""
+    """Return the API path of the collection: two kinds have an irregular plural."""
     path = path_of({**document, "metadata": {"namespace": namespace}}, name=False)
     return path.replace("networkpolicys", "networkpolicies")
 
 
 def put(cluster: ApiServer, namespace: str, document: Any, metadata: Any) -> str:
-    """Create the object; returns its path."""
+    """Create the object and return its path."""
     path = collection(document, namespace)
     cluster.request("POST", path, {**document, "metadata": {"namespace": namespace, **metadata}})
     return f"{path}/{metadata['name']}"
@@ -61,13 +61,13 @@ def put(cluster: ApiServer, namespace: str, document: Any, metadata: Any) -> str
 
 async def degraded(ground: Ground) -> tuple[str, str]:  # noqa: F811
     status = (await asyncio.to_thread(ground.cluster.get, ground.fleet))["status"]
-    (found,) = [entry for entry in status["conditions"] if entry["type"] == "Degraded"]
-    return found.get("reason", ""), found.get("message", "")
+    (condition,) = [entry for entry in status["conditions"] if entry["type"] == "Degraded"]
+    return condition.get("reason", ""), condition.get("message", "")
 
 
 @pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize(("name", "document"), NAMESAKES.values(), ids=NAMESAKES)
-async def test_a_namesake_is_neither_changed_nor_deleted_and_is_named_until_it_is_gone(
+async def test_a_namesake_is_neither_changed_nor_deleted_and_is_reported(
     ground: Ground,  # noqa: F811
     name: str,
     document: Any,
@@ -86,14 +86,14 @@ async def test_a_namesake_is_neither_changed_nor_deleted_and_is_named_until_it_i
     assert cluster.get(path) == before
     await ground.change({"autoscaling": {"mode": mode}})
     cluster.request("DELETE", path)
-    await ground.settle()
+    await ground.run_until_complete()
     assert (await degraded(ground))[0] != "NameTaken"
     owner = cluster.get(path)["metadata"]["ownerReferences"][0]
     assert owner["uid"] == cluster.get(ground.fleet)["metadata"]["uid"]
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["unlabelled", "labelled as ours"])
-async def test_what_belongs_to_another_owner_is_not_taken_whatever_its_labels_say(
+async def test_an_object_of_another_owner_is_not_taken_despite_its_labels(
     ground: Ground,  # noqa: F811
     labelled: bool,
 ) -> None:
@@ -101,7 +101,7 @@ async def test_what_belongs_to_another_owner_is_not_taken_whatever_its_labels_sa
     ours = {"app.kubernetes.io/managed-by": "embereye-operator", "embereye.dev/fleet": "sensors.hall"}
     metadata = {"name": "hall-sensors-0", "ownerReferences": [owner], "labels": ours if labelled else {}}
     cluster = ground.cluster
-    controls = cluster.request  # the garbage collector may be quick to delete what has no owner: then there is no case
+    controls = cluster.request  # the garbage collector may delete an ownerless object at once
     path = put(cluster, ground.namespace, SERVICE, metadata | {"finalizers": ["test.example/keep"]})
     before = cluster.get(path)["metadata"]["uid"]
     await ground.declare(sensor_fleet(ground.namespace))
@@ -114,7 +114,7 @@ async def test_what_belongs_to_another_owner_is_not_taken_whatever_its_labels_sa
 
 
 @pytest.mark.needs(CONTROLLER_MANAGER)
-async def test_children_that_an_orphaning_deletion_left_are_adopted(ground: Ground) -> None:  # noqa: F811
+async def test_children_orphaned_by_a_deletion_are_adopted(ground: Ground) -> None:  # noqa: F811
     await ground.declare(sensor_fleet(ground.namespace))
     uids = {key: child["ownerReferences"][0]["uid"] for key, child in (await ground.children()).items()}
     cluster = ground.cluster
@@ -131,30 +131,30 @@ def test_a_fleet_that_is_being_deleted_is_quiet(cluster: ApiServer, namespace: s
     log = tmp_path / "log"
     with operator(cluster, log, namespace):
         fleet = path_of(create(cluster, sensor_fleet(namespace)))
-        found = settled(cluster, namespace, names(1))
-        # A child that cannot go yet keeps the fleet in its foreground deletion.
-        budget = path_of({**found["PodDisruptionBudget", "hall-sensors"], "kind": "PodDisruptionBudget"})
+        existing = wait_for_children(cluster, namespace, names(1))
+        # A child with a finalizer delays the fleet's foreground deletion.
+        budget = path_of({**existing["PodDisruptionBudget", "hall-sensors"], "kind": "PodDisruptionBudget"})
         cluster.merge(budget, {"metadata": {"finalizers": ["test.example/keep"]}})
         wait_for(lambda: (cluster.get(fleet) or {}).get("status"), "a status")
         time.sleep(1)
         cluster.request("DELETE", fleet, {"propagationPolicy": "Foreground"})
         left = {("PodDisruptionBudget", "hall-sensors")}
-        settled(cluster, namespace, left)
+        wait_for_children(cluster, namespace, left)
 
-        def told() -> Any:
+        def status() -> Any:
             events = cluster.get(f"/api/v1/namespaces/{namespace}/events")["items"]
             ours = [event for event in events if event["involvedObject"]["kind"] == "SensorFleet"]
             return cluster.get(fleet)["metadata"]["resourceVersion"], len(ours), cluster.get(budget)
 
-        before = told()
+        before = status()
         assert before[2]["metadata"]["deletionTimestamp"]
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            settled(cluster, namespace, left)
+            wait_for_children(cluster, namespace, left)
             time.sleep(0.2)
-        assert told() == before
+        assert status() == before
         lines = log.read_text().splitlines()
-        assert len([line for line in lines if "hall" in line and "gone" in line]) <= 1, "and tells it once"
+        assert len([line for line in lines if "hall" in line and "gone" in line]) <= 1, "logged once"
         assert not any("Traceback" in line or " ERROR " in line for line in lines)
         cluster.merge(budget, {"metadata": {"finalizers": None}})
         wait_for(lambda: cluster.get(fleet) is None, "no fleet")

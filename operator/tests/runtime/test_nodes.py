@@ -1,4 +1,4 @@
-"""Nodes that come and go while it is looked at the pods on others."""
+"""Nodes that come and go while pods on others are being listed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from .test_refused_namespaces import OURS, Client, Listed
 
 
 class Watched(Client):
-    """Tells a watch of a node that goes as soon as pods are listed, and the pods once that was heard."""
+    """A client whose watch reports a deleted node as soon as pods are listed, and which then returns the pods."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class Watched(Client):
         await asyncio.Event().wait()
 
     def list(self, kind: Any, *arguments: Any, **named: Any) -> Listed:
-        found = super().list(kind, *arguments, **named)
-        return Late(found, self) if kind is PODS else found
+        listing = super().list(kind, *arguments, **named)
+        return Late(listing, self) if kind is PODS else listing
 
     async def until_heard(self) -> None:
         self._asked.set()
@@ -39,8 +39,8 @@ class Watched(Client):
 
 
 class Late(Listed):
-    def __init__(self, found: Listed, client: Watched) -> None:
-        super().__init__(found._found, 0)
+    def __init__(self, listing: Listed, client: Watched) -> None:
+        super().__init__(listing._objects, 0)
         self._client = client
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -49,7 +49,7 @@ class Late(Listed):
             yield pod
 
 
-async def test_a_node_that_goes_meanwhile_hides_no_shard_on_another() -> None:
+async def test_a_deleted_node_hides_no_shard_on_another() -> None:
     client = Watched()
     for name in ("a", "b", "c"):
         labels = {**OURS, LABEL_SHARD: f"hall-sensors-{name}"}

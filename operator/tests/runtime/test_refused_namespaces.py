@@ -1,9 +1,9 @@
-"""One of several namespaces that may not be seen any more, as one that was deleted: the others still are."""
+"""One of several namespaces is forbidden, for example deleted: the others are still read."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
-import httpx2 as httpx  # what lightkube speaks with
+import httpx2 as httpx  # lightkube's HTTP client
 import pytest
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
@@ -20,12 +20,12 @@ FLEET, DEPLOYMENT, HPA = FLEETS["SensorFleet"], CHILDREN["Deployment"], CHILDREN
 class Listed:
     """A list as the client returns it."""
 
-    def __init__(self, found: list[Any], code: int) -> None:
-        self._found, self._code = found, code
+    def __init__(self, objects: list[Any], code: int) -> None:
+        self._objects, self._code = objects, code
         self.resourceVersion = "9"
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        for manifest in self._found:
+        for manifest in self._objects:
             yield manifest
         if self._code:
             raise refusal(self._code)
@@ -36,7 +36,7 @@ def refusal(code: int) -> ApiError:
 
 
 class Client:
-    """Has in each namespace what `objects` say; those in `refused` may not be seen."""
+    """A client with `objects` in each namespace; those in `refused` are forbidden."""
 
     namespace = "default"
 
@@ -46,15 +46,15 @@ class Client:
 
     def put(self, kind: Any, namespace: str, name: str, **more: Any) -> None:
         metadata = {"name": name, "namespace": namespace, "resourceVersion": "5", "labels": OURS, "uid": name}
-        found = self.objects.setdefault((kind, namespace), [])
-        found.append({**more, "metadata": {**metadata, **more.get("metadata", {})}})
+        objects = self.objects.setdefault((kind, namespace), [])
+        objects.append({**more, "metadata": {**metadata, **more.get("metadata", {})}})
 
     def list(self, kind: Any, namespace: str = "", fields: Mapping[str, str] | None = None, **_: Any) -> Listed:
         if code := self.refused.get(namespace, 0):
             return Listed([], code)
-        found = self.objects.get((kind, namespace), [])
+        objects = self.objects.get((kind, namespace), [])
         node = (fields or {}).get("spec.nodeName")
-        return Listed([one for one in found if not node or one["spec"]["nodeName"] == node], 0)
+        return Listed([entry for entry in objects if not node or entry["spec"]["nodeName"] == node], 0)
 
     async def create(self, *_: Any, **__: Any) -> Any:
         raise refusal(403)
@@ -76,7 +76,7 @@ def made(client: Client, *namespaces: str) -> KubernetesRuntime:
 
 
 @pytest.mark.parametrize("code", [403, 404])
-async def test_what_was_known_of_a_namespace_stays_known_and_the_others_are_seen(
+async def test_a_forbidden_namespace_stays_cached_and_the_others_are_read(
     client: Client, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     runtime = made(client, "south", "north")
@@ -97,7 +97,7 @@ async def test_what_was_known_of_a_namespace_stays_known_and_the_others_are_seen
     assert await runtime.resync() == [("SensorFleet", "south", "hall")]
 
 
-async def test_an_operator_that_starts_sees_the_others(client: Client) -> None:
+async def test_a_starting_operator_reads_the_other_namespaces(client: Client) -> None:
     client.refused["south"] = 403
     runtime = made(client, "south", "north")
     await runtime.resync()
@@ -116,7 +116,7 @@ class Hub:
         self.retained.append(fleets)
 
 
-async def test_an_operator_that_starts_has_no_hub_forget_fleets_that_it_has_not_seen_yet(client: Client) -> None:
+async def test_a_starting_operator_makes_no_hub_forget_unlisted_fleets(client: Client) -> None:
     client.refused["south"] = 403
     runtime, hub = made(client, "south", "north"), Hub()
     runtime._hubs = {"": cast("Any", hub)}
@@ -130,10 +130,10 @@ async def test_an_operator_that_starts_has_no_hub_forget_fleets_that_it_has_not_
     client.refused["south"] = 403
     await runtime.resync()
     await runtime.retain([south])
-    assert hub.retained == [[north, south], [south]], "what was known stays known"
+    assert hub.retained == [[north, south], [south]], "known fleets stay known"
 
 
-async def test_whoever_may_see_no_namespace_at_all_sees_nothing(client: Client) -> None:
+async def test_with_all_namespaces_forbidden_nothing_is_read(client: Client) -> None:
     client.refused = {"south": 403, "north": 403}
     with pytest.raises(ApiError):
         await made(client, "south", "north").resync()
@@ -145,7 +145,7 @@ async def test_other_errors_are_no_refusal(client: Client) -> None:
         await made(client, "south", "north").resync()
 
 
-async def test_shards_on_an_emptied_node_are_found_where_they_may_be_seen(client: Client) -> None:
+async def test_shards_on_a_drained_node_are_found_in_readable_namespaces(client: Client) -> None:
     for namespace in ("north", "south"):
         labels = {**OURS, LABEL_SHARD: "hall-sensors-0"}
         client.put(PODS, namespace, "pod", metadata={"labels": labels}, spec={"nodeName": "n"}, status={})

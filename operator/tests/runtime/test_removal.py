@@ -1,4 +1,4 @@
-"""What a user removes from a fleet is removed from its children, on a real API server; what others added stays."""
+"""On a real API server, fields that a user removes disappear from children, and additions by others stay."""
 
 import asyncio
 import copy
@@ -26,7 +26,7 @@ REVISION = "deployment.kubernetes.io/revision"
 
 
 class Ground:
-    """A namespace with one fleet, and an operator's passes over it, one at a time."""
+    """A namespace with a fleet, and an operator's passes over it, one at a time."""
 
     def __init__(self, cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
         self.cluster, self.namespace, self.runtime = cluster, namespace, runtime
@@ -35,14 +35,14 @@ class Ground:
 
     async def declare(self, document: Any) -> None:
         self.fleet = path_of(await asyncio.to_thread(create, self.cluster, document))
-        await self.settle()
+        await self.run_until_complete()
 
     async def change(self, spec: Any) -> None:
         await asyncio.to_thread(self.cluster.merge, self.fleet, {"spec": spec})
-        await self.settle()
+        await self.run_until_complete()
 
-    async def settle(self) -> list[str]:
-        """Two passes; what the second one did."""
+    async def run_until_complete(self) -> list[str]:
+        """Run two passes and return the actions of the second."""
         await self.step()
         return await self.step()
 
@@ -52,8 +52,8 @@ class Ground:
         return list((await reconcile(fleet, self.runtime, time.time_ns, self.settings)).actions)
 
     async def children(self) -> dict[tuple[str, str], Any]:
-        """What every child says, without what the API server adds and without epochs."""
-        found = {}
+        """Return every child's content, without fields of the API server and without epochs."""
+        contents = {}
         for kind, resource in CHILDREN.items():
             info = resource._api_info.resource
             version = f"{info.group}/{info.version}" if info.group else info.version
@@ -70,18 +70,18 @@ class Ground:
                     key: text for key, text in ours["annotations"].items() if key not in {REVISION, ANNOTATION_APPLIED}
                 }
                 spec = {key: value for key, value in item.get("spec", {}).items() if not key.startswith("clusterIP")}
-                found[kind, metadata["name"]] = {**ours, "spec": spec, "data": sorted(item.get("data") or {})}
-        return copy.deepcopy(found)
+                contents[kind, metadata["name"]] = {**ours, "spec": spec, "data": sorted(item.get("data") or {})}
+        return copy.deepcopy(contents)
 
     async def update(self, kind: str, name: str, patch: Any, manager: str = "somebody") -> None:
-        """A merge patch under `manager`'s name, as `kubectl edit` writes."""
+        """Apply a merge patch under `manager`'s name, as `kubectl edit` does."""
         child = path_of({"kind": kind, "metadata": {"namespace": self.namespace, "name": name}})
         await asyncio.to_thread(self.cluster.merge, f"{child}?fieldManager={manager}", patch)
 
     async def pod(self, name: str) -> Any:
         child = path_of({"kind": "Deployment", "metadata": {"namespace": self.namespace, "name": name}})
-        found = await asyncio.to_thread(self.cluster.get, child)
-        return found["spec"]["template"]["spec"]
+        pod_ = await asyncio.to_thread(self.cluster.get, child)
+        return pod_["spec"]["template"]["spec"]
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ TEMPLATE = {
     "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
 }
 ROWS: dict[str, tuple[str, Any, Any, set[str]]] = {
-    # what is added, how it is removed, the kinds that say so
+    # the addition, its removal, the kinds that change
     **{
         f"template.{field}": ("SensorFleet", {"template": {field: value}}, {"template": {field: None}}, {"Deployment"})
         for field, value in TEMPLATE.items()
@@ -147,7 +147,7 @@ ROWS: dict[str, tuple[str, Any, Any, set[str]]] = {
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize(("kind", "added", "removed", "changes"), ROWS.values(), ids=ROWS)
-async def test_what_is_added_and_removed_again_leaves_nothing_behind(
+async def test_additions_that_are_removed_leave_nothing_behind(
     ground: Ground, kind: str, added: Any, removed: Any, changes: set[str]
 ) -> None:
     document = manifest(kind, {"cameras": [camera()]}, namespace=ground.namespace) if kind == "CameraFleet" else None
@@ -169,22 +169,22 @@ async def test_what_is_added_and_removed_again_leaves_nothing_behind(
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("foreign")
-async def test_what_the_operator_was_told_and_is_no_longer_is_removed(ground: Ground) -> None:
+async def test_removed_options_of_the_operator_are_removed(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace))
     before = await ground.children()
     ground.settings = Settings(image="embereye:test", hub="127.0.0.1:9", image_pull_policy="Always")
-    await ground.settle()
+    await ground.run_until_complete()
     between = await ground.children()
     (container,) = between["Deployment", "hall-sensors-0"]["spec"]["template"]["spec"]["containers"]
     assert container["imagePullPolicy"] == "Always"
     ground.settings = SETTINGS
-    await ground.settle()
+    await ground.run_until_complete()
     after = await ground.children()
     assert after == before
 
 
 @pytest.mark.apiserver
-async def test_what_others_own_stays_whatever_the_user_removes(ground: Ground) -> None:
+async def test_fields_of_others_stay(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace))
     aliases = [{"ip": "10.0.0.2", "hostnames": ["registry"]}]
     theirs = {"hostAliases": aliases, "dnsConfig": {"nameservers": ["10.0.0.1"]}}
@@ -195,7 +195,7 @@ async def test_what_others_own_stays_whatever_the_user_removes(ground: Ground) -
     await ground.update("Deployment", "hall-sensors-0", patch)
     await ground.update("Service", "hall-sensors", {"metadata": {"annotations": {"lb": "internal"}}})
     with_theirs = await ground.children()
-    assert not any(action.startswith("apply") for action in await ground.step()), "it is left alone"
+    assert not any(action.startswith("apply") for action in await ground.step()), "the object is left alone"
     await ground.change({"template": {"priorityClassName": "system-cluster-critical", "nodeSelector": {"a": "b"}}})
     assert (await ground.pod("hall-sensors-0"))["nodeSelector"] == {"a": "b"}
     await ground.change({"template": None})
@@ -203,10 +203,10 @@ async def test_what_others_own_stays_whatever_the_user_removes(ground: Ground) -
 
 
 @pytest.mark.apiserver
-async def test_a_field_that_was_once_written_by_another_patch_of_ours_is_removed_too(ground: Ground) -> None:
+async def test_a_field_once_written_by_our_merge_patch_is_removed_too(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace))
     chosen = {"priorityClassName": "system-cluster-critical"}
-    # As a merge patch leaves it where applying was refused: owned, but not applied.
+    # After a merge patch that followed a refused apply: owned, but not applied.
     await ground.update("Deployment", "hall-sensors-0", {"spec": {"template": {"spec": chosen}}}, MANAGED_BY)
     await ground.change({"template": chosen})
     await ground.change({"template": None})
@@ -214,7 +214,7 @@ async def test_a_field_that_was_once_written_by_another_patch_of_ours_is_removed
 
 
 @pytest.mark.apiserver
-async def test_children_of_an_earlier_version_get_their_hash_once_and_no_pod_rolls(ground: Ground) -> None:
+async def test_children_of_an_earlier_version_get_their_hash_once_without_a_roll(ground: Ground) -> None:
     await ground.declare(sensor_fleet(ground.namespace, template={"nodeSelector": {"a": "b"}}))
     path = path_of({"kind": "Deployment", "metadata": {"namespace": ground.namespace, "name": "hall-sensors-0"}})
     await ground.update("Deployment", "hall-sensors-0", {"metadata": {"annotations": None}})
@@ -223,7 +223,7 @@ async def test_children_of_an_earlier_version_get_their_hash_once_and_no_pod_rol
     assert "apply Deployment hall-sensors-0" in await ground.step()
     after = await asyncio.to_thread(ground.cluster.get, path)
     assert ANNOTATION_APPLIED in after["metadata"]["annotations"]
-    # A Deployment's generation counts its annotations, too; its pods follow from the template alone.
+    # A Deployment's generation counts changes of annotations, too; its pods depend only on the template.
     assert after["spec"] == before["spec"]
     assert not any(action.startswith("apply") for action in await ground.step())
 

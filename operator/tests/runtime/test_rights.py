@@ -1,4 +1,4 @@
-"""The operator with exactly the rights that the chart gives it, on an API server that enforces them."""
+"""The operator with exactly the chart's rights, on an API server that enforces them."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES
 
-from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, settled
+from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, wait_for_children
 
 pytestmark = pytest.mark.apiserver
 Right = tuple[str, str, str]  # group, resource, verb
@@ -20,7 +20,7 @@ Right = tuple[str, str, str]  # group, resource, verb
 
 @pytest.fixture
 def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The chart's role for the whole cluster, bound to the operator for one test; its Lease is in the namespace."""
+    """Bind the chart's cluster-wide role to the operator for one test; its Lease is in the namespace."""
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
     rights = operators_rights("--set", "operator.clusterWide=true")
@@ -44,7 +44,7 @@ def granted(role: Any) -> set[Right]:
 
 
 def used(cluster: ApiServer, since: int) -> set[Right]:
-    """What the operator asked for, as the API server's audit log has it."""
+    """Return the operator's requests from the API server's audit log."""
     rights = set()
     for entry in cluster.audit()[since:]:
         reference = entry.get("objectRef", {})
@@ -54,26 +54,26 @@ def used(cluster: ApiServer, since: int) -> set[Right]:
         group, verb = reference.get("apiGroup", ""), entry["verb"]
         rights.add((group, resource, verb))
         if verb == "patch" and entry.get("responseStatus", {}).get("code") == 201:
-            rights.add((group, resource, "create"))  # applying what is not there yet asks for both
+            rights.add((group, resource, "create"))  # applying a new object needs both
     return rights
 
 
 def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """What an older operator may have left: a child of the fleet that is not wanted any more."""
+    """Build a child that an older operator may have left and that is unwanted now."""
     version = {"PodDisruptionBudget": "policy/v1"}.get(kind, "v1")
     labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall"}
     metadata = {"name": "hall-stray", "namespace": namespace, "labels": labels}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **spec}
 
 
-@pytest.mark.timeout(400)  # what is left over is found by a list every half a minute
-def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
+@pytest.mark.timeout(400)  # leftovers are found by a list every half a minute
+def test_the_operator_needs_exactly_the_rights_of_the_chart(
     cluster: ApiServer, namespace: str, role: Any, foreign: list[str], tmp_path: Path
 ) -> None:
     before, log = len(cluster.audit()), tmp_path / "log"
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": True}}
     cluster.request("POST", "/api/v1/nodes", node)
-    # A certificate that another leader let expire.
+    # A certificate that a former leader let expire.
     labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall", LABEL_SHARD: "hall-sensors-0"}
     annotations = {ANNOTATION_EXPIRES: "2020-01-01T00:00:00+00:00"}
     metadata = {"name": "hall-sensors-0-identity", "namespace": namespace, "labels": labels, "annotations": annotations}
@@ -83,7 +83,7 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
             "apiVersion": "embereye.dev/v1alpha1",
             "kind": "CameraFleet",
             "metadata": {"name": "yard", "namespace": namespace},
-            # Fewer than there may be: scaling needs no measurement to see that.
+            # Below the minimum: that needs no measurement to scale.
             "spec": {"cameras": [{"id": "c-1", "zone": "gate", "source": "push"}], "autoscaling": {"minShards": 2}},
         }
         scaled = {"minShards": 2}
@@ -94,7 +94,7 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         }
         fleet = create(cluster, sensor_fleet(namespace, **wanted))
         create(cluster, cameras)
-        settled(cluster, namespace, names(2) | names(2, "cameras", "yard"))
+        wait_for_children(cluster, namespace, names(2) | names(2, "cameras", "yard"))
         has_status(cluster, fleet)
         has_status(cluster, cameras)
 
@@ -117,52 +117,52 @@ def test_the_operator_needs_every_right_that_the_chart_gives_and_no_other(
         create(cluster, stray("ConfigMap", namespace, {"data": {}}))
         create(cluster, stray("Service", namespace, {"spec": {"ports": [{"port": 1}]}}))
         leftover = stray("ConfigMap", namespace, {})["metadata"]
-        # Monitors and rules of single fleets were made by earlier versions.
+        # Earlier versions created monitors and rules for single fleets.
         kinds = ((policies, "NetworkPolicy"), (foreign[0], "ServiceMonitor"), (foreign[1], "PrometheusRule"))
         for path, kind in kinds:
             group, version = path.split("/")[2:4]
             body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": leftover, "spec": {"podSelector": {}}}
             cluster.request("POST", path.format(f"namespaces/{namespace}/"), body)
-        settled(cluster, namespace, names(1, services=2) | names(2, "cameras", "yard"))
+        wait_for_children(cluster, namespace, names(1, services=2) | names(2, "cameras", "yard"))
         events = {"kind": "Event", "metadata": {"namespace": namespace}}
         wait_for(lambda: cluster.get(path_of(events, name=False))["items"], "an event")
 
-        # What is refused again and again raises the count of its Event.
+        # A repeated refusal raises the count of its Event.
         less = {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}
         create(cluster, sensor_fleet(namespace, name="odd", template=less))
 
-        # What is left over of kinds that are not watched is found by the next complete list.
+        # Leftovers of unwatched kinds are found by the next complete list.
         deadline = time.monotonic() + 60
-        # A watch is in the log once it has ended.
+        # A watch appears in the log once it has ended.
         while any(verb != "watch" for _, _, verb in unused(cluster, role, before)) and time.monotonic() < deadline:
             time.sleep(1)
     cluster.request("DELETE", "/api/v1/nodes/node-1")
     assert refused(cluster, before) == []
     assert "forbidden" not in log.read_text().lower()
     wait_for(lambda: not unused(cluster, role, before), f"the use of {unused(cluster, role, before)}")
-    # In the release's own namespace it may do more: read its authority, and hold its Lease.
-    own = {("", "secrets", "get"), *(right for right in used(cluster, before) if right[1] == "leases")}
-    assert used(cluster, before) - own <= granted(role)
+    # In the release's namespace it has more rights: to read its authority, and to renew its Lease.
+    in_release = {("", "secrets", "get"), *(right for right in used(cluster, before) if right[1] == "leases")}
+    assert used(cluster, before) - in_release <= granted(role)
     leases = {("coordination.k8s.io", "leases", verb) for verb in ("get", "create", "update")}
     assert {right for right in used(cluster, before) if right[1] == "leases"} == leases
 
 
 def refused(cluster: ApiServer, since: int) -> list[Any]:
-    """What the operator asked for and may not do."""
+    """Return the operator's forbidden requests."""
     answers = cluster.audit()[since:]
     return [entry for entry in answers if entry.get("responseStatus", {}).get("code") in {401, 403}]
 
 
 def unused(cluster: ApiServer, role: Any, since: int) -> set[Right]:
-    """What the role grants and nobody has used yet."""
-    # Asked of the role by the admission of owner references, not by a request.
+    """Return the role's rights that nothing has used yet."""
+    # Needed by the admission of owner references, not by a request.
     implied = {("embereye.dev", f"{plural}/finalizers", "update") for plural in ("sensorfleets", "camerafleets")}
     return granted(role) - implied - used(cluster, since)
 
 
 @pytest.fixture
 def cordoned(cluster: ApiServer) -> Iterator[str]:
-    """A node that is being emptied."""
+    """A node that is being drained."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-2"}, "spec": {"unschedulable": True}}
     cluster.request("POST", "/api/v1/nodes", node)
     yield "node-2"
@@ -171,7 +171,7 @@ def cordoned(cluster: ApiServer) -> Iterator[str]:
 
 @pytest.fixture
 def home(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The rights that the chart gives without any value, for a release in the namespace."""
+    """Bind the chart's default rights, for a release in the namespace."""
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
     monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub-control.{namespace}.svc:50053")
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
@@ -192,14 +192,14 @@ def test_the_rights_in_one_namespace_suffice_for_it_and_for_leaving_nodes(
     before, log = len(cluster.audit()), tmp_path / "log"
 
     def asked(resource: str, verb: str) -> list[Any]:
-        found = [entry for entry in cluster.audit()[before:] if entry["verb"] == verb]
-        return [entry for entry in found if entry.get("objectRef", {}).get("resource") == resource]
+        entries = [entry for entry in cluster.audit()[before:] if entry["verb"] == verb]
+        return [entry for entry in entries if entry.get("objectRef", {}).get("resource") == resource]
 
     with operator(cluster, log, namespace, kubeconfig=cluster.operator_kubeconfig):
         fleet = create(cluster, sensor_fleet(namespace))
-        settled(cluster, namespace, names(1))
+        wait_for_children(cluster, namespace, names(1))
         has_status(cluster, fleet)
-        wait_for(lambda: asked("pods", "list"), f"a look at the pods of {cordoned}")
+        wait_for(lambda: asked("pods", "list"), f"a list of the pods on {cordoned}")
         assert asked("nodes", "list")
         assert {entry["objectRef"].get("namespace") for entry in asked("pods", "list")} == {namespace}
     assert refused(cluster, before) == []
@@ -217,19 +217,19 @@ def test_the_rights_in_one_namespace_suffice_for_it_and_for_leaving_nodes(
         ("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", "GET"),
     ],
 )  # fmt: skip
-def test_by_default_the_operator_may_do_nothing_in_other_namespaces(cluster: ApiServer, path: str, verb: str) -> None:
+def test_by_default_the_operator_has_no_rights_in_other_namespaces(cluster: ApiServer, path: str, verb: str) -> None:
     with pytest.raises(ApiError, match="forbidden"):
         cluster.request(verb, path, token=OPERATOR_TOKEN)
 
 
-def test_heartbeats_of_nodes_may_be_seen_by_default(cluster: ApiServer, home: list[Any]) -> None:
+def test_by_default_heartbeats_of_nodes_are_readable(cluster: ApiServer, home: list[Any]) -> None:
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/no-such-node"
     with pytest.raises(ApiError) as refused:
         cluster.request("GET", lease, token=OPERATOR_TOKEN)
     assert refused.value.code == 404
 
 
-def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_that_another_operator_held(
+def test_the_rights_in_two_namespaces_suffice_even_to_take_over_a_fleet(
     cluster: ApiServer, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = f"{namespace}-b"
@@ -238,24 +238,24 @@ def test_the_rights_in_each_of_two_namespaces_suffice_for_both_and_for_a_fleet_t
         "--set", f"operator.namespaces={{{namespace},{other}}}", "--set", "operator.nodes=false"
     ):
         if manifest["metadata"].get("namespace") == NAMESPACE:
-            manifest["metadata"]["namespace"] = namespace  # where the release is here
+            manifest["metadata"]["namespace"] = namespace  # the release's namespace in this test
         create(cluster, manifest)
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     before, log = len(cluster.audit()), tmp_path / "log"
-    held = create(cluster, sensor_fleet(namespace))
-    cluster.merge(f"{path_of(held)}/status", {"status": {"operator": {"name": f"{other}/another"}}})
+    owned = create(cluster, sensor_fleet(namespace))
+    cluster.merge(f"{path_of(owned)}/status", {"status": {"operator": {"name": f"{other}/another"}}})
     with operator(cluster, log, f"{namespace},{other}", kubeconfig=cluster.operator_kubeconfig):
         create(cluster, sensor_fleet(other))
-        settled(cluster, other, names(1))
+        wait_for_children(cluster, other, names(1))
         wait_for(lambda: "is left alone" in log.read_text(), "a look at the other's Lease")
         given = {"metadata": {"annotations": {"embereye.dev/operator": f"{namespace}/embereye-operator"}}}
-        cluster.merge(path_of(held), given)
-        settled(cluster, namespace, names(1))
+        cluster.merge(path_of(owned), given)
+        wait_for_children(cluster, namespace, names(1))
     assert refused(cluster, before) == []
     assert "forbidden" not in log.read_text().lower()
 
 
-def test_without_the_role_the_operator_may_do_nothing(cluster: ApiServer, namespace: str) -> None:
+def test_without_the_role_the_operator_has_no_rights(cluster: ApiServer, namespace: str) -> None:
     with pytest.raises(ApiError, match="forbidden") as refused:
         cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", token=OPERATOR_TOKEN)
     assert refused.value.code == 403

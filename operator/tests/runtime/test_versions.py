@@ -1,4 +1,4 @@
-"""Two versions of the custom resources on a real API server: nothing is lost between them, and either may be stored."""
+"""Two versions of the custom resources on a real API server: conversion loses nothing, either may be stored."""
 
 import copy
 import os
@@ -35,7 +35,7 @@ def path(version: str, resource: str, namespace: str, name: str = "") -> str:
 
 
 def said(manifest: Any) -> Any:
-    """All that an object says but for its version, and for what is counted anew with each write."""
+    """Return an object's content without its version, and without counters that change at each write."""
     metadata = {
         key: value
         for key, value in manifest["metadata"].items()
@@ -50,27 +50,27 @@ def said(manifest: Any) -> Any:
     annotations=st.dictionaries(names, text, max_size=3), labels=st.dictionaries(names, names, max_size=3),
     status=statuses,
 )  # fmt: skip
-def test_what_is_written_in_one_version_is_read_in_the_other(
+def test_an_object_written_in_one_version_is_readable_in_the_other(
     cluster: ApiServer, namespace: str, spec: Any, versions: Any, annotations: Any, labels: Any, status: Any
 ) -> None:
-    (resource, declared), (one, other) = spec, versions
+    (resource, declared), (first, second) = spec, versions
     metadata = {"name": "hall", "namespace": namespace, "labels": labels, "annotations": annotations}
-    manifest = {"apiVersion": f"{GROUP}/{one}", "kind": resource, "metadata": metadata, "spec": declared}
-    written = cluster.request("POST", path(one, resource, namespace), manifest)
+    manifest = {"apiVersion": f"{GROUP}/{first}", "kind": resource, "metadata": metadata, "spec": declared}
+    written = cluster.request("POST", path(first, resource, namespace), manifest)
     try:
-        cluster.merge(f"{path(one, resource, namespace, 'hall')}/status", {"status": status})
-        here = cluster.get(path(one, resource, namespace, "hall"))
-        there = cluster.get(path(other, resource, namespace, "hall"))
+        cluster.merge(f"{path(first, resource, namespace, 'hall')}/status", {"status": status})
+        here = cluster.get(path(first, resource, namespace, "hall"))
+        there = cluster.get(path(second, resource, namespace, "hall"))
         assert said(there) == said(here)
         assert there["status"] == status
-        # And back: what the other version reads and writes changes nothing.
-        cluster.request("PUT", path(other, resource, namespace, "hall"), there)
-        back = cluster.get(path(one, resource, namespace, "hall"))
+        # And back: reading and writing in the other version changes nothing.
+        cluster.request("PUT", path(second, resource, namespace, "hall"), there)
+        back = cluster.get(path(first, resource, namespace, "hall"))
         assert said(back) == said(here)
         assert parse_fleet(there, strict=False).spec == parse_fleet(here, strict=False).spec
-        assert written["apiVersion"] == f"{GROUP}/{one}"
+        assert written["apiVersion"] == f"{GROUP}/{first}"
     finally:
-        cluster.request("DELETE", path(one, resource, namespace, "hall"))
+        cluster.request("DELETE", path(first, resource, namespace, "hall"))
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def plugin(cluster: ApiServer) -> str:
     return done.stdout
 
 
-def test_a_version_can_go_once_nothing_is_stored_in_it(own_cluster: ApiServer) -> None:
+def test_a_version_can_be_removed_once_nothing_is_stored_in_it(own_cluster: ApiServer) -> None:
     assert "sensorfleets.embereye.dev: everything is stored as v1alpha1" in plugin(own_cluster)
     old, new = VERSIONS
     for number in range(3):
@@ -106,7 +106,7 @@ def test_a_version_can_go_once_nothing_is_stored_in_it(own_cluster: ApiServer) -
     assert "3 fleets are stored as v1beta1 now, none as v1alpha1" in plugin(own_cluster)
     assert own_cluster.get(definition)["status"]["storedVersions"] == [new]
 
-    # Refused where anything were stored in it still.
-    own_cluster.merge(definition, {"spec": {"versions": [one for one in versions if one["name"] == new]}})
+    # The server refuses this while any object is stored in it.
+    own_cluster.merge(definition, {"spec": {"versions": [version for version in versions if version["name"] == new]}})
     after = [own_cluster.get(path(new, "SensorFleet", "default", f"hall-{number}")) for number in range(3)]
     assert [said(fleet) for fleet in after] == [said(fleet) for fleet in before]

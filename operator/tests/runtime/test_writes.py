@@ -1,4 +1,4 @@
-"""Patches, counted by whether they changed anything. A fake client: no server lets its watch be faster at will."""
+"""Patches, counted by their effect. The client is fake: no real server makes its watch faster than its answer."""
 
 import copy
 from typing import Any
@@ -34,7 +34,7 @@ RECORD = {
 
 
 class Server:
-    """Gives a new version to what changes, and lets the watch tell it before the patch is answered."""
+    """A server that gives changed objects a new version, and reports it by watch before it answers the patch."""
 
     def __init__(self) -> None:
         self.runtime: Any = None
@@ -42,8 +42,8 @@ class Server:
         self.stored: Any = None
 
     async def patch(self, kind: Any, name: str, manifest: Any, **_: Any) -> Any:
-        said = {key: value for key, value in manifest.items() if key != "metadata"}
-        if self.stored is None or {key: self.stored.get(key) for key in said} != said:
+        content = {key: value for key, value in manifest.items() if key != "metadata"}
+        if self.stored is None or {key: self.stored.get(key) for key in content} != content:
             self.version += 1
             self.stored = copy.deepcopy(manifest)
             self.stored["metadata"]["resourceVersion"] = str(self.version)
@@ -51,7 +51,7 @@ class Server:
         return copy.deepcopy(self.stored)
 
 
-async def test_a_patch_whose_watch_is_faster_than_its_answer_counts_as_the_change_that_it_is() -> None:
+async def test_a_change_counts_even_if_its_watch_event_precedes_the_answer() -> None:
     server = Server()
     client: Any = server
     server.runtime = runtime = KubernetesRuntime(client, hub="127.0.0.1:9")
@@ -63,7 +63,7 @@ async def test_a_patch_whose_watch_is_faster_than_its_answer_counts_as_the_chang
 
 
 class Policy:
-    """Lets nothing be deleted or changed."""
+    """A server that forbids deletions and changes."""
 
     def __init__(self, code: int = 403) -> None:
         self.code = code
@@ -74,16 +74,14 @@ class Policy:
     patch = delete
 
 
-async def test_what_may_not_be_deleted_is_a_refusal_as_what_may_not_be_written() -> None:
+async def test_a_forbidden_deletion_is_a_refusal_like_a_forbidden_write() -> None:
     client: Any = Policy()
     with pytest.raises(RefusedError, match="hall-sensors-placement is not deleted: refused with 403"):
         await KubernetesRuntime(client, hub="127.0.0.1:9").delete(RECORD)
 
 
 @pytest.mark.parametrize(("code", "error"), [(403, RefusedError), (422, ApiError)])
-async def test_what_may_not_be_scaled_is_a_refusal_and_what_somebody_else_scaled_meanwhile_is_none(
-    code: int, error: type[Exception]
-) -> None:
+async def test_a_forbidden_scaling_is_a_refusal_and_a_concurrent_one_is_not(code: int, error: type[Exception]) -> None:
     client: Any = Policy(code)
     with pytest.raises(error, match=f"refused with {code}"):
         await KubernetesRuntime(client, hub="127.0.0.1:9").scale(parse_fleet(fleet_of()), 2)

@@ -1,4 +1,4 @@
-"""Processes that live through renewals of their certificates, and through another authority, with streams open."""
+"""Processes survive renewals of their certificates, and another authority, with open streams."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ TLS = "  access: {open: true, tls: {}}\n"
 
 @dataclass
 class Watch:
-    """What streams see that stay open all the while."""
+    """The view of streams that stay open all the time."""
 
     running: House
     events: list[AlarmEvent] = field(default_factory=list)
@@ -38,23 +38,23 @@ class Watch:
         return self.running.data / "identity" / "authority"
 
     def identities(self) -> dict[str, bytes]:
-        """The certificate of each process, by its folder."""
+        """Return the certificate of each process, by its folder."""
         folders = self.running.data.glob("identity/embereye.*")
         return {folder.name: (folder / "tls.crt").read_bytes() for folder in folders}
 
     async def renewed(self, before: dict[str, bytes]) -> dict[str, bytes]:
-        """Wait until every process has another certificate than `before`, and has had the time to read it."""
+        """Wait until every process has another certificate than `before`, and had time to read it."""
         await self.running.until(lambda: not before.items() & self.identities().items(), 3 * LIFE)
         await asyncio.sleep(6)
         return self.identities()
 
     def replace_authority(self, files: Sequence[bytes]) -> None:
-        """Put certificates and keys in place of the authority's."""
+        """Replace the authority's certificates and keys."""
         for name, content in zip(("ca.crt", "ca.key"), files, strict=True):
             (self.authority / name).write_bytes(content)
 
     def counted(self) -> int:
-        """Readings of s-01 that were taken, as often as each was."""
+        """Return the number of accepted readings of s-01, with repetitions."""
         ledger = self.running.devices()["s-01"]["ledger"]
         return int(ledger.get("analysed", 0)) + int(ledger.get("duplicate", 0))
 
@@ -89,15 +89,15 @@ async def sending(watch: Watch, client: Client) -> AsyncIterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_renewals_and_another_authority_pass_under_open_streams_with_nothing_lost(tmp_path: Path) -> None:
+async def test_renewals_and_another_authority_lose_nothing_on_open_streams(tmp_path: Path) -> None:
     async with house(tmp_path, "--certificate-life", f"{LIFE}s", shards=2, more=TLS) as running:
         watch = Watch(running)
         address = running.endpoints["fleets"]["default/sensors/hall"]["service"]["grpc"]
         async with Client(address, tls=ClientTls(watch.authority / "ca.crt")) as client, talking(running, "s-02"):
-            covered = lambda: all(one["covered"] for one in running.devices().values())  # noqa: E731
+            covered = lambda: all(device["covered"] for device in running.devices().values())  # noqa: E731
             async with sending(watch, client):
                 await running.until(covered)
-                await asyncio.sleep(2)  # what was told of devices that were not heard yet is over
+                await asyncio.sleep(2)  # faults of devices that had not sent yet are cleared
                 feed, began = asyncio.ensure_future(watch.follow()), time.time_ns()
                 await _live_through_changes(watch)
                 assert covered()
@@ -105,10 +105,10 @@ async def test_renewals_and_another_authority_pass_under_open_streams_with_nothi
             await running.until(lambda: watch.counted() >= watch.sent, 10)  # shards report every second
             assert watch.counted() == watch.sent, "each reading once"
             assert not feed.done(), "the feed stayed open"
-            assert not [event for event in watch.events if event.time_ns > began], "nobody was told of a fault"
+            assert not [event for event in watch.events if event.time_ns > began], "no fault was announced"
             feed.cancel()
 
-            # Who starts now has no certificate of the first authority, and everybody talks to it.
+            # A process that starts now never trusted the first authority, and all others talk to it.
             (shard,) = [pid for pid in running.pids("shard") if _runs(pid, "hall-sensors-0")]
             (hub,) = running.pids("hub")
             for process in (shard, hub):
@@ -121,18 +121,18 @@ async def test_renewals_and_another_authority_pass_under_open_streams_with_nothi
 
 
 async def _live_through_changes(watch: Watch) -> None:
-    """Two renewals of every certificate, then another authority."""
+    """Renew every certificate twice, then replace the authority."""
     certificates = watch.identities()
-    assert len(certificates) == 4, "of operator, hub and two shards"
+    assert len(certificates) == 4, "for operator, hub and two shards"
     for _ in range(2):
         certificates = await watch.renewed(certificates)
-    # Another authority is trusted beside the first before it signs, some seconds from now; then alone.
+    # The new authority is trusted together with the first before it signs, some seconds from now; then alone.
     first = [(watch.authority / name).read_bytes() for name in ("ca.crt", "ca.key")]
     second = Authority.create(utc_now() - SETTLE + timedelta(seconds=12)).to_pem()
     both = [old + new for old, new in zip(first, second, strict=True)]
     watch.replace_authority(both)
-    certificates = await watch.renewed(certificates)  # still by the first
-    certificates = await watch.renewed(certificates)  # by the second
+    certificates = await watch.renewed(certificates)  # still from the first
+    certificates = await watch.renewed(certificates)  # from the second
     watch.replace_authority(second)
     await watch.renewed(certificates)
     trusted = {path.read_bytes() for path in watch.running.data.glob("identity/embereye.*/ca.crt")}

@@ -1,4 +1,4 @@
-"""The operator's wall clock is set while it works: shards stay, and what is on its way arrives."""
+"""The operator's wall clock is set while it works: shards stay, and changes in progress finish."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ HOUR, YEAR = 3_600, 31_536_000
 
 
 @pytest.mark.slow
-async def test_an_operator_whose_clock_is_set_moves_nothing_and_finishes_what_it_began(tmp_path: Path) -> None:
+async def test_setting_an_operators_clock_moves_nothing_and_delays_no_change(tmp_path: Path) -> None:
     step = tmp_path / "step"
     step.write_bytes(bytes(8))
 
@@ -38,7 +38,7 @@ async def test_an_operator_whose_clock_is_set_moves_nothing_and_finishes_what_it
             await asyncio.sleep(3)  # more than one pass
             assert covered()
             assert {name: device["shards"] for name, device in running.devices().items()} == owners
-        # One shard less, and the clock set while its devices are on their way.
+        # Remove one shard, and set the clock while its devices move.
         running.manifest.write_text(running.manifest.read_text().replace("shards: 2", "shards: 1"))
         await asyncio.sleep(0.5)
         set_clock(-2 * YEAR)

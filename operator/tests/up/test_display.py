@@ -1,4 +1,4 @@
-"""What `embereye up` shows on a terminal: words of cameras and devices are shown, whatever they are."""
+"""The terminal output of `embereye up` is safe with every text of cameras and devices."""
 
 import contextlib
 import dataclasses
@@ -33,7 +33,7 @@ EVIL = "HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 SHOWN = r"HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 
 
-def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cameras_text_is_no_markup_and_controls_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(display, "Console", lambda **_: Console(file=screen, width=200))
     table = LiveTable(["EmberEye"])
@@ -48,7 +48,7 @@ def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("height", "zones"), [(24, 2), (24, 30), (8, 2), (2, 2)])
-def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
+def test_the_newest_events_are_shown_on_a_small_terminal(
     height: int, zones: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
@@ -70,12 +70,12 @@ def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
         table.close()
     assert "ALARM default/zone-11" in shown
     assert "ALARM default/zone-0:" not in shown
-    assert height < 8 or "login#a-link" in shown, "no event pushes it away"
+    assert height < 8 or "login#a-link" in shown, "no event displaces it"
     assert shown.count("\n") < height
-    assert "ALARM default/zone-0:" in screen.getvalue(), "in the end all is left on the screen"
+    assert "ALARM default/zone-0:" in screen.getvalue(), "in the end everything stays on the screen"
 
 
-def test_a_dumb_terminal_is_told_lines_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -87,7 +87,7 @@ def test_a_dumb_terminal_is_told_lines_as_they_come(monkeypatch: pytest.MonkeyPa
     assert not display.is_steerable(io.StringIO())
 
 
-def test_a_new_fleet_is_told_of_once_its_devices_are_covered_or_had_the_time(tmp_path: Path) -> None:
+def test_a_new_fleet_is_shown_once_its_devices_are_covered_or_overdue(tmp_path: Path) -> None:
     why = "1 of 1 device is dark: cam-1 (never heard)"
     new = FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="1 device has …", awaiting=True)
     with (tmp_path / "printed").open("w+", encoding="utf-8") as stream:
@@ -96,33 +96,35 @@ def test_a_new_fleet_is_told_of_once_its_devices_are_covered_or_had_the_time(tmp
         lines.show([dataclasses.replace(new, why=why, awaiting=False)], [])
         lines.show([dataclasses.replace(new, covered="1/1", well=True, why="", awaiting=False)], [])
         stream.seek(0)
-        told = [line[10:] for line in stream.read().splitlines()]
+        printed = [line[10:] for line in stream.read().splitlines()]
     start = "default/cameras/yard: 1/1 shards ready, "
-    assert told == [f"{start}0/1 devices covered: {why}", f"{start}1/1 devices covered"]
+    assert printed == [f"{start}0/1 devices covered: {why}", f"{start}1/1 devices covered"]
 
 
-def test_the_devices_of_a_fleet_have_its_deadline_and_a_little_more_to_say_a_first_word() -> None:
+def test_a_new_fleets_devices_have_their_deadline_and_a_little_more() -> None:
     spec = {"cameras": [{"id": "cam-1", "zone": "yard", "source": "push"}], "deadline": "2s"}
     manifest = {"apiVersion": API_VERSION, "kind": "CameraFleet", "metadata": {"name": "yard"}, "spec": spec}
     state = FleetState(parse_fleet(manifest))
-    assert not state.is_awaiting(90, up=False, well=False, declared=1), "its shards are only starting"
+    assert not state.is_awaiting(90, up=False, well=False, declared=1), "its shards are still starting"
     assert state.is_awaiting(100, up=True, well=False, declared=1)
     assert state.is_awaiting(102 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
     assert not state.is_awaiting(102.1 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
     assert not FleetState(parse_fleet(manifest)).is_awaiting(100, up=True, well=False, declared=0), "nobody is awaited"
     seen = FleetState(parse_fleet(manifest))
     assert not seen.is_awaiting(100, up=True, well=True, declared=1)
-    assert not seen.is_awaiting(101, up=True, well=False, declared=1), "what was covered and is dark is told at once"
+    assert not seen.is_awaiting(101, up=True, well=False, declared=1), (
+        "a covered device that goes dark is shown at once"
+    )
 
 
-def test_printed_lines_hold_no_control_characters(tmp_path: Path) -> None:
+def test_printed_lines_have_no_control_characters(tmp_path: Path) -> None:
     with (tmp_path / "printed").open("w+", encoding="utf-8") as stream:
         Lines(stream).say(f"FAULT default/gate: {EVIL}\nALARM")
         stream.seek(0)
         assert stream.read().endswith(f"FAULT default/gate: {SHOWN}\\nALARM\n")
 
 
-def test_lines_that_nobody_reads_any_more_end_no_watch_and_that_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_output_ends_no_watch_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w")
@@ -136,9 +138,7 @@ def test_lines_that_nobody_reads_any_more_end_no_watch_and_that_is_told_once(cap
         stream.close()
 
 
-def test_a_terminal_that_is_gone_ends_no_watch(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_closed_terminal_ends_no_watch(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     stream = Filling()
     monkeypatch.setattr(sys, "stdout", stream)
     table = LiveTable(["EmberEye"])
@@ -151,7 +151,7 @@ def test_a_terminal_that_is_gone_ends_no_watch(
     assert [record.message.partition(" (")[0] for record in caplog.records] == ["cannot write the output"]
 
 
-def test_lines_are_told_again_once_a_full_disk_has_room() -> None:
+def test_lines_are_printed_again_once_a_full_disk_has_space() -> None:
     stream = Filling()
     lines = Lines(stream)
     stream.full = True

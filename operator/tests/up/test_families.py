@@ -1,4 +1,4 @@
-"""Every server listens on both address families, so that a cluster of IPv6 alone needs no setting."""
+"""Every server listens on both address families, so that an IPv6-only cluster needs no setting."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def has_both() -> bool:
 both_families = pytest.mark.skipif(not has_both(), reason="there is no ::1 here: enable IPv6 on the loopback device")
 
 
-def accepts(host: str, port: int) -> bool:
+def is_accepting(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=2).close()
     except OSError:
@@ -39,31 +39,31 @@ def accepts(host: str, port: int) -> bool:
     return True
 
 
-def listens_on_both(ports: dict[str, int], alive: Callable[[], bool]) -> None:
+def check_both_families(ports: dict[str, int], alive: Callable[[], bool]) -> None:
     for name, port in ports.items():
-        wait_for(lambda port=port: accepts("127.0.0.1", port) or not alive(), f"{name} on port {port}")
-    missing = [(name, host) for name, port in ports.items() for host in LOOPBACKS if not accepts(host, port)]
+        wait_for(lambda port=port: is_accepting("127.0.0.1", port) or not alive(), f"{name} on port {port}")
+    missing = [(name, host) for name, port in ports.items() for host in LOOPBACKS if not is_accepting(host, port)]
     assert missing == []
 
 
 @both_families
 @pytest.mark.parametrize("component", ["sensor", "camera", "hub"])
-def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: Path) -> None:
+def test_every_pods_process_answers_on_both_families(component: str, tmp_path: Path) -> None:
     grpc, metrics, tcp, http, control = free_ports(5)
-    own = HUB if component == "hub" else shard("default/sensors/hall", "hall-0")
+    identity = HUB if component == "hub" else shard("default/sensors/hall", "hall-0")
     environment = {
         **os.environ, "EMBEREYE_SHARD": "hall-0", "EMBEREYE_FLEET": "default/sensors/hall",
         "EMBEREYE_ASSIGNMENT": str(tmp_path / "assignment.json"), "EMBEREYE_HUB": "127.0.0.1:9",
         "EMBEREYE_DATA": str(tmp_path), "EMBEREYE_HOST": "[::]", "EMBEREYE_GRPC_PORT": str(grpc),
         "EMBEREYE_METRICS_PORT": str(metrics), "EMBEREYE_CONTROL_PORT": str(control),
-        "EMBEREYE_IDENTITY": str(Issuer(tmp_path).folder(own)),
+        "EMBEREYE_IDENTITY": str(Issuer(tmp_path).folder(identity)),
     }  # fmt: skip
     ports = {"grpc": grpc, "metrics": metrics, "control": control}
     command = ["shard", component]
     if component == "sensor":
         environment["EMBEREYE_TCP_PORT"], ports["tcp"] = str(tcp), tcp
     if component == "hub":
-        # As the chart has it.
+        # As in the chart.
         hub = next(m for m in render() if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
         (host,) = [text for text in hub["spec"]["template"]["spec"]["containers"][0]["args"] if "--host" in text]
         command, ports["http"] = ["hub", host, f"--grpc-port={grpc}", f"--http-port={http}"], http
@@ -72,7 +72,7 @@ def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: P
             [sys.executable, "-m", "embereye_cli", *command], env=environment, stdout=log, stderr=log
         )
     try:
-        listens_on_both(ports, lambda: process.poll() is None)
+        check_both_families(ports, lambda: process.poll() is None)
     finally:
         process.kill()
         process.wait(10)
@@ -80,9 +80,9 @@ def test_what_runs_in_a_pod_answers_on_both_families(component: str, tmp_path: P
 
 @both_families
 @pytest.mark.apiserver
-def test_the_operators_health_is_told_on_both_families(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+def test_the_operators_health_is_served_on_both_families(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
     with operator(cluster, tmp_path / "log", namespace) as (process, port):
-        listens_on_both({"health": port}, lambda: process.poll() is None)
+        check_both_families({"health": port}, lambda: process.poll() is None)
 
 
 def test_nothing_in_the_chart_binds_one_family_alone() -> None:

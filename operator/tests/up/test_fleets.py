@@ -1,4 +1,4 @@
-"""Fleets of `embereye up` that come, go and share names while it runs, and the clock that their passes go by."""
+"""Fleets of `embereye up` that come, go and share names while it runs, and the clock of their passes."""
 
 import asyncio
 import errno
@@ -34,12 +34,14 @@ from .test_up import SENSORS, free_port, house
 HOUR = 3_600 * SECOND
 
 
-@pytest.mark.parametrize(("content", "held"), [("viewer hush", "text"), ("- a: 1", "a list"), ("17", "a single value")])
-def test_a_file_that_holds_no_manifest_is_told_in_words(content: str, held: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "content_kind"), [("viewer hush", "text"), ("- a: 1", "a list"), ("17", "a single value")]
+)
+def test_a_file_without_a_manifest_is_described(content: str, content_kind: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(content)
-    told = f"{path}: contains {held} instead of a SensorFleet or a CameraFleet"
-    with pytest.raises(UserError, match=re.escape(told)):
+    expected = f"{path}: contains {content_kind} instead of a SensorFleet or a CameraFleet"
+    with pytest.raises(UserError, match=re.escape(expected)):
         load_fleets([path])
 
 
@@ -57,7 +59,7 @@ def with_list(manifest: str) -> str:
     return manifest.replace("  sensors:", "  sensorsFrom: [{configMapRef: {name: attic}}]\n  sensors:")
 
 
-def test_devices_of_a_config_map_in_the_files_are_the_fleets(tmp_path: Path) -> None:
+def test_devices_of_a_config_map_in_the_files_belong_to_the_fleet(tmp_path: Path) -> None:
     fleet, lists = tmp_path / "fleet.yaml", tmp_path / "lists.yaml"
     fleet.write_text(with_list(sensors()))
     lists.write_text(LISTED)
@@ -79,7 +81,7 @@ def test_devices_of_a_config_map_in_the_files_are_the_fleets(tmp_path: Path) -> 
         (LISTED.replace("name: attic", ""), "ConfigMap: metadata.name: is required"),
     ],
 )
-def test_a_list_of_devices_that_is_missing_or_wrong_is_named(listed: str, sentence: str, tmp_path: Path) -> None:
+def test_a_missing_or_invalid_list_of_devices_is_named(listed: str, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(f"{with_list(sensors())}---{listed}")
     with pytest.raises(UserError, match=re.escape(sentence)) as raised:
@@ -106,14 +108,14 @@ spec:
 """
 
 
-def test_a_camera_whose_address_is_none_is_played_by_nobody_and_ends_nothing(tmp_path: Path) -> None:
+def test_a_camera_with_an_invalid_address_is_not_simulated(tmp_path: Path) -> None:
     (path := tmp_path / "fleet.yaml").write_text(CAMERAS)
     (fleet,) = load_fleets([path]).values()
     assert simulated_cameras(fleet) == {8554: ["c-03=yard"]}
 
 
 class Waiting(LocalRuntime):
-    """Whoever asks a shard how it is waits until `answer` is set."""
+    """A runtime whose shards answer only once `answer` is set."""
 
     def __init__(self, folder: Path, supervisor: Supervisor) -> None:
         super().__init__(folder, "127.0.0.1:1", supervisor)
@@ -137,7 +139,7 @@ def sensors(namespace: str = "default") -> str:
 
 @pytest.fixture
 async def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Begin]:
-    """One `up` of the fleets in a manifest, without a hub; its shards are processes that do nothing."""
+    """Start one `up` of the fleets in a manifest, without a hub; its shards are idle processes."""
     sleeper = (sys.executable, "-c", "import time; time.sleep(3600)")
     monkeypatch.setattr(local, "embereye_command", lambda *_: sleeper)
     supervisor = Supervisor(tmp_path / "logs", lambda _: None)
@@ -155,7 +157,7 @@ async def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await runtime.close()
 
 
-async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(begin: Begin) -> None:
+async def test_fleets_of_one_name_in_two_namespaces_have_separate_shards(begin: Begin) -> None:
     up = begin(f"{sensors('north')}---{sensors('south')}")
     for _ in range(2):
         for state in up._fleets.values():
@@ -164,13 +166,15 @@ async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(beg
     assert len(up._supervisor.names) == 2
     north, south = (state.fleet for state in up._fleets.values())
     for name in up._supervisor.names:
-        told = up._supervisor[name].spec.environment
-        fleet = north if told["EMBEREYE_FLEET"] == north.key else south
-        assert int(told["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
-        assert up._runtime.address(fleet, "hall-sensors-0").control == f"127.0.0.1:{told['EMBEREYE_CONTROL_PORT']}"
+        environment = up._supervisor[name].spec.environment
+        fleet = north if environment["EMBEREYE_FLEET"] == north.key else south
+        assert int(environment["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
+        assert (
+            up._runtime.address(fleet, "hall-sensors-0").control == f"127.0.0.1:{environment['EMBEREYE_CONTROL_PORT']}"
+        )
 
 
-async def test_what_does_not_get_ready_is_waited_for_no_longer_than_is_said(begin: Begin) -> None:
+async def test_waiting_for_readiness_ends_after_the_given_time(begin: Begin) -> None:
     up = begin(sensors())
     assert not await up._until_ready(asyncio.Event(), 0.1)
     stop = asyncio.Event()
@@ -178,7 +182,7 @@ async def test_what_does_not_get_ready_is_waited_for_no_longer_than_is_said(begi
     assert await up._until_ready(stop, None)
 
 
-async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passes_use_a_clock_that_no_person_sets(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks: list[tuple[int, int]] = []
 
     async def reconcile(
@@ -200,7 +204,7 @@ async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: 
     assert stepped == pytest.approx(-HOUR, abs=60 * SECOND)
 
 
-async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
+async def test_a_full_disk_is_reported_with_the_folder_and_without_a_traceback(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def reconcile(*_: object) -> object:
@@ -210,12 +214,12 @@ async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
     (state,) = up._fleets.values()
     monkeypatch.setattr(module, "reconcile", reconcile)
     await up._reconcile(state)
-    told = f"cannot be reconciled: --data {up._options.data} cannot be written (No space left on device): "
-    assert told in capsys.readouterr().out
+    expected = f"cannot be reconciled: --data {up._options.data} cannot be written (No space left on device): "
+    assert expected in capsys.readouterr().out
     assert caplog.records == []
 
 
-async def test_a_terminal_is_left_as_it_was_where_the_data_folder_is_of_no_use(
+async def test_an_unusable_data_folder_leaves_the_terminal_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Lines] = []
@@ -239,7 +243,7 @@ async def test_a_terminal_is_left_as_it_was_where_the_data_folder_is_of_no_use(
 
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing can be written but what is there already."""
+    """Make every new write fail."""
 
     def refuse(path: Path, *_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -249,7 +253,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def test_a_full_disk_is_said_once_until_everything_that_was_to_be_written_is(
+async def test_a_full_disk_is_shown_once_until_everything_is_written(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     up = begin(sensors())
@@ -258,19 +262,19 @@ async def test_a_full_disk_is_said_once_until_everything_that_was_to_be_written_
         for _ in range(3):
             await up._reconcile_due(math.inf)
             assert state.failing
-    told = capsys.readouterr().out
-    assert told.count("No space left on device") == told.count("free space") == 1
-    assert "again" not in told
+    output = capsys.readouterr().out
+    assert output.count("No space left on device") == output.count("free space") == 1
+    assert "again" not in output
     for _ in range(2):
         await up._reconcile_due(math.inf)
     assert capsys.readouterr().out.count("is reconciled again") == 1
-    kept = [json.loads(path.read_text()) for path in (tmp_path / "objects").iterdir()]
-    assert kept
-    assert all(manifest in kept for manifest in up._runtime._objects.all.values())
+    stored = [json.loads(path.read_text()) for path in (tmp_path / "objects").iterdir()]
+    assert stored
+    assert all(manifest in stored for manifest in up._runtime._objects.all.values())
     assert list((tmp_path / "config").glob("*/*"))
 
 
-async def test_the_state_of_a_fleet_is_shown_and_its_file_written_later_where_the_disk_is_full(
+async def test_with_a_full_disk_the_status_is_shown_and_its_file_written_later(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     up = begin(sensors())
@@ -293,7 +297,7 @@ async def test_the_state_of_a_fleet_is_shown_and_its_file_written_later_where_th
     assert "can be written again" in second
 
 
-async def test_where_metrics_are_is_told_once_the_disk_has_room_and_that_it_has_none_once(
+async def test_a_full_disk_for_the_list_of_metrics_is_logged_once(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     up = begin(sensors())
@@ -310,7 +314,7 @@ async def test_where_metrics_are_is_told_once_the_disk_has_room_and_that_it_has_
     assert json.loads((tmp_path / TARGETS).read_text())
 
 
-async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin: Begin) -> None:
+async def test_a_pass_in_progress_creates_nothing_for_a_removed_fleet(begin: Begin) -> None:
     up = begin(sensors())
     (state,) = up._fleets.values()
     await up._reconcile(state)
@@ -330,7 +334,7 @@ async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin
     assert not await runtime.children(state.fleet)
 
 
-async def test_a_fleet_that_wants_the_port_of_another_is_not_taken_while_it_runs(tmp_path: Path) -> None:
+async def test_a_fleet_that_needs_the_port_of_another_is_rejected(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         manifest = running.manifest.read_text()
         other = SENSORS.format(tcp=running.tcp, grpc=free_port(), shards=1).replace("hall}", "annex}")
@@ -342,12 +346,10 @@ async def test_a_fleet_that_wants_the_port_of_another_is_not_taken_while_it_runs
         await running.until(lambda: running.said("default/sensors/annex: new"))
 
 
-async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_read(
-    begin: Begin, tmp_path: Path
-) -> None:
+async def test_manifests_behind_links_are_followed_from_the_time_they_were_read(begin: Begin, tmp_path: Path) -> None:
     up = begin(sensors())
     (state,) = up._fleets.values()
-    up._listened = set(up._taken)  # as once it runs
+    up._listened = set(up._taken)  # as in a running one
     link = tmp_path / "fleet.yaml"
     (tmp_path / "elsewhere").mkdir()
 
@@ -355,13 +357,13 @@ async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_r
         return {device.id for device in state.fleet.devices}
 
     async def save(name: str) -> None:
-        """As who keeps releases does: a link to the newest takes the place of that to the one before."""
+        """Replace the link to the previous release by one to the newest, as release tools do."""
         release = tmp_path / "elsewhere" / f"{name}.yaml"
         release.write_text(link.read_text().replace("id: s-02", f"id: {name}"))
         (tmp_path / "new").symlink_to(release)
         (tmp_path / "new").replace(link)
 
-    await save("s-03")  # while the hub is being started
+    await save("s-03")  # while the hub is starting
     async with beside(up._follow_files(asyncio.Event()), name="follow"), asyncio.timeout(10):
         while devices() != {"s-01", "s-03"}:
             await asyncio.sleep(0.05)
@@ -373,7 +375,7 @@ async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_r
             await asyncio.sleep(0.05)
 
 
-async def test_a_changed_list_of_devices_is_applied_as_a_changed_fleet_is(begin: Begin, tmp_path: Path) -> None:
+async def test_a_changed_list_of_devices_is_applied_like_a_changed_fleet(begin: Begin, tmp_path: Path) -> None:
     up = begin(f"{with_list(sensors())}---{LISTED}")
     (state,) = up._fleets.values()
     up._listened = set(up._taken)

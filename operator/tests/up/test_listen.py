@@ -1,4 +1,4 @@
-"""`embereye up --listen`: devices and people come from other machines, our own processes stay among themselves."""
+"""`embereye up --listen`: devices and people connect from other machines; internal ports stay internal."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ OPEN = "  access: {open: true}\n"
 
 
 def ask(running: House, path: str) -> Any:
-    """What the console answers, over TLS, to who shows the admin's token."""
+    """Return the console's answer, over TLS, with the admin's token."""
     context = trusting(running.data / "identity/authority/ca.crt")
     token = Path(running.endpoints["adminTokenFile"]).read_text().strip()
     request = urllib.request.Request(
@@ -36,7 +36,7 @@ def ask(running: House, path: str) -> Any:
 
 
 def answers(host: str, address: str) -> bool:
-    """Whether anything listens at the port of `address` on `host`."""
+    """True if anything listens at the port of `address` on `host`."""
     port = int(address.removeprefix("http://").partition("/")[0].rpartition(":")[2])
     with socket.socket() as probe:
         probe.settimeout(2)
@@ -44,7 +44,7 @@ def answers(host: str, address: str) -> bool:
 
 
 @pytest.mark.skipif(outward_address() == LOOPBACK, reason="this machine has no address but loopback")
-async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_else(tmp_path: Path) -> None:
+async def test_only_the_open_ports_are_reachable_at_the_machines_address(tmp_path: Path) -> None:
     here = outward_address()
     async with house(tmp_path, "--listen", "0.0.0.0", shards=2, more=OPEN) as running:
         fleet = running.endpoints["fleets"]["default/sensors/hall"]
@@ -52,13 +52,13 @@ async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_el
         assert fleet["service"]["tcp"] == f"{here}:{running.tcp}"
         _, writer = await asyncio.open_connection(here, running.tcp)
         async with Client(fleet["service"]["grpc"]) as client:
-            # Whichever shard it reaches first, it is sent on to its owner's own address.
+            # The first shard that it reaches redirects it to its owner's address.
             for _ in range(600):
                 client.send("s-02", smoke_adc=283, gas_adc=400, flame_detected=False)
                 writer.write(b"#Sensors-01:ADC1=280,ADC2=1300,ADC3=2,DIO=0!\r\n")
                 await asyncio.sleep(0.1)
-                told = await asyncio.to_thread(ask, running, "v1/devices")
-                devices = {entry["id"]: entry for entry in told["devices"]}
+                answer = await asyncio.to_thread(ask, running, "v1/devices")
+                devices = {entry["id"]: entry for entry in answer["devices"]}
                 if len(devices) == 2 and all(entry["covered"] for entry in devices.values()):
                     break
             assert await client.flush(30)
@@ -74,8 +74,8 @@ async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_el
         options = UpOptions(
             manifests=[], data=running.data, reach=Reach("0.0.0.0", here), hub_port=hub, console_port=console
         )
-        told = options.link_command()
-        program, *words = shlex.split(told)
+        answer = options.link_command()
+        program, *words = shlex.split(answer)
         process = await asyncio.create_subprocess_exec(*embereye_command(*words), stdout=asyncio.subprocess.PIPE)
         link, _ = await asyncio.wait_for(process.communicate(), 60)
         assert (program, link.decode().partition("login#")[0]) == ("embereye", running.endpoints["console"])
@@ -86,7 +86,7 @@ async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_el
             assert json.loads(printed.splitlines()[0])["zone"], "a command finds the hub and its certificate by itself"
 
 
-async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp_path: Path) -> None:
+async def test_listening_for_other_machines_requires_access_rules(tmp_path: Path) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port()), "--data", str(tmp_path / "data")]
@@ -96,7 +96,7 @@ async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp
     assert "no address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
 
 
-def test_an_address_that_this_machine_has_not_is_told_and_no_port_is_called_taken(
+def test_a_foreign_address_is_explained_and_no_port_called_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(UserError, match=r"^--listen 192\.0\.2\.1: not an address of this machine"):  # for documentation
@@ -115,6 +115,6 @@ def test_an_address_that_this_machine_has_not_is_told_and_no_port_is_called_take
     [("127.0.0.1", False, "127.0.0.1"), ("::1", False, "::1"), ("0.0.0.0", True, "127.0.0.1"),
      ("::", True, "127.0.0.1"), ("192.168.1.10", True, "192.168.1.10")],
 )  # fmt: skip
-def test_loopback_alone_lets_nobody_in(listen: str, outer: bool, inside: str) -> None:
+def test_only_loopback_is_closed_to_other_machines(listen: str, outer: bool, inside: str) -> None:
     assert Reach(listen).is_outer is outer
     assert Reach(listen).inside == inside

@@ -1,4 +1,4 @@
-"""What hangs is seen, told and started again: hub and shards by `embereye up`, that by systemd."""
+"""Processes that hang are detected, reported and restarted: hub and shards by `embereye up`, which systemd restarts."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from embereye_operator.up.watchdog import notify_watchdog
 
 from .test_up import house, talking
 
-# Says that it lives, until the file that it is told of is there: then it does what that holds.
+# Reports that it is alive until the given file exists, and then obeys its content.
 PROGRAM = """
 import asyncio, pathlib, sys, time
 from embereye.process.http.pages import serve_pages
@@ -48,13 +48,13 @@ sys.exit(main())
 
 
 class Watched:
-    """A supervisor with one process, and what it told of it."""
+    """A supervisor with one process, and its reports."""
 
     def __init__(self, folder: Path, awake: float = 0.0) -> None:
         (port,) = free_ports(1)
         self.orders, self.log = folder / "orders", folder / "hub.log"
-        self.told: list[Exit] = []
-        self.supervisor = Supervisor(folder, self.told.append)
+        self.exits: list[Exit] = []
+        self.supervisor = Supervisor(folder, self.exits.append)
         command = (sys.executable, "-c", PROGRAM, str(self.orders), str(port), str(awake))
         self.spec = ProcessSpec("hub", command, alive=f"http://127.0.0.1:{port}/healthz")
 
@@ -64,66 +64,66 @@ class Watched:
                 await asyncio.sleep(0.02)
 
     async def run(self, order: str) -> Exit:
-        """Have it do `order` once it runs; what is told of its end."""
+        """Make it follow `order` once it runs; return the report of its end."""
         await self.supervisor.ensure(self.spec)
         self.orders.write_text(order)
-        await self.until(lambda: self.told)
+        await self.until(lambda: self.exits)
         await self.supervisor.stop("hub")
-        return self.told[0]
+        return self.exits[0]
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Asked as often as a test can wait for; what came of it, one by one."""
-    asked: list[str] = []
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Check more often than usual; yields the results, one by one."""
+    checks: list[str] = []
     real = liveness._check
 
     async def ask(*arguments: object) -> str:
-        asked.append(await real(*arguments))  # type: ignore[arg-type]
-        return asked[-1]
+        checks.append(await real(*arguments))  # type: ignore[arg-type]
+        return checks[-1]
 
     monkeypatch.setattr(liveness, "PERIOD_SECONDS", 0.3)
     monkeypatch.setattr(liveness, "TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr(liveness, "_check", ask)
-    return asked
+    return checks
 
 
-async def test_a_process_that_hangs_is_ended_and_its_log_says_where_it_was(
-    tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+async def test_a_process_that_hangs_is_ended_and_its_log_has_the_stacks(
+    tmp_path: Path, checks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye_operator.runtime.local.processes.STOP_SECONDS", 0.5)
     watched = Watched(tmp_path)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: "" in asked)
+    await watched.until(lambda: "" in checks)
     ended = await watched.run("hang")
     assert str(ended).startswith(
         "hub hung and was ended (3 times in a row: it did not answer within 0.5 s). Starting it again in "
     )
-    assert asked[-4:] == ["", *["it did not answer within 0.5 s"] * 3]
+    assert checks[-4:] == ["", *["it did not answer within 0.5 s"] * 3]
     log = watched.log.read_text()
     assert "most recent call first" in log
     assert 'File "<string>", line 16 in main' in log
 
 
-async def test_a_process_that_says_that_it_does_not_live_is_ended(tmp_path: Path, asked: list[str]) -> None:
+async def test_a_process_that_reports_a_failure_is_ended(tmp_path: Path, checks: list[str]) -> None:
     watched = Watched(tmp_path)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: "" in asked)
+    await watched.until(lambda: "" in checks)
     ended = await watched.run("its store is gone")
-    assert ended.code == 0, "it was asked to end, and did"
-    assert "(3 times in a row it said that it does not live: its store is gone)" in str(ended)
+    assert ended.code == 0, "it ended on SIGTERM"
+    assert "(3 times in a row: it reported a failure: its store is gone)" in str(ended)
 
 
-async def test_a_process_that_has_not_said_yet_that_it_lives_is_starting(tmp_path: Path, asked: list[str]) -> None:
+async def test_a_process_that_has_never_reported_is_starting(tmp_path: Path, checks: list[str]) -> None:
     watched = Watched(tmp_path, awake=4)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: len(asked) > 3 and "" in asked)
-    assert all(why.startswith("it could not be reached: ") for why in asked[:3])
-    assert not watched.told
+    await watched.until(lambda: len(checks) > 3 and "" in checks)
+    assert all(why.startswith("it could not be reached: ") for why in checks[:3])
+    assert not watched.exits
     await watched.supervisor.stop("hub")
 
 
-async def test_a_process_that_answers_now_and_then_goes_on(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_answers_at_times_continues(checks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["", "slow", "slow", "", "slow", "slow", "", "slow", "slow", "slow for good"])
 
     async def ask(*_: object) -> str:
@@ -134,7 +134,7 @@ async def test_a_process_that_answers_now_and_then_goes_on(asked: list[str], mon
     assert await liveness.until_hung("http://127.0.0.1:1/healthz") == "slow for good"
 
 
-async def test_a_hub_and_a_shard_that_stand_still_are_started_again(tmp_path: Path) -> None:
+async def test_a_hub_and_a_shard_that_hang_are_restarted(tmp_path: Path) -> None:
     async with house(tmp_path, program=("-c", UP)) as running, talking(running, "s-01", "s-02"):
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
         for word, name in (("hub", "hub"), ("shard", "default.hall-sensors-0")):
@@ -145,7 +145,7 @@ async def test_a_hub_and_a_shard_that_stand_still_are_started_again(tmp_path: Pa
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
 
 
-async def test_systemd_is_told_that_up_goes_on_twice_in_the_time_that_it_allows(tmp_path: Path) -> None:
+async def test_systemds_watchdog_is_notified_twice_per_interval(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)
@@ -156,7 +156,7 @@ async def test_systemd_is_told_that_up_goes_on_twice_in_the_time_that_it_allows(
             assert await asyncio.wait_for(loop.sock_recv(manager, 100), 10) == b"WATCHDOG=1"
         (tmp_path / "notify").unlink()
         await asyncio.sleep(0.3)
-        assert not keeping.done(), "a manager that is started anew comes back"
+        assert not keeping.done(), "a restarted manager gets the next notification"
         keeping.cancel()
 
 
@@ -169,5 +169,5 @@ async def test_systemd_is_told_that_up_goes_on_twice_in_the_time_that_it_allows(
         {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"},
     ],
 )
-async def test_where_systemd_asks_for_nothing_nothing_is_told(environment: dict[str, str]) -> None:
+async def test_without_a_watchdog_nothing_is_notified(environment: dict[str, str]) -> None:
     await asyncio.wait_for(notify_watchdog(environment), 10)

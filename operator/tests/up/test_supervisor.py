@@ -1,4 +1,4 @@
-"""Processes that `embereye up` keeps running."""
+"""Processes that `embereye up` supervises."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ from embereye_operator.runtime.local import processes
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 
 
-async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
+async def test_a_process_that_cannot_be_started_is_reported_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, left = asyncio.create_subprocess_exec, 2
@@ -24,20 +24,18 @@ async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
         return await real(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    told: list[Exit] = []
-    supervisor = Supervisor(tmp_path, told.append)
+    exits: list[Exit] = []
+    supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
     async with asyncio.timeout(20):
         while not supervisor.is_running("hub"):
             await asyncio.sleep(0.05)
-    assert len(told) == 2
-    assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory. Trying again in ")
+    assert len(exits) == 2
+    assert str(exits[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory. Trying again in ")
     await supervisor.stop("hub")
 
 
-async def test_a_process_that_is_stopped_while_it_is_being_started_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_stopped_during_its_start_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, starting, stopping = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
     started: list[asyncio.subprocess.Process] = []
 
@@ -52,7 +50,7 @@ async def test_a_process_that_is_stopped_while_it_is_being_started_ends(
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
     await starting.wait()
     stop = asyncio.create_task(supervisor.stop("hub"))
-    await asyncio.sleep(0)  # it has begun
+    await asyncio.sleep(0)  # its start has begun
     stopping.set()
     await asyncio.wait([stop], timeout=20)
     assert stop.done()
@@ -60,41 +58,39 @@ async def test_a_process_that_is_stopped_while_it_is_being_started_ends(
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "expected"),
     [
         ("print('once'); print('no room\\x1b[2J'); print(); raise SystemExit(2)", "no room\\x1b[2J"),
         ("raise SystemExit(2)", ""),
         ("print('x' * 3000); raise SystemExit(2)", "x" * 999),
     ],
 )  # fmt: skip
-async def test_what_a_process_said_last_is_told_as_it_ends(tmp_path: Path, script: str, said: str) -> None:
+async def test_the_last_line_of_a_process_is_reported_with_its_end(tmp_path: Path, script: str, expected: str) -> None:
     (tmp_path / "hub.log").write_text("from an earlier run\n")
-    told: list[Exit] = []
-    supervisor = Supervisor(tmp_path, told.append)
+    exits: list[Exit] = []
+    supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
     async with asyncio.timeout(20):
-        while not told:
+        while not exits:
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
-    why = f": {said}" if said else ""
-    assert str(told[0]).startswith(f"hub ended with code 2{why}. Starting it again in ")
+    why = f": {expected}" if expected else ""
+    assert str(exits[0]).startswith(f"hub ended with code 2{why}. Starting it again in ")
 
 
-async def test_a_process_that_a_signal_without_a_name_ended_is_started_again(tmp_path: Path) -> None:
-    told: list[str] = []
-    supervisor = Supervisor(tmp_path, lambda ended: told.append(str(ended)))
+async def test_a_process_ended_by_an_unnamed_signal_is_restarted(tmp_path: Path) -> None:
+    exits: list[str] = []
+    supervisor = Supervisor(tmp_path, lambda ended: exits.append(str(ended)))
     script = "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 1)"
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
     async with asyncio.timeout(20):
-        while len(told) < 2:
+        while len(exits) < 2:
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
-    assert told[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}. Starting it again in ")
+    assert exits[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}. Starting it again in ")
 
 
-async def test_a_log_that_has_grown_large_is_set_aside_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_log_is_rotated_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LOG_BYTES", 100_000)
     monkeypatch.setattr(processes, "LOG_SECONDS", 0.05)
     (tmp_path / "hub.log").write_text("before\n" * 15_000)  # longer than what comes after it
@@ -106,21 +102,19 @@ while not before.exists() or before.stat().st_size < 105_000:
 time.sleep(0.5)
 print("gone on")
 """
-    told: list[Exit] = []
-    supervisor = Supervisor(tmp_path, told.append)
+    exits: list[Exit] = []
+    supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script, str(tmp_path / "hub.log.1"))))
     async with asyncio.timeout(20):
-        while not told:
+        while not exits:
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
-    assert told[0].last_line == "gone on"
+    assert exits[0].last_line == "gone on"
     assert (tmp_path / "hub.log").read_text().startswith("gone on\n")
     assert (tmp_path / "hub.log.1").read_text() == "before\n" * 15_000
 
 
-async def test_a_log_that_cannot_be_set_aside_is_kept_as_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_log_that_cannot_be_rotated_stays_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (log := tmp_path / "hub.log").write_text("kept")
     (tmp_path / "hub.log.1").mkdir()
     processes._rotate(log)

@@ -1,4 +1,4 @@
-"""`embereye up` as a person runs it: a real process, real ports, real signals."""
+"""`embereye up` as people run it: a real process, real ports, real signals."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ spec:
 """
 
 
-GIVEN: set[int] = set()  # ports of these tests: the system may offer one again that was not listened on yet
+GIVEN: set[int] = set()  # ports used by these tests: the system may offer one again before it is open
 
 
 def free_port() -> int:
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 @dataclass
 class House:
-    """A running `embereye up` and what it printed."""
+    """A running `embereye up` and its output."""
 
     process: asyncio.subprocess.Process
     endpoints: dict[str, Any]
@@ -66,7 +66,7 @@ class House:
         return {zone["name"]: zone for zone in self.ask("v1/zones")["zones"]}
 
     def ask(self, path: str, **body: str) -> Any:
-        """What the console's API answers to who shows the admin's token."""
+        """Return the answer of the console's API with the admin's token."""
         token = Path(self.endpoints["adminTokenFile"]).read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         data = json.dumps(body).encode() if body else None
@@ -88,8 +88,8 @@ class House:
         return any(text in line for line in self.printed)
 
     def pids(self, word: str) -> list[int]:
-        """The processes below this one whose command line holds `word`."""
-        found = []
+        """Return the processes below this one whose command line contains `word`."""
+        pids = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -97,8 +97,8 @@ class House:
             except (OSError, ValueError):
                 continue
             if parent == self.process.pid and word in command:
-                found.append(int(folder.name))
-        return found
+                pids.append(int(folder.name))
+        return pids
 
 
 def command(*arguments: str, program: Sequence[str] = ("-m", "embereye_cli")) -> list[str]:
@@ -146,18 +146,18 @@ async def house(
 
 
 def last_logged(folder: Path) -> list[str]:
-    """The ends of what hub and shards logged."""
+    """Return the ends of the logs of hub and shards."""
     return [f"{log.name}: {line}" for log in folder.rglob("*.log") for line in log.read_text().splitlines()[-20:]]
 
 
 async def read_lines(process: asyncio.subprocess.Process, lines: list[str]) -> None:
     assert process.stderr
-    async for line in process.stderr:  # one by one: a test reads them while they come
+    async for line in process.stderr:  # one by one: a test reads them as they arrive
         lines.append(line.decode().rstrip())  # noqa: PERF401
 
 
 async def talk(running: House, device: str, stop: asyncio.Event) -> None:
-    """Be a device that sends a quiet reading five times a second and dials again when it is cut off."""
+    """Simulate a device that sends a quiet reading five times a second, and reconnects after interruptions."""
     while not stop.is_set():
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
@@ -182,7 +182,7 @@ async def talking(running: House, *devices: str) -> AsyncIterator[None]:
 
 
 async def refused(*arguments: str) -> str:
-    """What `embereye up ARGUMENTS` says when it refuses; asserts that it is one sentence and exit code 2."""
+    """Return the error of `embereye up ARGUMENTS`; asserts that it is one sentence with exit code 2."""
     process = await asyncio.create_subprocess_exec(
         *command(*arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -195,7 +195,7 @@ async def refused(*arguments: str) -> str:
     return sentence
 
 
-async def test_two_shards_share_the_fleets_port_and_cover_what_talks(tmp_path: Path) -> None:
+async def test_two_shards_share_the_fleets_port_and_cover_sending_devices(tmp_path: Path) -> None:
     async with house(tmp_path, shards=2) as running, talking(running, "s-01", "s-02"):
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
         assert set(running.endpoints["fleets"]["default/sensors/hall"]["shards"]) == {
@@ -214,7 +214,7 @@ async def test_one_printed_link_signs_its_user_in(tmp_path: Path) -> None:
         assert (tmp_path / "data" / "hub" / "admin-token").stat().st_mode & 0o077 == 0
 
 
-async def test_a_killed_shard_is_started_again_and_covers_its_devices_again(tmp_path: Path) -> None:
+async def test_a_killed_shard_is_restarted_and_covers_its_devices_again(tmp_path: Path) -> None:
     async with house(tmp_path) as running, talking(running, "s-01", "s-02"):
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
         (pid,) = running.pids("shard")
@@ -224,7 +224,7 @@ async def test_a_killed_shard_is_started_again_and_covers_its_devices_again(tmp_
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
 
 
-async def test_a_killed_hub_comes_back_with_its_alarms_and_raises_none_twice(tmp_path: Path) -> None:
+async def test_a_killed_hub_returns_with_its_alarms_and_raises_none_twice(tmp_path: Path) -> None:
     async with house(tmp_path) as running, talking(running, "s-02"):
         _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
         for _ in range(5):
@@ -245,7 +245,7 @@ async def test_a_killed_hub_comes_back_with_its_alarms_and_raises_none_twice(tmp
 
 
 async def smoke(running: House) -> None:
-    """What s-01 sends while it smells smoke."""
+    """Send the readings of s-01 in smoke."""
     _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
     for _ in range(5):
         writer.write(b"#Sensors-01:ADC1=4000,ADC2=1300,ADC3=2,DIO=0!\r\n")
@@ -253,7 +253,7 @@ async def smoke(running: House) -> None:
     writer.close()
 
 
-async def test_up_goes_on_telling_alarms_once_somebody_has_changed_the_admins_token(tmp_path: Path) -> None:
+async def test_up_shows_alarms_after_a_change_of_the_admins_token(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         old = {"Authorization": f"Bearer {(tmp_path / 'data/hub/admin-token').read_text().strip()}"}
         (tmp_path / "data/hub/admin-token").write_text("another-token-that-was-made-0123456789abcdef\n")
@@ -271,7 +271,7 @@ async def test_up_goes_on_telling_alarms_once_somebody_has_changed_the_admins_to
         await running.until(lambda: running.said("ALARM default/hall: smoke"), 30)
 
 
-async def test_an_alarm_that_nobody_reset_is_told_at_the_next_start_and_so_is_what_burns_there_again(
+async def test_an_alarm_that_was_not_reset_is_shown_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path) as running:
@@ -291,7 +291,7 @@ async def test_an_alarm_that_nobody_reset_is_told_at_the_next_start_and_so_is_wh
         assert running.zones()["hall"]["state"] == "ZONE_STATE_NORMAL"
 
 
-async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_path: Path) -> None:
+async def test_a_changed_manifest_is_applied_and_an_invalid_one_rejected(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         good = running.manifest.read_text()
         running.manifest.write_text(good.replace("zone: stairs", "zon: stairs"))
@@ -299,7 +299,7 @@ async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_p
         assert set(running.devices()) == {"s-01", "s-02"}
         running.manifest.write_text(good.replace("id: s-02", "id: s-03"))
         await running.until(lambda: set(running.devices()) == {"s-01", "s-03"})
-        for name in ("s-04", "s-05"):  # as an editor saves: another file takes its place, again and again
+        for name in ("s-04", "s-05"):  # as an editor saves: a new file replaces it each time
             saved = tmp_path / "saved"
             saved.write_text(good.replace("id: s-02", f"id: {name}"))
             saved.replace(running.manifest)
@@ -312,10 +312,10 @@ async def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
         assert len(children) == 2
         await running.until(lambda: set(running.devices()) == {"s-01", "s-02"})
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
-    assert not running.said("killing it")  # each ended by itself, and soon
+    assert not running.said("killing it")  # each ended in time
 
 
-async def test_what_a_killed_up_leaves_behind_ends_by_itself(tmp_path: Path) -> None:
+async def test_processes_of_a_killed_up_end_automatically(tmp_path: Path) -> None:
     tcp = free_port()
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=1))
@@ -333,7 +333,7 @@ async def test_what_a_killed_up_leaves_behind_ends_by_itself(tmp_path: Path) -> 
     await running.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
-async def test_an_up_that_is_started_again_at_once_waits_for_what_the_killed_one_left_behind(tmp_path: Path) -> None:
+async def test_a_restarted_up_waits_for_the_processes_of_the_killed_one(tmp_path: Path) -> None:
     tcp = free_port()
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=1))
@@ -379,19 +379,19 @@ async def test_an_up_that_is_started_again_at_once_waits_for_what_the_killed_one
     assert not (tmp_path / "data" / "lock").read_text()
 
 
-def test_a_folder_is_held_and_let_go_of_where_its_disk_is_full(tmp_path: Path) -> None:
+def test_a_folder_is_locked_and_unlocked_on_a_full_disk(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     for before, killed in (("", False), ("held", True)):
         (tmp_path / "lock").write_text(before)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))  # no file takes a byte
         try:
-            with locked(tmp_path) as told:
-                assert told is killed
+            with locked(tmp_path) as was_killed:
+                assert was_killed is killed
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
-async def test_for_ends_by_itself(tmp_path: Path) -> None:
+async def test_for_ends_automatically(tmp_path: Path) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
@@ -404,7 +404,7 @@ async def test_for_ends_by_itself(tmp_path: Path) -> None:
     assert "ready after" in out.decode()
 
 
-async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
+async def test_invalid_options_are_refused_in_one_sentence(tmp_path: Path) -> None:
     data = ["--data", str(tmp_path / "data")]
     manifest = tmp_path / "fleet.yaml"
     assert "does not exist" in await refused(str(manifest), *data)
@@ -429,14 +429,14 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
         assert "is taken" in sentence
         manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
         assert "--console-port" in await refused(str(manifest), *data, *free[:3], str(port))
-    for option, what in (("--console-port", "the console"), ("--metrics-port", "metrics")):
+    for option, purpose in (("--console-port", "the console"), ("--metrics-port", "metrics")):
         sentence = await refused(str(manifest), *data, *free, option, free[1])
-        assert f"port {free[1]} is wanted by {what} and by the hub: choose another with {option}" in sentence
+        assert f"port {free[1]} is wanted by {purpose} and by the hub: choose another with {option}" in sentence
     manifest.write_text(f"{manifest.read_text()}---\n{manifest.read_text()}")
     assert "default/sensors/hall is declared twice: rename or remove one" in await refused(str(manifest), *data)
 
 
-async def test_a_hub_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+async def test_a_hub_that_cannot_be_started_gives_the_reason(tmp_path: Path) -> None:
     manifest, database = tmp_path / "fleet.yaml", tmp_path / "data" / "hub" / "hub.sqlite"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
     database.parent.mkdir(parents=True)
@@ -448,9 +448,9 @@ async def test_a_hub_that_cannot_be_started_says_why(tmp_path: Path) -> None:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, output = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 2
-    last = said.decode().splitlines()[-1]
+    last = output.decode().splitlines()[-1]
     assert last.startswith(f"embereye: the hub cannot be started: {database} was written by a newer version of the hub")
 
 
@@ -465,12 +465,12 @@ async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str])
     assert "--help" in await refused(*arguments)
 
 
-async def test_other_users_of_the_machine_read_nothing_but_where_metrics_are(tmp_path: Path) -> None:
+async def test_other_users_of_the_machine_can_only_read_the_list_of_metrics(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    (data / "hub").mkdir(parents=True)  # as an earlier version left it
+    (data / "hub").mkdir(parents=True)  # from an earlier version
     (data / "hub" / "admin-token").write_text("a-token-that-an-earlier-version-made-0123456789")
     (data / "hub").chmod(0o755)
-    (data / "mine").mkdir(0o755)  # and something that is not ours
+    (data / "mine").mkdir(0o755)  # and a foreign folder
     async with house(tmp_path) as running:
         await running.until(lambda: running.zones()["hall"])
 
@@ -486,33 +486,33 @@ async def test_other_users_of_the_machine_read_nothing_but_where_metrics_are(tmp
         assert (data / "mine").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() == 0:
-        os.chown(tmp_path, 65533, 65533)  # root's own is trusted
+        os.chown(tmp_path, 65533, 65533)  # root's folder would be trusted
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     with pytest.raises(UserError, match=r"--data .* belongs to another user"), locked(tmp_path):
         pass
 
 
-def test_what_another_users_run_left_in_the_data_folder_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_file_of_another_users_run_in_the_data_folder_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / "objects" / "ConfigMap.default.hall.json"
-    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(foreign))  # root is refused nothing
-    told = f"{foreign} cannot be used (Permission denied): make yourself its owner, or choose another --data"
-    with pytest.raises(UserError, match=re.escape(told)), locked(tmp_path):
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(foreign))  # root can write everything
+    expected = f"{foreign} cannot be used (Permission denied): make yourself its owner, or choose another --data"
+    with pytest.raises(UserError, match=re.escape(expected)), locked(tmp_path):
         raise refused
 
 
-async def test_what_cannot_be_read_in_the_data_folder_is_told_without_a_traceback(tmp_path: Path) -> None:
+async def test_an_unreadable_file_in_the_data_folder_is_reported_without_a_traceback(tmp_path: Path) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
     folder = tmp_path / "data" / "objects" / "ConfigMap.default.hall.json"
     folder.mkdir(parents=True)
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
     sentence = await refused(str(manifest), "--data", str(tmp_path / "data"), *ports)
-    assert sentence == f"embereye: {folder} cannot be used: Is a directory: choose another --data"
+    assert sentence == f"embereye: {folder} cannot be used (Is a directory): choose another --data"
 
 
-def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     for name in ("data", "data/below"):
         with pytest.raises(UserError, match=rf"--data .*/{name} is not a folder"), locked(tmp_path / name):

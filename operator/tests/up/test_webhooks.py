@@ -24,7 +24,7 @@ def test_webhooks_are_declared_in_yaml_or_json(tmp_path: Path) -> None:
         ("- name: pager", "it is not"),
     ],
 )
-def test_a_file_that_declares_none_is_refused_by_name(tmp_path: Path, content: str, sentence: str) -> None:
+def test_a_file_without_webhooks_is_refused_by_name(tmp_path: Path, content: str, sentence: str) -> None:
     path = tmp_path / "webhooks.yaml"
     path.write_text(content)
     with pytest.raises(UserError, match=f"--webhooks {path}.*{sentence}"):

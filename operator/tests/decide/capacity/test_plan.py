@@ -1,4 +1,4 @@
-"""What fleets take on paper."""
+"""Capacity planning."""
 
 import argparse
 import json
@@ -34,18 +34,18 @@ def test_the_cores_of_sensors_follow_the_measured_curves() -> None:
     assert any("= 5,500/s" in step for step in need.arithmetic), "the arithmetic is shown"
     (thermal,) = plan([SensorDemand("hall", 100, 10.0, 4.0)], COSTS).needs
     assert thermal.cores == pytest.approx(0.01 + 0.03 + 4 * 0.02), (
-        "beyond the last measurement each costs what it cost there"
+        "beyond the last measurement the cost per item is constant"
     )
     curve = Curve(((100.0, 1.0), (200.0, 1.5)))
     assert [curve.cores(rate) for rate in (0.0, 50.0, 150.0, 400.0)] == [0.0, 0.5, 1.25, 3.0]
 
 
-def test_a_shard_of_sensors_keeps_recent_data_up_to_a_bound() -> None:
+def test_recent_data_of_a_sensor_shard_is_bounded() -> None:
     def memory(sensors: int) -> float:
         return plan([SensorDemand("hall", sensors, 1.0, 0.0)], COSTS).needs[0].memory_mb
 
     assert memory(100) == pytest.approx(80 + 100 * (0.02 + 0.26)), "each its own"
-    assert memory(1000) == pytest.approx(80 + 1000 * 0.02 + 33.6), "what a shard may keep at most"
+    assert memory(1000) == pytest.approx(80 + 1000 * 0.02 + 33.6), "the limit of retained data"
 
 
 def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
@@ -57,7 +57,7 @@ def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
     assert 0 <= cores(10, 10) < 0.22
 
 
-def test_there_are_the_fewest_shards_that_stay_at_the_target_utilization() -> None:
+def test_the_plan_uses_the_fewest_shards_at_target_utilization() -> None:
     def shards(cameras: int, capacity: float = 1.0) -> int:
         demand = CameraDemand("yard", cameras, 10.0, "jpeg", 1000, 1000, capacity, HALF)
         return plan([demand], COSTS).needs[0].shards
@@ -67,7 +67,7 @@ def test_there_are_the_fewest_shards_that_stay_at_the_target_utilization() -> No
     assert shards(46, capacity=2.0) == 2
 
 
-def test_what_the_fleet_s_own_bounds_do_not_allow_is_told() -> None:
+def test_the_plan_reports_limits_that_are_too_low() -> None:
     few = Autoscaling(target_utilization=0.5, max_shards=1)
     demand = CameraDemand("yard", 100, 10.0, "jpeg", 1000, 1000, 1.0, few)
     assert "maxShards is 1" in plan([demand], COSTS).needs[0].warning
@@ -76,7 +76,7 @@ def test_what_the_fleet_s_own_bounds_do_not_allow_is_told() -> None:
     assert not plan([SensorDemand("hall", 1, 1.0, 0.0)], COSTS).needs[0].warning
 
 
-def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
+def test_a_fleet_has_at_least_its_minimum_of_shards() -> None:
     demand = SensorDemand("hall", 4, 10, 0, limits=Autoscaling(min_shards=2))
     need, alone = plan([demand], COSTS).needs[0], plan([replace(demand, limits=Autoscaling())], COSTS).needs[0]
     assert (alone.shards, need.shards) == (1, 2)
@@ -86,7 +86,7 @@ def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
     assert plan([unscaled], COSTS).needs[0].shards == 1
 
 
-def test_a_fleet_that_nobody_scales_has_the_shards_that_it_says() -> None:
+def test_without_autoscaling_the_declared_shards_are_planned() -> None:
     demand = CameraDemand("yard", 46, 10.0, "jpeg", 1000, 1000, 1.0, HALF, shards=2)
     (need,) = plan([demand], COSTS).needs
     assert (need.shards, need.warning) == (2, "spec.shards is 2, autoscaling is off, and 3 are needed")
@@ -97,7 +97,7 @@ def test_a_fleet_that_nobody_scales_has_the_shards_that_it_says() -> None:
 
 
 @pytest.mark.parametrize("autoscaling", ["{mode: none}", "{observe: true}", "{mode: hpa, observe: true}"])
-def test_the_command_plans_no_shards_that_nobody_would_start(
+def test_the_command_plans_no_shards_beyond_the_declared_ones(
     autoscaling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     costs, fleet = tmp_path / "costs.json", tmp_path / "fleet.yaml"
@@ -113,7 +113,7 @@ def test_the_command_plans_no_shards_that_nobody_would_start(
     assert "BUT       spec.shards is 1, autoscaling is off, and " in out
 
 
-def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
+def test_a_machines_maximum_leaves_room_for_the_rest() -> None:
     demand = SensorDemand("hall", 100, 10.0, 0.0)
     whole = plan([demand], COSTS)
     most = max_devices(demand, whole, 2.0, COSTS)
@@ -122,7 +122,7 @@ def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> No
     assert full.cores <= 2.0 * demand.limits.target_utilization
 
 
-def test_costs_are_read_as_they_were_written_and_refused_where_something_is_missing() -> None:
+def test_costs_survive_a_round_trip_and_incomplete_ones_are_refused() -> None:
     assert parse_costs(COSTS.to_json()) == COSTS
     document = json.loads(COSTS.to_json())
     del document["readings"]
@@ -139,23 +139,21 @@ def arguments(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_plans_declared_fleets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = tmp_path / "costs.json"
     costs.write_text(COSTS.to_json())
     example = Path(__file__).parents[4] / "charts/embereye/examples"
     manifests = [str(example / "sensorfleet.yaml"), str(example / "camerafleet.yaml")]
     assert command.run(arguments(*manifests, "--costs", str(costs), "--cores", "2")) == 0
     out = capsys.readouterr().out
-    assert "default/sensors/warehouse: 4 devices on 2 shards" in out  # as it asks for
+    assert "default/sensors/warehouse: 4 devices on 2 shards" in out  # its minShards
     assert "default/cameras/warehouse: 2 devices on 1 shard\n" in out
     assert "in all: " in out
     assert command.run(arguments("--sensors", "100", "--costs", str(costs), "-o", "json")) == 0
     assert json.loads(capsys.readouterr().out)["needs"][0]["devices"] == 100
 
 
-def test_devices_that_a_config_map_lists_are_planned_and_none_is_passed_over(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_devices_listed_in_a_config_map_are_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fleet, lists = tmp_path / "fleet.yaml", tmp_path / "lists.yaml"
     fleet.write_text(
         "apiVersion: embereye.dev/v1beta1\nkind: SensorFleet\nmetadata: {name: hall}\n"
@@ -182,14 +180,12 @@ def test_devices_that_a_config_map_lists_are_planned_and_none_is_passed_over(
         (["--sensors", "1", "--costs", "/none"], "/none cannot be read"),
     ],
 )
-def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
+def test_invalid_arguments_are_named(given: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         command.run(arguments(*given))
 
 
-def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_warns_if_one_hub_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = 67_999  # (0.7 of a core - 0.02) / 10 µs
     assert not plan([SensorDemand("hall", full, 0.1, 0.0)], COSTS).hub.warning
     assert f"{full:,} devices" in plan([SensorDemand("hall", full + 2, 0.1, 0.0)], COSTS).hub.warning
@@ -202,7 +198,7 @@ def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
     assert "BUT       a hub is one process" in capsys.readouterr().out
 
 
-def test_a_hub_for_which_a_device_cost_nothing_that_could_be_measured_is_never_full() -> None:
+def test_a_hub_with_immeasurable_cost_per_device_is_never_full() -> None:
     free = replace(COSTS, hub_device=0.0)
     demand = SensorDemand("hall", 10, 10.0, 0.0)
     whole = plan([demand], free)
@@ -210,14 +206,14 @@ def test_a_hub_for_which_a_device_cost_nothing_that_could_be_measured_is_never_f
     assert max_devices(demand, whole, 1.0, free) > 10
 
 
-def test_a_hub_that_was_busy_by_itself_has_room_for_no_device() -> None:
+def test_a_hub_that_is_busy_when_idle_has_room_for_no_device() -> None:
     demand = SensorDemand("hall", 10, 10.0, 0.0)
     for device in (COSTS.hub_device, 0.0):
         whole = plan([demand], replace(COSTS, hub_idle=0.8, hub_device=device))
         assert "one core; 0 devices use 0.7" in whole.hub.warning
 
 
-def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:
+def test_the_network_calculation_is_shown() -> None:
     for demand, arithmetic in (
         (SensorDemand("hall", 20, 10.0, 0.0), "20 x 10/s x {0.reading_bytes:,.0f} B = "),
         (
@@ -230,14 +226,14 @@ def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> Non
 
 
 @pytest.mark.parametrize("change", ['"points"', '"curve"', "{", "[", '"readings": {'])
-def test_a_file_that_holds_no_costs_is_named_whatever_is_wrong_with_it(change: str, tmp_path: Path) -> None:
+def test_a_malformed_file_of_costs_is_named(change: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(COSTS.to_json().replace(change, '"readings": [' if change.endswith(": {") else '"x"'))
     with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
         command.load_costs(path)
 
 
-def test_a_file_of_costs_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_binary_file_of_costs_is_named(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):

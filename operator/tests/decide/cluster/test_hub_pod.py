@@ -1,4 +1,4 @@
-"""What is said about a hub that does not answer."""
+"""The explanation of a hub that does not answer."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
 
 
 @pytest.mark.parametrize(
-    ("pods", "claims", "said"),
+    ("pods", "claims", "words"),
     [
         ([], [], ["no pod"]),
         ([pod()], [claim("Bound", "fast")], []),
@@ -46,11 +46,11 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
         ([waiting("CrashLoopBackOff")], [claim("Bound", "fast")], ["crashes repeatedly"]),
     ],
 )  # fmt: skip
-def test_why_a_hub_is_away_is_said_with_the_remedy(pods: Any, claims: Any, said: list[str]) -> None:
+def test_the_reason_of_an_absent_hub_comes_with_a_remedy(pods: Any, claims: Any, words: list[str]) -> None:
     sentence = why_hub_is_away(pods, claims)
-    assert bool(sentence) == bool(said)
-    for words in said:
-        assert words in sentence
+    assert bool(sentence) == bool(words)
+    for word in words:
+        assert word in sentence
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_why_a_hub_is_away_is_said_with_the_remedy(pods: Any, claims: Any, said:
         ("hub.example.com:50052", None),
     ],
 )
-def test_a_hub_is_looked_for_by_its_service(address: str, service: Any) -> None:
+def test_a_hubs_service_is_derived_from_its_address(address: str, service: Any) -> None:
     assert service_of(address) == service
 
 
@@ -82,12 +82,12 @@ def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namesp
     core = f"/api/v1/namespaces/{namespace}"
     cluster.request("POST", f"{core}/persistentvolumeclaims", {"metadata": {"name": "hub"}, "spec": waiting})
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "hub"}}]
-    made = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}
-    cluster.request("POST", f"{core}/pods", made)
+    created = {"metadata": {"name": "hub-1", "labels": labels}, "spec": {**template["spec"], "volumes": volumes}}
+    cluster.request("POST", f"{core}/pods", created)
     command = [sys.executable, "-m", "embereye_cli.plugin", "status"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
-    (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub does not run: ")]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
+    (line,) = [line for line in output.splitlines() if line.startswith(f"hub {namespace}/hub does not run: ")]
     assert "no default storage class" in line
     assert "hub.persistence.storageClass" in line
     cluster.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments/hub")

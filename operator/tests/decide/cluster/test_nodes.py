@@ -1,4 +1,4 @@
-"""Which nodes shards have to leave, and what becomes of the shards."""
+"""The nodes that shards must leave, and the consequences for the shards."""
 
 from typing import Any
 
@@ -32,8 +32,8 @@ def node(*taints: str, cordoned: bool = False, ready: str = "True") -> Any:
     }
 
 
-def pod(*tolerations: dict[str, Any], uid: str = "uid-1", made: str = "", going: bool = False) -> Any:
-    metadata = {"name": "p", "namespace": "site", "uid": uid, "creationTimestamp": made}
+def pod(*tolerations: dict[str, Any], uid: str = "uid-1", created: str = "", going: bool = False) -> Any:
+    metadata = {"name": "p", "namespace": "site", "uid": uid, "creationTimestamp": created}
     if going:
         metadata["deletionTimestamp"] = "now"
     return {"metadata": metadata, "spec": {"tolerations": [*ABSENCES, *tolerations]}}
@@ -69,65 +69,65 @@ IS_LOST = Displaced("node-1", "uid-1", lost=True)
         (node("node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"), [], IS_LOST),
     ],
 )  # fmt: skip
-def test_a_pod_leaves_a_node_whose_taints_it_does_not_bear(manifest: Any, tolerations: Any, expected: Any) -> None:
+def test_a_pod_leaves_a_node_with_an_untolerated_taint(manifest: Any, tolerations: Any, expected: Any) -> None:
     assert displaced(read_node(manifest), pod(*tolerations)) == expected
 
 
-def test_a_node_is_lost_when_its_kubelet_has_not_renewed_its_lease_for_a_while() -> None:
+def test_a_node_is_lost_after_a_while_without_a_heartbeat() -> None:
     heartbeats = Heartbeats()
     assert not heartbeats.is_stale("a", "10:00:00", 0.0)
     assert not heartbeats.is_stale("a", "10:00:00", STALE - 1)
-    assert not heartbeats.is_stale("b", "10:00:00", STALE), "each node by itself"
+    assert not heartbeats.is_stale("b", "10:00:00", STALE), "each node separately"
     assert heartbeats.is_stale("a", "10:00:00", STALE)
     assert not heartbeats.is_stale("a", "10:00:10", STALE + 1)
 
 
-def test_what_nobody_looked_at_is_not_taken_for_silence() -> None:
+def test_unobserved_time_is_not_silence() -> None:
     heartbeats = Heartbeats()
     heartbeats.is_stale("a", "10:00:00", 0.0)
     assert not heartbeats.is_stale("a", "10:00:00", 10 * STALE)
 
 
-def test_the_newest_of_a_shards_pods_counts_and_none_that_ends() -> None:
-    pods = [pod(uid="b", made="2"), pod(uid="a", made="1"), pod(uid="c", made="3", going=True)]
-    assert [each["metadata"]["uid"] for each in newest(pods)] == ["a", "b"]
+def test_the_newest_live_pod_of_a_shard_counts() -> None:
+    pods = [pod(uid="b", created="2"), pod(uid="a", created="1"), pod(uid="c", created="3", going=True)]
+    assert [pod["metadata"]["uid"] for pod in newest(pods)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-def test_a_pod_that_has_ended_as_one_that_was_evicted_is_no_shards_any_more(phase: str) -> None:
-    ended = {**pod(uid="a", made="1"), "status": {"phase": phase}}
-    runs = {**pod(uid="b", made="2"), "status": {"phase": "Running"}}
+def test_an_ended_pod_is_ignored(phase: str) -> None:
+    ended = {**pod(uid="a", created="1"), "status": {"phase": phase}}
+    runs = {**pod(uid="b", created="2"), "status": {"phase": "Running"}}
     assert newest([ended, runs]) == [runs]
 
 
-def test_the_only_shard_counts_as_lost_when_its_node_is() -> None:
+def test_the_only_shard_is_lost_with_its_node() -> None:
     memory = FleetMemory()
     memory.note_statuses({"x-0": None}, 0)
-    assert memory.lost_shards(["x-0"], 2 * LOST) == set(), "it may be the operator that is cut off"
+    assert memory.lost_shards(["x-0"], 2 * LOST) == set(), "the operator may be cut off"
     assert memory.lost_shards(["x-0"], 2 * LOST, dead={"x-0"}) == {"x-0"}
     memory.note_statuses({"x-0": None, "x-1": None, "x-2": None}, 0)
     shards = ["x-0", "x-1", "x-2"]
-    assert memory.lost_shards(shards, 2 * LOST, dead={"x-0"}) == {"x-0"}, "the others may still be out of reach only"
+    assert memory.lost_shards(shards, 2 * LOST, dead={"x-0"}) == {"x-0"}, "the others may only be unreachable"
 
 
-def test_an_operator_that_stood_still_does_not_take_its_own_absence_for_a_shards_silence() -> None:
+def test_an_operators_own_absence_is_not_a_shards_silence() -> None:
     memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
     unheard = {"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}
     memory.note_statuses(unheard, SECOND)  # its answer was cut off
-    memory.note_statuses(unheard, 61 * SECOND)  # it has much to do, as it stood still as well
+    memory.note_statuses(unheard, 61 * SECOND)  # it is busy after a stall
     assert memory.lost_shards(shards, 61 * SECOND) == set()
     memory.note_statuses(unheard, 63 * SECOND)
     assert memory.lost_shards(shards, 63 * SECOND) == {"x-2"}
 
 
-def test_an_operator_whose_passes_all_take_long_still_loses_a_shard() -> None:
+def test_an_operator_with_slow_passes_still_loses_a_shard() -> None:
     memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
     for second in (1, 11, 21):
         memory.note_statuses({"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}, second * SECOND)
     assert memory.lost_shards(shards, 21 * SECOND) == {"x-2"}
 
 
-def test_time_in_which_an_operator_stood_still_is_none_that_devices_are_waited_for_or_loads_differ() -> None:
+def test_an_operators_own_stall_does_not_count_as_waiting() -> None:
     memory = FleetMemory()
     memory.note_statuses({}, SECOND)
     memory.waiting_since(["s-01"], SECOND)
@@ -141,9 +141,9 @@ def test_time_in_which_an_operator_stood_still_is_none_that_devices_are_waited_f
     assert memory.is_uneven_for_long(uneven=True, now=150 * SECOND)
 
 
-async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_lost() -> None:
+async def test_the_only_shard_starts_elsewhere_when_its_node_is_lost() -> None:
     world = World(fleet_of(4))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].reachable = False
     world.runtime.on_emptied_nodes = {"hall-sensors-0": IS_LOST}
     await world.step()
@@ -154,9 +154,9 @@ async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_l
     assert "hall-sensors-0 was on node-1" in message
 
 
-async def test_a_paused_fleet_leaves_a_node_by_a_roll_that_changes_nothing_else() -> None:
+async def test_a_paused_fleet_leaves_a_node_by_a_roll_that_changes_only_the_node() -> None:
     world = World(fleet_of(4, shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(4, shards=2, paused=True, template={"priorityClassName": "high"})
     world.runtime.log.clear()
     await world.step()
@@ -169,9 +169,9 @@ async def test_a_paused_fleet_leaves_a_node_by_a_roll_that_changes_nothing_else(
     assert "priorityClassName" not in world.runtime.objects["Deployment", "hall-sensors-1"]["spec"]["template"]["spec"]
 
 
-async def test_of_a_paused_fleet_a_drain_that_is_stuck_is_told() -> None:
+async def test_a_stuck_drain_of_a_paused_fleet_is_reported() -> None:
     world = World(fleet_of(4, paused=False))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(4, paused=True)
     world.runtime.on_emptied_nodes = {"hall-sensors-0": LEAVES}
     for _ in range(DRAIN_LIMIT // (2 * SECOND) + 2):
@@ -180,9 +180,9 @@ async def test_of_a_paused_fleet_a_drain_that_is_stuck_is_told() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_a_shard_that_would_come_back_to_the_same_node_is_evicted_not_rolled(*, paused: bool) -> None:
+async def test_a_shard_that_tolerates_the_taint_is_evicted_instead_of_rolled(*, paused: bool) -> None:
     world = World(fleet_of(4))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(4, paused=paused)
     budget = "PodDisruptionBudget", "hall-sensors"
     world.runtime.on_emptied_nodes = {"hall-sensors-0": COMES_BACK}
@@ -194,32 +194,32 @@ async def test_a_shard_that_would_come_back_to_the_same_node_is_evicted_not_roll
     assert world.runtime.objects[budget]["spec"]["maxUnavailable"] == 0
 
 
-async def test_the_budget_goes_with_the_operator_where_there_is_something_to_go_with() -> None:
+async def test_the_budget_belongs_to_the_operators_job_if_it_exists() -> None:
     world = World(fleet_of(4))
     world.runtime.budgets_go_with = {"apiVersion": "batch/v1", "kind": "Job", "name": "budgets", "uid": "7"}
-    await world.settle()
+    await world.run_until_complete()
     objects = world.runtime.objects
     owners = {kind: manifest["metadata"]["ownerReferences"] for (kind, _), manifest in objects.items()}
     assert owners.pop("PodDisruptionBudget") == [world.runtime.budgets_go_with]
     assert {owner["kind"] for references in owners.values() for owner in references} == {"SensorFleet"}
 
 
-def test_without_anything_to_go_with_the_budget_is_its_fleets() -> None:
+def test_without_the_operators_job_the_budget_belongs_to_its_fleet() -> None:
     (owner,) = build_disruption_budget(fleet(), evictable=False)["metadata"]["ownerReferences"]
     assert owner["kind"] == "SensorFleet"
 
 
-def test_how_long_a_user_bears_a_nodes_absence_is_the_users() -> None:
-    own = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 600}
-    template = {"tolerations": [own]}
+def test_a_users_toleration_of_an_absent_node_is_respected() -> None:
+    toleration = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 600}
+    template = {"tolerations": [toleration]}
     built = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
-    assert built["tolerations"] == [own, ABSENCES[0]]
+    assert built["tolerations"] == [toleration, ABSENCES[0]]
     built = build_deployment(fleet(template={"tolerations": [EVERYTHING]}), "x", SETTINGS)["spec"]["template"]["spec"]
     assert built["tolerations"] == [EVERYTHING]
 
 
 @pytest.mark.parametrize("key", [{}, {"key": "node.kubernetes.io/unreachable"}])
-def test_who_bears_that_nothing_is_scheduled_says_nothing_of_lost_nodes(key: dict[str, str]) -> None:
-    own = {**key, "operator": "Exists", "effect": "NoSchedule"}
-    built = build_deployment(fleet(template={"tolerations": [own]}), "x", SETTINGS)["spec"]["template"]["spec"]
-    assert built["tolerations"] == [own, *ABSENCES]
+def test_tolerating_unschedulable_nodes_says_nothing_about_lost_ones(key: dict[str, str]) -> None:
+    toleration = {**key, "operator": "Exists", "effect": "NoSchedule"}
+    built = build_deployment(fleet(template={"tolerations": [toleration]}), "x", SETTINGS)["spec"]["template"]["spec"]
+    assert built["tolerations"] == [toleration, *ABSENCES]

@@ -1,4 +1,4 @@
-"""What is said about shards whose pods do not run."""
+"""The explanation of shards whose pods do not run."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,13 +16,19 @@ SCC = 'pods "hall-0-" is forbidden: unable to validate against any security cont
 REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": SCC}
 
 
-def pod(shard: str = "hall-sensors-0", made: str = "2026-01-01T00:00:00Z", **status: Any) -> Any:
+def pod(shard: str = "hall-sensors-0", created: str = "2026-01-01T00:00:00Z", **status: Any) -> Any:
     labels = {LABEL_FLEET: "SensorFleet.hall", LABEL_SHARD: shard}
-    metadata = {"name": f"{shard}-x", "namespace": "site", "uid": made, "creationTimestamp": made, "labels": labels}
+    metadata = {
+        "name": f"{shard}-x",
+        "namespace": "site",
+        "uid": created,
+        "creationTimestamp": created,
+        "labels": labels,
+    }
     return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": status}
 
 
-def waits(reason: str, last: Any = None, **more: Any) -> Any:
+def waiting(reason: str, last: Any = None, **more: Any) -> Any:
     state = {"image": "embereye:9", "state": {"waiting": {"reason": reason, **more}}, "lastState": last or {}}
     return pod(phase="Pending", containerStatuses=[state])
 
@@ -33,32 +39,32 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("pod_", "words"),
     [
         (pod(phase="Running"), []),
         (pod(phase="Pending"), ["site/hall-sensors-0-x is being created on node node-1"]),
         (pod(phase="Pending", conditions=UNPLACED), ["cannot be placed: 0/3 nodes", "Insufficient memory"]),
-        (waits("ImagePullBackOff"), ["embereye:9", "ImagePullBackOff", "spec.image"]),
-        (waits("CrashLoopBackOff", OUT_OF_MEMORY), ["crashes repeatedly (OOMKilled, exit code 137)", "--previous"]),
-        (waits("CrashLoopBackOff", ENDED), ["again (exit code 2)"]),
-        (waits("CrashLoopBackOff"), ["again and again: kubectl"]),
-        (waits("CreateContainerConfigError", message='secret "a" not found'), ["cannot be started: secret"]),
+        (waiting("ImagePullBackOff"), ["embereye:9", "ImagePullBackOff", "spec.image"]),
+        (waiting("CrashLoopBackOff", OUT_OF_MEMORY), ["crashes repeatedly (OOMKilled, exit code 137)", "--previous"]),
+        (waiting("CrashLoopBackOff", ENDED), ["again (exit code 2)"]),
+        (waiting("CrashLoopBackOff"), ["again and again: kubectl"]),
+        (waiting("CreateContainerConfigError", message='secret "a" not found'), ["cannot be started: secret"]),
     ],
 )
-def test_why_a_pod_does_not_run_is_said_with_the_remedy(found: Any, said: list[str]) -> None:
-    sentence = why_pod_waits(found, FLEET)
-    assert bool(sentence) == bool(said)
-    for words in said:
-        assert words in sentence
+def test_the_reason_of_a_waiting_pod_comes_with_a_remedy(pod_: Any, words: list[str]) -> None:
+    sentence = why_pod_waits(pod_, FLEET)
+    assert bool(sentence) == bool(words)
+    for word in words:
+        assert word in sentence
 
 
-def test_a_pod_that_is_not_even_made_is_told_by_its_deployment() -> None:
+def test_a_refused_pod_is_explained_by_its_deployment() -> None:
     assert SCC in why_refused({"status": {"conditions": [REFUSED]}})
     assert not why_refused({"status": {"conditions": [{**REFUSED, "status": "False"}]}})
     assert not why_refused({})
 
 
-async def test_a_fleet_says_why_a_shard_of_its_does_not_run() -> None:
+async def test_a_fleet_reports_why_its_shard_does_not_run() -> None:
     world = World(fleet_of(shards=2))
     for _ in range(4):
         await world.step()
@@ -74,10 +80,10 @@ async def test_a_fleet_says_why_a_shard_of_its_does_not_run() -> None:
     world.runtime.objects["Deployment", "hall-sensors-1"]["status"] = {"conditions": [REFUSED]}
     assert await ready() == f"hall-sensors-1 cannot be reached: its pod is refused: {SCC}"
     world.runtime.shards["hall-sensors-1"].reachable = True
-    assert await ready() == "2 of 2 shards are ready", "what was known is of no interest any more"
+    assert await ready() == "2 of 2 shards are ready", "the old reason is dropped"
 
 
-async def test_a_status_is_written_however_much_is_said_of_shards_that_do_not_run() -> None:
+async def test_long_reasons_of_waiting_shards_fit_into_a_status() -> None:
     world = World(fleet_of(40, shards=6))
     for _ in range(6):
         await world.step()
@@ -97,16 +103,16 @@ class Api:
         self.pods = list(pods)
 
     def list(self, kind: Any, *, labels: Any = None, **_: Any) -> AsyncIterator[Any]:
-        async def found() -> AsyncIterator[Any]:
-            for one in self.pods:
-                if (labels or {}).get(LABEL_SHARD) == one["metadata"]["labels"][LABEL_SHARD]:
-                    yield one
+        async def matching() -> AsyncIterator[Any]:
+            for pod_ in self.pods:
+                if (labels or {}).get(LABEL_SHARD) == pod_["metadata"]["labels"][LABEL_SHARD]:
+                    yield pod_
 
-        return found()
+        return matching()
 
 
-async def test_of_silent_shards_the_newest_pods_are_looked_at_until_they_answer() -> None:
-    old, new = waits("CrashLoopBackOff"), pod(made="2026-01-02T00:00:00Z", phase="Pending", conditions=UNPLACED)
+async def test_the_newest_pods_of_silent_shards_are_checked_until_they_answer() -> None:
+    old, new = waiting("CrashLoopBackOff"), pod(created="2026-01-02T00:00:00Z", phase="Pending", conditions=UNPLACED)
     nodes = Nodes(Api(new, old))  # type: ignore[arg-type]
     nodes._synced = True
     fleet = ("site", "SensorFleet.hall")

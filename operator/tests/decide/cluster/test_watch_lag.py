@@ -1,4 +1,4 @@
-"""A watch that is dead, a watch that is only slow, and versions that begin again."""
+"""A dead watch, a slow watch, and resource versions that start again."""
 
 from embereye_operator.decide.cluster.watch_lag import LIMIT, WatchLag
 
@@ -6,10 +6,10 @@ HALL = ("SensorFleet", "n", "hall")
 YARD = ("CameraFleet", "n", "yard")
 
 
-def test_an_object_that_no_watch_tells_makes_it_dead_and_is_named() -> None:
+def test_an_object_that_no_watch_reports_makes_the_watch_dead() -> None:
     lag = WatchLag()
     lag.expect(HALL, 7, now=100)
-    assert not lag.death_reason(100 + LIMIT), "it may have been listed just before its event came"
+    assert not lag.death_reason(100 + LIMIT), "it may have been listed just before its event"
     assert "SensorFleet n/hall at version 7" in lag.death_reason(101 + LIMIT)
 
 
@@ -20,7 +20,7 @@ def test_an_object_that_changes_at_every_list_is_expected_since_the_first() -> N
     assert lag.death_reason(101 + LIMIT)
 
 
-def test_a_watch_that_comes_late_but_comes_is_well() -> None:
+def test_a_slow_watch_is_healthy() -> None:
     lag = WatchLag()
     lag.expect(HALL, 7, now=100)
     lag.note_event(HALL, 6)
@@ -29,7 +29,7 @@ def test_a_watch_that_comes_late_but_comes_is_well() -> None:
     assert not lag.death_reason(200)
 
 
-def test_a_burst_in_which_every_list_has_other_news_is_no_evidence() -> None:
+def test_a_burst_with_new_objects_at_every_list_is_no_evidence() -> None:
     lag = WatchLag()
     for second in range(0, 600, 30):
         for number in range(1000):
@@ -39,7 +39,7 @@ def test_a_burst_in_which_every_list_has_other_news_is_no_evidence() -> None:
             lag.note_event(("Deployment", "n", f"d-{number}"), second + 1)
 
 
-def test_what_is_gone_is_not_expected() -> None:
+def test_a_deleted_object_is_not_expected() -> None:
     lag = WatchLag()
     lag.expect(HALL, 7, now=100)
     lag.expect(YARD, 8, now=100)
@@ -50,7 +50,7 @@ def test_what_is_gone_is_not_expected() -> None:
     assert not lag.death_reason(200)
 
 
-def test_a_server_whose_versions_begin_again_was_restored_and_nothing_watches_what_it_has() -> None:
+def test_a_server_with_lower_versions_was_restored() -> None:
     lag = WatchLag()
     lag.note_list("SensorFleet", 900)
     lag.note_list("Deployment", 899)

@@ -61,11 +61,11 @@ def built(owner: Fleet, settings: Settings = SETTINGS, **options: Any) -> list[M
     )  # fmt: skip
 
 
-def test_the_same_fleet_gives_the_same_manifests() -> None:
+def test_equal_fleets_give_equal_manifests() -> None:
     assert built(fleet()) == built(fleet())
 
 
-def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> None:
+def test_services_of_shards_are_annotated_for_prometheus_on_request() -> None:
     annotated = build_service(fleet(), "hall-sensors-0", scraped=True)["metadata"]["annotations"]
     assert annotated == {
         "prometheus.io/scrape": "true", "prometheus.io/path": "/metrics", "prometheus.io/port": "9100",
@@ -73,7 +73,7 @@ def test_services_of_shards_are_annotated_where_prometheus_looks_for_that() -> N
     assert "annotations" not in build_service(fleet(), "hall-sensors-0")["metadata"]
 
 
-def test_shards_trace_to_where_the_operator_was_told_and_else_nowhere() -> None:
+def test_shards_trace_to_the_operators_endpoint_or_not_at_all() -> None:
     def endpoints(settings: Settings) -> set[str]:
         deployments = [child for child in built(fleet(), settings) if child["kind"] == "Deployment"]
         assert deployments
@@ -89,17 +89,17 @@ def test_shards_trace_to_where_the_operator_was_told_and_else_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decoding", "told"), [({}, None), ({"hardware": "none"}, None), ({"hardware": "nvdec"}, "nvdec")]
+    ("decoding", "expected"), [({}, None), ({"hardware": "none"}, None), ({"hardware": "nvdec"}, "nvdec")]
 )
-def test_shards_decode_by_the_hardware_that_is_asked_for(decoding: dict[str, str], told: str | None) -> None:
+def test_shards_decode_with_the_requested_hardware(decoding: dict[str, str], expected: str | None) -> None:
     cameras = parse_fleet(manifest("CameraFleet", {"decoding": decoding}, uid="u"))
     deployment = next(child for child in built(cameras) if child["kind"] == "Deployment")
     environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
-    found = {entry["name"]: entry["value"] for entry in environment if "value" in entry}
-    assert found.get("EMBEREYE_HARDWARE_DECODING") == told
+    variables = {entry["name"]: entry["value"] for entry in environment if "value" in entry}
+    assert variables.get("EMBEREYE_HARDWARE_DECODING") == expected
 
 
-def test_every_assignment_says_how_often_canaries_burn() -> None:
+def test_every_assignment_has_the_canarys_interval() -> None:
     assignments, _ = assigned(fleet(canary={"interval": "30s"}))
     assert {(entry.canary.interval_ns, entry.canary.within_ns) for entry in assignments.values()} == {
         (30 * SECOND, 10 * SECOND)
@@ -122,7 +122,7 @@ def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
     }
 
 
-def test_an_assignment_survives_its_text() -> None:
+def test_an_assignment_survives_a_round_trip() -> None:
     assignments, _ = assigned(fleet())
     for assignment in assignments.values():
         assert decode(encode(assignment)) == assignment
@@ -130,7 +130,7 @@ def test_an_assignment_survives_its_text() -> None:
 
 
 def written(files: Manifest, folder: Path) -> Path:
-    """The placement ConfigMap as it is mounted."""
+    """Write the placement ConfigMap as it is mounted."""
     for name, text in (files.get("data") or {}).items():
         (folder / name).write_text(text)
     for name, content in (files.get("binaryData") or {}).items():
@@ -139,7 +139,7 @@ def written(files: Manifest, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("limit", [0, PLAIN_PLACEMENT])
-def test_shards_and_the_next_leader_read_from_the_files_what_was_decided(
+def test_shards_and_the_next_leader_read_the_decisions_from_the_files(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(config_map, "PLAIN_PLACEMENT", limit)
@@ -171,7 +171,7 @@ def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: P
     assert read_record(owner, files).devices == placement
 
 
-def test_a_packed_file_that_somebody_broke_is_left_out() -> None:
+def test_a_corrupt_packed_file_is_left_out() -> None:
     broken = {"binaryData": {"placement.json.gz": "bm8gZ3ppcA==", "hall-sensors-0.json.gz": "Zm9v"}}
     assert read_record(fleet(), broken) == PlacementRecord()
 
@@ -191,15 +191,15 @@ class TestEpoch:
         wanted, _ = assigned(fleet(deadline="6s"), epoch=0)
         assert next_epoch(wanted, stored, 7) == 8
 
-    def test_grows_where_two_shards_that_both_have_a_device_change_roles(self) -> None:
+    def test_grows_if_two_shards_with_the_same_device_swap_roles(self) -> None:
         stored, _ = assigned(fleet(), epoch=7)
         assert next_epoch(assigned(fleet())[0], stored, 7, moved=True) == 8
 
-    def test_is_above_whatever_anybody_has_seen(self) -> None:
+    def test_exceeds_every_known_epoch(self) -> None:
         stored, _ = assigned(fleet(), epoch=7)
         assert next_epoch(assigned(fleet())[0], stored, 12) == 13
 
-    def test_grows_where_a_record_is_broken(self) -> None:
+    def test_grows_if_a_record_is_corrupt(self) -> None:
         stored, _ = assigned(fleet(), epoch=7)
         assert next_epoch(assigned(fleet())[0], {**stored, "hall-sensors-1": None}, 7) == 8
 
@@ -216,12 +216,14 @@ def test_pods_are_restricted() -> None:
 
 
 @pytest.mark.parametrize("user", [SETTINGS.user, 1001, None])
-def test_pods_run_as_the_user_that_is_named_or_as_whom_the_cluster_says(user: int | None) -> None:
+def test_pods_run_as_the_declared_user_or_the_clusters(user: int | None) -> None:
     pod = build_deployment(fleet(), "hall-sensors-0", replace(SETTINGS, user=user))["spec"]["template"]["spec"]
     inner = pod["containers"][0]["securityContext"]
-    said = [part[key] for part in (pod["securityContext"], inner) for key in ("runAsUser", "runAsGroup") if key in part]
-    assert [*said, pod["securityContext"].get("fsGroup")] == [user] * (len(said) + 1)
-    assert len(said) == (0 if user is None else 4)
+    users = [
+        part[key] for part in (pod["securityContext"], inner) for key in ("runAsUser", "runAsGroup") if key in part
+    ]
+    assert [*users, pod["securityContext"].get("fsGroup")] == [user] * (len(users) + 1)
+    assert len(users) == (0 if user is None else 4)
     assert inner["runAsNonRoot"]
 
 
@@ -234,7 +236,7 @@ def test_a_shard_has_time_to_drain() -> None:
     )
 
 
-def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
+def test_a_shards_assignment_is_in_the_mounted_placement() -> None:
     config_map, deployment = built(fleet())[0], build_deployment(fleet(), "hall-sensors-0", SETTINGS)
     pod = deployment["spec"]["template"]["spec"]
     environment = {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
@@ -245,7 +247,7 @@ def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "resources"),
+    ("declared", "resources"),
     [
         ({}, {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}),
         ({"limits": {"memory": "64Mi"}}, {"requests": {"cpu": "50m"}, "limits": {"memory": "64Mi"}}),
@@ -256,24 +258,26 @@ def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
         ),
     ],
 )
-def test_a_shard_is_never_best_effort_and_no_default_contradicts_what_was_said(said: Any, resources: Any) -> None:
-    pod = build_deployment(fleet(template={"resources": said}), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
+def test_a_shard_is_never_best_effort_and_no_default_contradicts_the_spec(declared: Any, resources: Any) -> None:
+    pod = build_deployment(fleet(template={"resources": declared}), "hall-sensors-0", SETTINGS)["spec"]["template"][
+        "spec"
+    ]
     assert pod["containers"][0]["resources"] == resources
 
 
 @pytest.mark.parametrize("replaces", ["", "uid"])
-@pytest.mark.parametrize("said", [[], [{"topologyKey": "rack"}]])
-def test_shards_are_spread_over_nodes_also_where_these_have_no_zone(said: list[dict[str, str]], replaces: str) -> None:
-    # A scheduler scores no node by any constraint that lacks the label of one of them.
-    declared = fleet(template={"topologySpread": said})
-    pod = build_deployment(declared, "hall-sensors-0", SETTINGS, (), replaces)["spec"]["template"]["spec"]
+@pytest.mark.parametrize("declared", [[], [{"topologyKey": "rack"}]])
+def test_shards_are_spread_over_nodes_even_without_zones(declared: list[dict[str, str]], replaces: str) -> None:
+    # A scheduler ignores all constraints on a node that lacks the label of any.
+    spread_fleet = fleet(template={"topologySpread": declared})
+    pod = build_deployment(spread_fleet, "hall-sensors-0", SETTINGS, (), replaces)["spec"]["template"]["spec"]
     keys = [spread["topologyKey"] for spread in pod["topologySpreadConstraints"]]
-    assert keys == (["rack"] if said else ["kubernetes.io/hostname"])
+    assert keys == (["rack"] if declared else ["kubernetes.io/hostname"])
     terms = (
         pod.get("affinity", {}).get("podAntiAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
     )
     far = {(term["podAffinityTerm"]["topologyKey"], LABEL_SHARD in str(term["podAffinityTerm"])) for term in terms}
-    assert (("topology.kubernetes.io/zone", False) in far) == (not said)
+    assert (("topology.kubernetes.io/zone", False) in far) == (not declared)
     assert (("kubernetes.io/hostname", True) in far) == bool(replaces)
 
 
@@ -287,7 +291,7 @@ def test_the_template_reaches_the_pod() -> None:
         "imagePullSecrets": [{"name": "registry"}],
     }
     pod = build_deployment(fleet(template=template), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
-    assert pod["containers"][0]["resources"] == template["resources"]  # nothing beside what was said
+    assert pod["containers"][0]["resources"] == template["resources"]  # nothing in addition
     assert pod["nodeSelector"] == {"site": "a"}
     assert pod["tolerations"] == [{"key": "edge", "operator": "Exists"}, *ABSENCES]
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
@@ -295,7 +299,7 @@ def test_the_template_reaches_the_pod() -> None:
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
 
 
-def test_shards_are_pulled_with_the_releases_secrets_beside_the_fleets_own() -> None:
+def test_pull_secrets_of_the_release_and_of_the_fleet_are_combined() -> None:
     settings = replace(SETTINGS, image_pull_secrets=("mirror", "registry"))
 
     def secrets(template: Any) -> list[str]:
@@ -306,8 +310,8 @@ def test_shards_are_pulled_with_the_releases_secrets_beside_the_fleets_own() -> 
     assert secrets({"imagePullSecrets": [{"name": "registry"}, {"name": "own"}]}) == ["registry", "own", "mirror"]
 
 
-def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_for_it() -> None:
-    def listens(host: str, before: dict[str, str]) -> set[str]:
+def test_shards_listen_on_every_address_by_default_and_do_not_roll_for_it() -> None:
+    def listening(host: str, before: dict[str, str]) -> set[str]:
         deployments = [
             m for m in built(fleet(), replace(SETTINGS, host=host), hosts=before) if m["kind"] == "Deployment"
         ]
@@ -315,9 +319,9 @@ def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_fo
         return {entry["value"] for c in containers for entry in c["env"] if entry["name"] == "EMBEREYE_HOST"}
 
     as_before = {shard_name(fleet(), index): "0.0.0.0" for index in range(8)}
-    assert listens("", {}) == {"[::]"}
-    assert listens("", as_before) == {"0.0.0.0"}
-    assert listens("10.0.0.1", as_before) == {"10.0.0.1"}
+    assert listening("", {}) == {"[::]"}
+    assert listening("", as_before) == {"0.0.0.0"}
+    assert listening("10.0.0.1", as_before) == {"10.0.0.1"}
 
 
 def test_a_changed_assignment_does_not_roll_pods() -> None:
@@ -335,7 +339,7 @@ def test_a_changed_assignment_does_not_roll_pods() -> None:
         ["cam-1", "cam.1", credential_volumes(["cam-1", "cam.1"])["cam.1"].removeprefix("credentials-")],
     ],
 )
-def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: list[str]) -> None:
+def test_volume_names_of_secrets_are_unique_dns_labels(secrets: list[str]) -> None:
     names = credential_volumes(secrets)
     assert set(names) == set(secrets)
     assert len(set(names.values())) == len(set(secrets))
@@ -348,7 +352,7 @@ def test_no_two_secrets_share_a_volume_name_and_each_is_a_dns_label(secrets: lis
     assert all(mounts[f"/etc/embereye/credentials/{secret}"] == name for secret, name in names.items())
 
 
-def test_a_volume_is_called_as_its_secret_where_that_is_clear() -> None:
+def test_a_volume_has_its_secrets_name_if_that_is_unique() -> None:
     assert credential_volumes(["lobby.cam", "yard"]) == {
         "lobby.cam": "credentials-lobby-cam",
         "yard": "credentials-yard",
@@ -364,11 +368,15 @@ def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> N
     assert shard_index(fleet(), name) == index
 
 
-def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
+def test_raw_readings_are_stored_on_request() -> None:
     def pod(**telemetry: Any) -> tuple[dict[str, str], list[Manifest], list[Manifest]]:
         spec = build_deployment(fleet(telemetry=telemetry), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
         [container] = spec["containers"]
-        return {each["name"]: each["value"] for each in container["env"]}, container["volumeMounts"], spec["volumes"]
+        return (
+            {variable["name"]: variable["value"] for variable in container["env"]},
+            container["volumeMounts"],
+            spec["volumes"],
+        )
 
     environment, _, _ = pod()
     assert "EMBEREYE_TELEMETRY" not in environment
@@ -385,7 +393,7 @@ def test_raw_readings_are_kept_where_the_fleet_asks_for_it() -> None:
 TLS = {"tls": {"clients": {"caRef": {"name": "device-ca"}, "field": "dns", "match": "*.devices.example.org"}}}
 
 
-def test_a_fleet_that_speaks_tls_is_probed_without_and_finds_its_certificates() -> None:
+def test_a_fleet_with_tls_is_probed_without_it_and_has_its_certificates() -> None:
     for access, shown in (
         (TLS, "/etc/embereye/identity"),
         ({"tls": {**TLS["tls"], "secretRef": {"name": "hall-tls"}}}, "/etc/embereye/credentials/hall-tls"),
@@ -394,7 +402,7 @@ def test_a_fleet_that_speaks_tls_is_probed_without_and_finds_its_certificates() 
         children = built(owner)
         pod = next(child for child in children if child["kind"] == "Deployment")["spec"]["template"]["spec"]
         (container,) = pod["containers"]
-        environment = {one["name"]: one["value"] for one in container["env"]}
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
         assert environment["EMBEREYE_TLS"] == shown
         assert environment["EMBEREYE_CLIENT_CA"] == "/etc/embereye/credentials/device-ca"
         assert environment["EMBEREYE_TLS_PORT"] == "9002"
@@ -409,14 +417,14 @@ def test_a_fleet_that_speaks_tls_is_probed_without_and_finds_its_certificates() 
     assert (rules.match, rules.field) == ("*.devices.example.org", ClientCertificates.FIELD_DNS)
 
 
-def test_a_fleet_without_tls_has_the_pod_it_had() -> None:
+def test_a_fleet_without_tls_has_an_unchanged_pod() -> None:
     deployment = next(child for child in built(fleet()) if child["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "TLS" not in str(container)
     assert "grpc" in container["readinessProbe"]
 
 
-def test_text_lines_over_tls_are_exposed_and_the_certificate_has_the_name_that_devices_are_told() -> None:
+def test_text_over_tls_is_exposed_with_a_certificate_for_the_advertised_name() -> None:
     access = {"open": True, "tls": {"names": ["sensors.example.com"]}}
     expose = {"type": "NodePort", "advertisedHost": "fire.example.com", "ports": {"tls": 30902}}
     exposed = fleet(access=access, listen={"tls": 9002}, expose=expose)
@@ -424,13 +432,13 @@ def test_text_lines_over_tls_are_exposed_and_the_certificate_has_the_name_that_d
     assert [(port["name"], port.get("nodePort")) for port in service["spec"]["ports"]] == [
         ("grpc", None), ("tcp", None), ("tls", 30902),
     ]  # fmt: skip
-    found = read_exposure(exposed, {("Service", "hall-sensors"): service}, [], [])
-    assert found
-    assert [(known.protocol, known.address) for known in found.addresses] == [("tls", "fire.example.com:30902")]
+    exposure = read_exposure(exposed, {("Service", "hall-sensors"): service}, [], [])
+    assert exposure
+    assert [(known.protocol, known.address) for known in exposure.addresses] == [("tls", "fire.example.com:30902")]
     assert served_names(exposed) == ("fire.example.com", "sensors.example.com")
 
 
-def test_tls_that_a_gateway_would_end_is_refused() -> None:
+def test_tls_behind_a_gateway_is_refused() -> None:
     gateway = {"type": "Gateway", "advertisedHost": "{name}.example.org", "gateway": {"name": "g"}}
     with pytest.raises(FleetError, match="a gateway ends TLS itself"):
         fleet(access=TLS, expose=gateway)
@@ -438,7 +446,7 @@ def test_tls_that_a_gateway_would_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("number", "control"), [("10.0.0.7", "10.0.0.7:50055"), ("fd00::7", "[fd00::7]:50055")])
-def test_a_shard_is_found_without_a_name_by_our_own_processes_alone(number: str, control: str) -> None:
-    found = peer_address(fleet(), "hall-sensors-0", number)
-    assert found.control == control
-    assert found.grpc == "hall-sensors-0.default.svc:50051"
+def test_only_our_processes_reach_a_shard_without_a_name(number: str, control: str) -> None:
+    peer = peer_address(fleet(), "hall-sensors-0", number)
+    assert peer.control == control
+    assert peer.grpc == "hall-sensors-0.default.svc:50051"

@@ -1,4 +1,4 @@
-"""What counts as a difference."""
+"""The differences between desired and observed objects."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ KEYS = ("name", "uid", "mountPath", "topologyKey", "whenUnsatisfiable", "limits"
 
 
 def manifests(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Of parts; entries of lists often have the same keys, and what tells some apart is the same."""
+    """Generate manifests of parts; entries of lists often have the same keys and identifying fields."""
     few = st.sampled_from(["a", "b"]) | part
     entries = st.sets(st.sampled_from(KEYS), max_size=4).flatmap(
         lambda keys: st.lists(st.fixed_dictionaries(dict.fromkeys(sorted(keys), few)), max_size=4)
@@ -25,7 +25,7 @@ MANIFESTS = st.recursive(SCALARS, manifests, max_leaves=20)
 
 
 @given(MANIFESTS)
-def test_nothing_differs_from_itself(manifest: Any) -> None:
+def test_a_manifest_does_not_differ_from_itself(manifest: Any) -> None:
     assert differences(manifest, manifest) == []
 
 
@@ -51,7 +51,7 @@ def test_different_quantities_differ() -> None:
         ([{"name": "x", "v": 1}], [{"name": "y"}, {"name": "x", "v": 1, "w": 2}]),
     ],
 )
-def test_what_others_added_and_what_is_empty_is_no_difference(desired: Any, observed: Any) -> None:
+def test_additions_of_others_and_empty_values_are_no_differences(desired: Any, observed: Any) -> None:
     assert differences(desired, observed) == []
 
 
@@ -78,7 +78,7 @@ CACHE, SPOOL = {"name": "data", "mountPath": "/cache"}, {"name": "data", "mountP
 
 
 @pytest.mark.parametrize("wanted", [[ZONES, SOFTER], [CACHE, SPOOL], [{"name": "a"}, {"name": "a", "v": 1}]])
-def test_entries_are_told_apart_by_all_that_tells_them_apart(wanted: list[Any]) -> None:
+def test_entries_are_identified_by_all_identifying_fields(wanted: list[Any]) -> None:
     changed = [wanted[0], {**wanted[1], "v": 2}]
     assert differences({"a": wanted}, {"a": wanted}) == []
     assert differences({"a": changed}, {"a": wanted}) != []
@@ -86,6 +86,6 @@ def test_entries_are_told_apart_by_all_that_tells_them_apart(wanted: list[Any]) 
 
 
 @pytest.mark.parametrize("wanted", [[ZONES, SOFTER], [CACHE, SPOOL]])
-def test_entries_may_come_in_another_order_and_with_others(wanted: list[Any]) -> None:
+def test_entries_may_have_another_order_and_additional_ones(wanted: list[Any]) -> None:
     theirs = {"name": "theirs", "mountPath": "/theirs", "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule"}
     assert differences({"a": wanted}, {"a": [theirs, *reversed(wanted)]}) == []

@@ -1,4 +1,4 @@
-"""Who looks after a fleet: selectors, scopes, holds and their end, without a server."""
+"""The operator of a fleet: selectors, scopes, ownership and its end, without a server."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from ...test_reconcile import fleet_of
 
 
 @pytest.mark.parametrize(
-    ("selector", "selected", "others"),
+    ("selector", "selected", "unselected"),
     [
         ("", [{}, {"a": "b"}], []),
         ("site=north", [{"site": "north"}], [{}, {"site": "south"}]),
@@ -25,19 +25,19 @@ from ...test_reconcile import fleet_of
         ("site=", [{"site": ""}], [{}, {"site": "north"}]),
     ],
 )  # fmt: skip
-def test_a_selector_selects_as_kubectls_does(selector: str, selected: Any, others: Any) -> None:
+def test_a_selector_selects_as_kubectl_does(selector: str, selected: Any, unselected: Any) -> None:
     scope = Scope(selector=selector)
     assert all(scope.is_selected(labels) for labels in selected)
-    assert not any(scope.is_selected(labels) for labels in others)
+    assert not any(scope.is_selected(labels) for labels in unselected)
 
 
 @pytest.mark.parametrize("selector", ["site>3", "site=a b", "=a", "site in north", "!site=a", "a,,b", "a=b;c=d"])
-def test_what_is_no_selector_is_refused_by_name(selector: str) -> None:
+def test_an_invalid_selector_is_refused_by_name(selector: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector"):
         parse_selector(selector)
 
 
-def test_a_scope_is_told_and_read_back_and_an_unknown_one_covers_everything() -> None:
+def test_a_scope_survives_a_round_trip_and_a_malformed_one_selects_everything() -> None:
     scope = Scope(("a", "b"), "site=north")
     assert Scope.from_text(scope.to_text()) == scope
     assert scope.is_responsible_for("a", {"site": "north"})
@@ -63,13 +63,13 @@ def seen(at: float, scope: Scope = Scope(), **changes: Any) -> Holder:  # noqa: 
 ME, OTHER = "embereye/embereye-operator", "blue/embereye-operator"
 
 
-def test_a_fleet_that_nobody_or_this_operator_holds_is_looked_after() -> None:
+def test_an_unowned_or_own_fleet_is_reconciled() -> None:
     assert not why_left_alone(ME, "", fleet(), Holder(), now=0)
     assert not why_left_alone(ME, ME, fleet(), Holder(), now=0)
     assert not why_left_alone("", "", fleet(), Holder(), now=0)
 
 
-def test_a_fleet_that_another_one_holds_is_left_alone_until_its_lease_has_not_changed_for_long() -> None:
+def test_another_operators_fleet_is_left_alone_until_its_lease_is_old() -> None:
     holder = seen(at=100)
     assert "blue/embereye-operator holds it" in why_left_alone(ME, OTHER, fleet(), holder, now=159)
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=160)
@@ -80,19 +80,19 @@ def test_a_fleet_that_another_one_holds_is_left_alone_until_its_lease_has_not_ch
     for now in range(210, 270, 10):
         holder.observe((), Scope(), now)
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=270)
-    assert why_left_alone("", OTHER, fleet(), seen(at=100), now=101), "without a Lease of one's own, too"
+    assert why_left_alone("", OTHER, fleet(), seen(at=100), now=101), "even without a Lease"
 
 
-def test_no_operator_counts_as_dead_because_this_one_stood_still() -> None:
+def test_no_operator_counts_as_dead_after_a_stall_of_this_one() -> None:
     holder = seen(at=100)
-    holder.observe(("uid", "pod-1", "10:00"), Scope(), 200)  # it stood still as well: both are on one machine
+    holder.observe(("uid", "pod-1", "10:00"), Scope(), 200)  # it stalled as well, because both are on one machine
     assert why_left_alone(ME, OTHER, fleet(), holder, now=200)
     for now in range(200, 260, 2):
         holder.observe(("uid", "pod-1", "10:00"), Scope(), now)
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=260)
 
 
-def test_a_fleet_that_its_holder_no_longer_covers_is_taken_at_once() -> None:
+def test_a_fleet_outside_its_operators_scope_is_taken_at_once() -> None:
     holder = seen(100, Scope(("elsewhere",), ""))
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=100)
     north = seen(100, Scope((), "site=north"))
@@ -100,13 +100,13 @@ def test_a_fleet_that_its_holder_no_longer_covers_is_taken_at_once() -> None:
     assert not why_left_alone(ME, OTHER, fleet(labels={"site": "south"}), north, now=100)
 
 
-def test_a_holder_that_cannot_be_seen_is_believed_to_live_and_the_remedy_is_told() -> None:
+def test_an_operator_with_an_unreadable_lease_counts_as_alive() -> None:
     why = why_left_alone(ME, OTHER, fleet(), seen(0, unreadable="leases is forbidden"), now=1000)
     assert "leases is forbidden" in why
     assert f"{ANNOTATION_OPERATOR}={ME}" in why
 
 
-def test_a_person_may_give_a_fleet_to_an_operator_whoever_holds_it() -> None:
+def test_a_person_can_assign_a_fleet_to_an_operator() -> None:
     given = fleet(annotations={ANNOTATION_OPERATOR: ME})
     assert not why_left_alone(ME, OTHER, given, seen(0), now=1)
     assert ME in why_left_alone(OTHER, OTHER, given, Holder(), now=1)

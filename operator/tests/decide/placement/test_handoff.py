@@ -1,4 +1,4 @@
-"""Make before break: a device has a new owner before the old one lets go, whatever fails in between."""
+"""Make before break: a device gets a new owner before the old one releases it, despite every failure in between."""
 
 import copy
 import json
@@ -23,11 +23,11 @@ COUNT = 12
 
 
 class CrashError(Exception):
-    """The operator ended here."""
+    """The operator crashed here."""
 
 
 class Crashing(FakeRuntime):
-    """Counts writes and ends the operator before or after the one whose number is `at`."""
+    """A runtime that counts writes and crashes the operator before or after write number `at`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -42,12 +42,12 @@ class Crashing(FakeRuntime):
         if self.write_counts == self.at and not self.after:
             raise CrashError
         answer = await write()
-        self.look()
+        self.check()
         if self.write_counts == self.at:
             raise CrashError
         return answer
 
-    def look(self) -> None:
+    def check(self) -> None:
         covered = {device.id for shard in self.shards.values() for device in shard.status().devices if device.covered}
         if self.watching:
             self.dark |= {f"s-{number:02}" for number in range(COUNT)} - covered
@@ -69,21 +69,21 @@ class Crashing(FakeRuntime):
 
 
 class Slow(World):
-    """Shards that come to own a device need two passes until they cover it, as cameras do that are dialled."""
+    """A world whose shards need two passes to cover a new device, like cameras that are dialled."""
 
     def __init__(self, manifest: Any) -> None:
         super().__init__(manifest)
         self.runtime: Crashing = Crashing(slow=2)
 
     def twin(self) -> "Slow":
-        """The same world once more."""
-        other = Slow(self.manifest)
-        other.runtime, other.now = copy.deepcopy(self.runtime), self.now
-        other.runtime.watching = True
-        return other
+        """Return a copy of the world."""
+        copy_ = Slow(self.manifest)
+        copy_.runtime, copy_.now = copy.deepcopy(self.runtime), self.now
+        copy_.runtime.watching = True
+        return copy_
 
     async def survive(self) -> int:
-        """Passes until all is settled, a new operator after each crash; returns how many crashes there were."""
+        """Run passes until the fleet is complete, a new operator after each crash; return the number of crashes."""
         crashes = 0
         for _ in range(40):
             try:
@@ -94,10 +94,10 @@ class Slow(World):
                 continue
             if outcome.complete and not outcome.actions:
                 return crashes
-        raise AssertionError("not settled after 40 passes")
+        raise AssertionError("not complete after 40 passes")
 
 
-async def settled(shards: int, **options: Any) -> Slow:
+async def complete(shards: int, **options: Any) -> Slow:
     world = Slow(fleet_of(COUNT, shards=shards, **options))
     await world.survive()
     return world
@@ -111,9 +111,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_crash_at_any_write_ends_in_the_same_state_and_darkens_nothing(change: str, after: bool) -> None:
+async def test_a_crash_at_any_write_ends_in_the_same_state_without_dark_devices(change: str, after: bool) -> None:
     before, shards = CHANGES[change]
-    start = await settled(before)
+    start = await complete(before)
     start.manifest = fleet_of(COUNT, shards=shards)
     clean = start.twin()
     first = start.runtime.write_counts
@@ -133,8 +133,8 @@ async def test_a_crash_at_any_write_ends_in_the_same_state_and_darkens_nothing(c
         assert record(world)["shards"] == record(clean)["shards"]
 
 
-async def test_the_old_owner_lets_go_only_when_the_new_one_covers() -> None:
-    world = await settled(1)
+async def test_the_old_owner_releases_a_device_only_when_the_new_one_covers_it() -> None:
+    world = await complete(1)
     world.manifest = fleet_of(COUNT, shards=2)
     await world.step()
     await world.step()
@@ -142,7 +142,7 @@ async def test_the_old_owner_lets_go_only_when_the_new_one_covers() -> None:
     assert len(both) == 6
     old = world.runtime.shards["hall-sensors-0"].assignment
     assert {device.id for device in old.devices} == {f"s-{number:02}" for number in range(COUNT)}
-    assert set(old.elsewhere) == set(both), "the old owner knows where to send them"
+    assert set(old.elsewhere) == set(both), "the old owner knows the new one"
     outcome = await world.step()
     assert condition(outcome.status, "Covered")[0] == "True"
     assert condition(outcome.status, "Progressing")[1] == "HandingOver"
@@ -151,9 +151,9 @@ async def test_the_old_owner_lets_go_only_when_the_new_one_covers() -> None:
     assert "moving" not in record(world)
 
 
-async def test_a_device_that_does_not_talk_is_let_go_after_a_while() -> None:
+async def test_a_silent_device_is_released_after_a_while() -> None:
     world = World(fleet_of(COUNT))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(COUNT, shards=2)
     await world.step()
     new = world.runtime.shards["hall-sensors-1"]
@@ -167,9 +167,9 @@ async def test_a_device_that_does_not_talk_is_let_go_after_a_while() -> None:
     assert any("have not heard" in action for action in outcome.actions)
 
 
-async def test_a_device_that_was_dark_already_is_not_waited_for() -> None:
+async def test_a_device_that_was_already_dark_is_not_awaited() -> None:
     world = World(fleet_of(COUNT))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].dark = {f"s-{number:02}": "never heard" for number in range(COUNT)}
     world.manifest = fleet_of(COUNT, shards=2)
     await world.step()
@@ -177,8 +177,8 @@ async def test_a_device_that_was_dark_already_is_not_waited_for() -> None:
     assert all(len(owners) == 1 for owners in world.owners().values())
 
 
-async def test_a_shard_that_was_to_go_is_reused_with_what_it_still_holds() -> None:
-    world = await settled(2)
+async def test_a_leaving_shard_is_reused_with_the_devices_it_still_watches() -> None:
+    world = await complete(2)
     before = world.owners()
     world.manifest = fleet_of(COUNT, shards=1)
     await world.step()
@@ -189,9 +189,9 @@ async def test_a_shard_that_was_to_go_is_reused_with_what_it_still_holds() -> No
     assert not [entry for entry in world.runtime.log if entry.startswith("delete")]
 
 
-async def test_a_lost_shards_devices_go_to_the_others_and_come_back_with_it() -> None:
+async def test_a_lost_shards_devices_move_to_others_and_return_with_it() -> None:
     world = World(fleet_of(COUNT, shards=3))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-2"].reachable = False
     for _ in range(LOST // (2 * SECOND)):
         await world.step()
@@ -201,14 +201,14 @@ async def test_a_lost_shards_devices_go_to_the_others_and_come_back_with_it() ->
     assert condition(outcome.status, "Covered")[0] == "True"
     assert condition(outcome.status, "Ready")[0] == "False"
     world.runtime.shards["hall-sensors-2"].reachable = True
-    await world.settle()
+    await world.run_until_complete()
     assert set(record(world)["devices"].values()) == {f"hall-sensors-{index}" for index in range(3)}
     assert all(len(owners) == 1 for owners in world.owners().values())
 
 
-async def test_an_operator_that_reaches_nobody_moves_nothing() -> None:
+async def test_an_operator_that_reaches_no_shard_moves_nothing() -> None:
     world = World(fleet_of(COUNT, shards=3))
-    await world.settle()
+    await world.run_until_complete()
     before = copy.deepcopy(world.runtime.objects[PLACEMENT]["data"])
     for shard in world.runtime.shards.values():
         shard.reachable = False
@@ -218,7 +218,7 @@ async def test_an_operator_that_reaches_nobody_moves_nothing() -> None:
 
 
 async def test_a_clock_that_is_set_back_does_not_make_a_handover_endless() -> None:
-    world = await settled(1)
+    world = await complete(1)
     world.manifest = fleet_of(COUNT, shards=2)
     await world.step()
     await world.step()
@@ -227,14 +227,14 @@ async def test_a_clock_that_is_set_back_does_not_make_a_handover_endless() -> No
     assert all(len(owners) == 1 for owners in world.owners().values())
 
 
-async def test_objects_of_the_previous_version_are_taken_over_as_they_are() -> None:
+async def test_objects_of_the_previous_version_are_adopted_unchanged() -> None:
     world = World(fleet_of(COUNT, shards=3))
-    await world.settle()
+    await world.run_until_complete()
     before = world.owners()
-    kept = world.runtime.objects[PLACEMENT]["data"]
-    old = json.loads(kept[PLACEMENT_KEY])
-    kept[PLACEMENT_KEY] = json.dumps({key: old[key] for key in ("epoch", "members", "devices")})
-    await world.settle()
+    stored = world.runtime.objects[PLACEMENT]["data"]
+    old = json.loads(stored[PLACEMENT_KEY])
+    stored[PLACEMENT_KEY] = json.dumps({key: old[key] for key in ("epoch", "members", "devices")})
+    await world.run_until_complete()
     assert world.owners() == before
     assert record(world) == old
 
@@ -244,9 +244,9 @@ def annotations(world: World, shard: str) -> Any:
     return pod.get("annotations")
 
 
-async def test_a_shard_leaves_a_node_that_is_emptied_by_one_roll() -> None:
+async def test_a_shard_leaves_a_drained_node_by_one_roll() -> None:
     world = World(fleet_of(COUNT, shards=2))
-    await world.settle()
+    await world.run_until_complete()
     assert world.runtime.objects["PodDisruptionBudget", "hall-sensors"]["spec"]["maxUnavailable"] == 0
     strategy = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["strategy"]["rollingUpdate"]
     assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
@@ -256,14 +256,14 @@ async def test_a_shard_leaves_a_node_that_is_emptied_by_one_roll() -> None:
     assert annotations(world, "hall-sensors-1") is None
     world.runtime.on_emptied_nodes = {}
     world.runtime.log.clear()
-    await world.settle()
+    await world.run_until_complete()
     assert world.runtime.log in ([], ["status"]), "nor does it roll again when the node is back"
     assert annotations(world, "hall-sensors-0") == {"embereye.dev/replaces": "uid-1"}
 
 
-async def test_a_drain_that_is_stuck_is_told_with_its_reason() -> None:
+async def test_a_stuck_drain_is_reported_with_its_reason() -> None:
     world = World(fleet_of(COUNT, shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.on_emptied_nodes = {"hall-sensors-0": Displaced("node-1", "uid-1")}
     for _ in range(DRAIN_LIMIT // (2 * SECOND)):
         outcome = await world.step()
@@ -276,9 +276,9 @@ async def test_a_drain_that_is_stuck_is_told_with_its_reason() -> None:
     assert any("DrainStuck" in event for event in world.runtime.events)
 
 
-async def test_a_scale_down_that_is_stuck_is_told_with_its_reason() -> None:
+async def test_a_stuck_scale_down_is_reported_with_its_reason() -> None:
     world = World(fleet_of(COUNT, shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(COUNT, shards=1)
     world.runtime.shards["hall-sensors-0"].reachable = False
     for _ in range(DRAIN_LIMIT // (2 * SECOND) + 2):
@@ -289,9 +289,9 @@ async def test_a_scale_down_that_is_stuck_is_told_with_its_reason() -> None:
     assert message == ("for more than 120 s hall-sensors-1 should have been deleted: hall-sensors-0 has not taken over")
 
 
-async def test_a_shard_goes_only_when_the_hub_has_its_reports_and_people_are_told_when_that_takes_long() -> None:
+async def test_a_shard_is_deleted_only_when_the_hub_has_its_reports() -> None:
     world = World(fleet_of(COUNT, shards=2))
-    await world.settle()
+    await world.run_until_complete()
     world.manifest = fleet_of(COUNT, shards=1)
     world.runtime.shards["hall-sensors-1"].spooled = 7
     for _ in range(DRAIN_LIMIT // (2 * SECOND) + 2):

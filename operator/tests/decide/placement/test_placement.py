@@ -1,4 +1,4 @@
-"""Who owns what."""
+"""The owners of devices."""
 
 import random
 from collections import Counter
@@ -37,14 +37,14 @@ def test_without_shards_nothing_is_placed() -> None:
     assert place(DEVICES, [], {}) == {}
 
 
-def test_who_owns_a_device_keeps_it() -> None:
+def test_an_owner_retains_its_devices() -> None:
     before = place(DEVICES, shards(5), {})
     assert place(DEVICES, shards(5), before) == before
     more = place([*DEVICES, "new"], shards(5), before)
     assert {device: more[device] for device in DEVICES} == before
 
 
-def test_a_ninth_shard_takes_its_share_and_no_more() -> None:
+def test_a_ninth_shard_gets_its_share_and_no_more() -> None:
     before = place(DEVICES, shards(8), {})
     after = place(DEVICES, shards(9), before)
     assert moved(before, after) <= 0.12
@@ -52,14 +52,14 @@ def test_a_ninth_shard_takes_its_share_and_no_more() -> None:
     assert spread(shard_loads(after, shards(9), {})) <= LIMIT
 
 
-def test_only_the_devices_of_a_shard_that_goes_move() -> None:
+def test_only_the_devices_of_a_removed_shard_move() -> None:
     before = place(DEVICES, shards(9), {})
     after = place(DEVICES, shards(8), before)
     assert all(after[device] == before[device] for device in DEVICES if before[device] in shards(8))
     assert spread(shard_loads(after, shards(8), {})) <= LIMIT
 
 
-def test_measured_cost_is_what_is_balanced() -> None:
+def test_measured_costs_are_balanced() -> None:
     weights = {device: 10.0 if number < 200 else 0.1 for number, device in enumerate(DEVICES)}
     before = place(DEVICES, shards(4), {})
     after = place(DEVICES, shards(4), before, weights=weights)
@@ -68,7 +68,7 @@ def test_measured_cost_is_what_is_balanced() -> None:
     assert place(DEVICES, shards(4), before, weights=weights, rebalance=False) == before
 
 
-def test_a_device_heavier_than_all_others_is_not_passed_around() -> None:
+def test_a_device_heavier_than_all_others_stays() -> None:
     weights = {"device-0": 1000.0}
     before = place(DEVICES[:10], shards(3), {}, weights=weights)
     assert place(DEVICES[:10], shards(3), before, weights=weights) == before
@@ -87,9 +87,7 @@ def test_a_lost_shard_blinds_no_zone() -> None:
     steps=st.lists(st.integers(1, 12), min_size=1, max_size=5),
     seed=st.integers(0, 1000),
 )
-def test_any_sequence_of_scalings_stays_complete_and_settles(
-    count: int, start: int, steps: list[int], seed: int
-) -> None:
+def test_any_sequence_of_scalings_ends_complete_and_stable(count: int, start: int, steps: list[int], seed: int) -> None:
     devices = DEVICES[:count]
     generator = random.Random(seed)
     weights = {device: generator.lognormvariate(0, 1) for device in devices}
@@ -110,7 +108,7 @@ def test_any_sequence_of_scalings_stays_complete_and_settles(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_few_devices_on_many_shards_come_to_rest(count: int) -> None:
+def test_few_devices_on_many_shards_stay(count: int) -> None:
     placed = place(DEVICES[:count], shards(8), {})
     assert len(set(placed.values())) == count
     assert place(DEVICES[:count], shards(8), placed) == placed

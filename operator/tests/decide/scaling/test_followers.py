@@ -1,4 +1,4 @@
-"""Autoscalers of others: what they are told, and what is said about them."""
+"""External autoscalers: the number for them, and the report about them."""
 
 from typing import Any
 
@@ -11,27 +11,27 @@ from ...test_reconcile import fleet_of
 
 
 def scaled(required: int, shards: int) -> int:
-    """What Kubernetes' controller makes of a number, with a target of 1 for each shard and its tolerance of 10 %."""
+    """Kubernetes' controller: the shards for a number, with a target of 1 per shard and its tolerance of 10 %."""
     ratio = required / shards
     return shards if 1.0 - 0.1 <= ratio <= 1.0 + 0.1 else required
 
 
 @pytest.mark.parametrize("shards", range(1, 65))
 @pytest.mark.parametrize("more", [1, 2, 3, 7, 64])
-def test_an_autoscaler_that_ignores_a_tenth_never_stays_below_what_is_required(shards: int, more: int) -> None:
+def test_an_autoscaler_with_tolerance_always_reaches_the_required_shards(shards: int, more: int) -> None:
     required = shards + more
     reached = scaled(followed(required, shards), shards)
     assert required <= reached <= max(required, shards * 1.1 + 1)
     assert scaled(followed(required, reached), reached) == reached, "and it stays there"
 
 
-def test_what_it_notices_anyway_is_told_as_it_is() -> None:
+def test_a_noticeable_change_is_passed_unmodified() -> None:
     assert [followed(required, 10) for required in (1, 9, 10, 12, 20)] == [1, 9, 10, 12, 20]
     assert followed(11, 10) == 12
     assert followed(3, 0) == 3
 
 
-def told(*conditions: tuple[str, str, str]) -> Any:
+def reporting(*conditions: tuple[str, str, str]) -> Any:
     entries = [
         {"type": kind, "status": status, "reason": reason, "message": "why"} for kind, status, reason in conditions
     ]
@@ -45,34 +45,34 @@ WELL = ("AbleToScale", "True", "ReadyForNewScale")
     ("mode", "child", "answer"),
     [
         ("hpa", None, ("Unknown", "NotCreated")),
-        ("hpa", told(), ("Unknown", "NotJudged")),
+        ("hpa", reporting(), ("Unknown", "NotJudged")),
         ("hpa", {"metadata": {"name": "hall-sensors"}}, ("Unknown", "NotJudged")),
-        ("hpa", told(WELL), ("Unknown", "NotJudged")),
-        ("hpa", told(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale")),
+        ("hpa", reporting(WELL), ("Unknown", "NotJudged")),
+        ("hpa", reporting(("AbleToScale", "False", "FailedGetScale")), ("False", "FailedGetScale")),
         (
             "hpa",
-            told(WELL, ("ScalingActive", "False", "FailedGetExternalMetric")),
+            reporting(WELL, ("ScalingActive", "False", "FailedGetExternalMetric")),
             ("False", "FailedGetExternalMetric"),
         ),
-        ("hpa", told(WELL, ("ScalingActive", "Unknown", "Odd")), ("Unknown", "Odd")),
-        ("hpa", told(WELL, ("ScalingActive", "True", "ValidMetricFound")), ("True", "External")),
+        ("hpa", reporting(WELL, ("ScalingActive", "Unknown", "Odd")), ("Unknown", "Odd")),
+        ("hpa", reporting(WELL, ("ScalingActive", "True", "ValidMetricFound")), ("True", "External")),
         ("keda", None, ("Unknown", "NotCreated")),
-        ("keda", told(("Ready", "Unknown", "")), ("Unknown", "NotJudged")),
-        ("keda", told(("Ready", "False", "TriggerError")), ("False", "TriggerError")),
-        ("keda", told(("Ready", "True", "ScaledObjectReady"), ("Fallback", "True", "")), ("False", "Fallback")),
-        ("keda", told(("Ready", "True", "ScaledObjectReady"), ("Paused", "True", "")), ("False", "Paused")),
-        ("keda", told(("Ready", "True", "ScaledObjectReady"), ("Fallback", "False", "")), ("True", "External")),
+        ("keda", reporting(("Ready", "Unknown", "")), ("Unknown", "NotJudged")),
+        ("keda", reporting(("Ready", "False", "TriggerError")), ("False", "TriggerError")),
+        ("keda", reporting(("Ready", "True", "ScaledObjectReady"), ("Fallback", "True", "")), ("False", "Fallback")),
+        ("keda", reporting(("Ready", "True", "ScaledObjectReady"), ("Paused", "True", "")), ("False", "Paused")),
+        ("keda", reporting(("Ready", "True", "ScaledObjectReady"), ("Fallback", "False", "")), ("True", "External")),
     ],
 )
-def test_an_autoscaler_is_judged_by_its_own_conditions(mode: str, child: Any, answer: tuple[str, str]) -> None:
+def test_an_autoscaler_is_judged_by_its_conditions(mode: str, child: Any, answer: tuple[str, str]) -> None:
     status, reason, message = judge(mode, child)
     assert (status, reason) == answer
     assert message
 
 
-def test_a_trigger_that_keda_asks_in_vain_is_told_though_keda_calls_itself_ready() -> None:
-    """As KEDA 2.17.2 says it of a Prometheus that is gone."""
-    child = told(("Ready", "True", "ScaledObjectReady"), ("Fallback", "False", "NoFallbackFound"))
+def test_a_failing_trigger_is_reported_although_keda_is_ready() -> None:
+    """The status of KEDA 2.17.2 when its Prometheus is gone."""
+    child = reporting(("Ready", "True", "ScaledObjectReady"), ("Fallback", "False", "NoFallbackFound"))
     child["status"]["health"] = {"s0-prometheus": {"numberOfFailures": 4, "status": "Failing"}}
     status, reason, message = judge("keda", child)
     assert (status, reason) == ("False", "TriggerFailing")
@@ -81,24 +81,24 @@ def test_a_trigger_that_keda_asks_in_vain_is_told_though_keda_calls_itself_ready
     assert judge("keda", child)[:2] == ("True", "External")
 
 
-async def test_a_fleet_says_what_its_autoscaler_says_as_it_changes_and_nothing_where_it_only_observes() -> None:
+async def test_a_fleet_reports_its_autoscalers_state_unless_it_only_observes() -> None:
     world = World(fleet_of(count=2, autoscaling={"mode": "hpa"}))
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
 
     def active() -> tuple[str, str]:
-        found = outcome.status.condition("ScalingActive")
-        assert found
-        return found.status, found.reason
+        active_condition = outcome.status.condition("ScalingActive")
+        assert active_condition
+        return active_condition.status, active_condition.reason
 
     assert active() == ("Unknown", "NotJudged")
     child = world.runtime.objects["HorizontalPodAutoscaler", "hall-sensors"]
-    child["status"] = told(WELL, ("ScalingActive", "False", "FailedGetExternalMetric"))["status"]
-    outcome = await world.settle()
+    child["status"] = reporting(WELL, ("ScalingActive", "False", "FailedGetExternalMetric"))["status"]
+    outcome = await world.run_until_complete()
     assert active() == ("False", "FailedGetExternalMetric")
     child["status"]["conditions"][1] |= {"status": "True", "reason": "ValidMetricFound"}
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert active() == ("True", "External")
     world.manifest["spec"]["autoscaling"]["observe"] = True
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert active() == ("False", "Observing")
     assert ("HorizontalPodAutoscaler", "hall-sensors") not in world.runtime.objects

@@ -1,4 +1,4 @@
-"""The scaling law, and the steps that are made of it."""
+"""The scaling law, and the steps derived from it."""
 
 import dataclasses
 from typing import Any
@@ -37,28 +37,28 @@ def required(current: int = 2, limits: Autoscaling = LIMITS, lead: float = 0, **
         ({"arrival_rate": 1_000_000}, 20),
     ],
 )
-def test_shards_keep_up_and_work_the_backlog_off(measured: dict[str, Any], shards: int) -> None:
+def test_shards_handle_arrivals_and_work_off_the_backlog(measured: dict[str, Any], shards: int) -> None:
     assert required(**measured) == shards
 
 
-def test_a_slow_start_of_new_shards_asks_for_more() -> None:
+def test_a_slow_start_of_new_shards_requires_more() -> None:
     assert required(arrival_rate=2000, lead=0) == 3
     assert required(arrival_rate=2000, lead=30) == 4
 
 
-def test_a_shard_that_may_use_two_cores_counts_for_two() -> None:
+def test_a_shard_with_two_cores_counts_twice() -> None:
     measured = dataclasses.replace(QUIET, arrival_rate=3500)
     assert required_shards(measured, LIMITS, current=2, deadline=5, lead=0, capacity=2.0) == 3
     assert required_shards(measured, LIMITS, current=2, deadline=5, lead=0, capacity=0.5) == 10
 
 
-def test_a_deep_queue_or_an_old_item_asks_for_one_more_whatever_the_cost_says() -> None:
+def test_a_deep_queue_or_an_old_item_requires_one_more_despite_the_cost() -> None:
     assert required(current=3, backlog=15_001, cost=0) == 4
     assert required(current=3, oldest_age=2.6) == 4
     assert required(current=3, oldest_age=2.4) == 1
 
 
-def test_limits_hold() -> None:
+def test_limits_apply() -> None:
     assert required(limits=Autoscaling(min_shards=3)) == 3
     assert required(limits=Autoscaling(max_shards=2), arrival_rate=10_000) == 2
 
@@ -78,7 +78,7 @@ def test_loads_add_up_and_cost_is_weighted_by_rate() -> None:
 
 
 class Clocked:
-    """A scaler on a clock of its own; every step applies what was decided."""
+    """A scaler with a test clock; every step applies the decision."""
 
     def __init__(self, shards: int = 2, limits: Autoscaling | None = None) -> None:
         self.limits = limits or Autoscaling(max_shards=20, scale_down=ScaleDown(stabilization=Duration(60 * SECOND)))
@@ -101,18 +101,18 @@ class Clocked:
 def test_an_ordinary_step_up_waits_for_confirmation() -> None:
     clock = Clocked(shards=4)
     assert clock.run(5 * 700, 2) == [4]
-    assert clock.step(4 * 700).shards == 4, "it was a moment only"
+    assert clock.step(4 * 700).shards == 4, "it was only a moment"
     assert clock.run(5 * 700, 6) == [4, 4, 5]
 
 
-def test_what_an_operator_that_stood_still_has_not_seen_confirms_nothing() -> None:
+def test_a_stall_of_the_operator_confirms_nothing() -> None:
     clock = Clocked(shards=4)
     assert clock.run(5 * 700, 2) == [4]
     assert clock.step(5 * 700, seconds=60).shards == 4
     assert clock.run(5 * 700, 4) == [4, 5]
 
 
-def test_a_burst_is_answered_at_once_and_not_taken_back_for_a_while() -> None:
+def test_a_burst_is_answered_at_once_and_not_reverted_for_a_while() -> None:
     clock = Clocked()
     clock.run(700, 120)
     clock.shards = 2
@@ -127,7 +127,7 @@ def test_a_deep_queue_is_a_burst() -> None:
     assert "more than queueDepth 5000" in decision.reason
 
 
-def test_shards_go_only_when_none_were_needed_for_the_window() -> None:
+def test_shards_are_removed_only_if_unneeded_for_the_window() -> None:
     clock = Clocked(shards=5)
     sizes = clock.run(5 * 700, 60) + clock.run(2 * 700, 60)
     assert set(sizes) == {5}
@@ -141,7 +141,7 @@ def test_flapping_load_does_not_flap_shards() -> None:
     assert set(sizes) == {4}
 
 
-def test_a_new_operator_takes_nothing_away_before_it_has_watched_for_the_window() -> None:
+def test_a_new_operator_removes_no_shard_before_a_full_window() -> None:
     clock = Clocked(shards=8)
     assert set(clock.run(700, 58)) == {8}
     assert "too briefly" in clock.step(700).reason
@@ -149,21 +149,21 @@ def test_a_new_operator_takes_nothing_away_before_it_has_watched_for_the_window(
 
 
 class TestUnknownLoad:
-    def test_holds(self) -> None:
+    def test_stays(self) -> None:
         clock = Clocked(shards=8)
         clock.run(700, 50)
         for _ in range(200):
             decision = clock.step(None)
             assert (decision.shards, decision.required, decision.known) == (8, 8, False)
 
-    def test_of_one_shard_holds_too_and_names_it(self) -> None:
+    def test_of_one_shard_stays_too_and_names_it(self) -> None:
         clock = Clocked(shards=8)
         for _ in range(200):
             decision = clock.step(700, missing=("hall-sensors-3",))
             assert decision.shards == 8
             assert "hall-sensors-3" in decision.reason
 
-    def test_raises_where_the_others_alone_need_more(self) -> None:
+    def test_grows_if_the_others_alone_need_more(self) -> None:
         clock = Clocked(shards=2)
         assert clock.step(4 * 700, missing=("hall-sensors-1",)).shards == 4
 
@@ -176,7 +176,7 @@ class TestUnknownLoad:
         assert clock.run(700, 6)[-1] == 1
 
 
-def test_bounds_count_at_once_whatever_is_measured() -> None:
+def test_bounds_apply_at_once_without_measurements() -> None:
     clock = Clocked(shards=9, limits=Autoscaling(min_shards=2, max_shards=4))
     assert clock.step(None).shards == 4
     clock.shards = 9
@@ -185,7 +185,7 @@ def test_bounds_count_at_once_whatever_is_measured() -> None:
     assert clock.step(None).shards == 2
 
 
-def test_a_clock_that_is_set_back_starts_the_window_anew() -> None:
+def test_a_clock_that_is_set_back_restarts_the_window() -> None:
     clock = Clocked(shards=5)
     clock.run(700, 50)
     clock.now -= 3_600 * SECOND
@@ -193,13 +193,13 @@ def test_a_clock_that_is_set_back_starts_the_window_anew() -> None:
     assert clock.run(700, 6)[-1] == 1
 
 
-def test_what_makes_another_number_of_the_sum_is_told() -> None:
+def test_the_bound_that_changes_the_result_is_reported() -> None:
     assert Clocked(shards=1).step(0).reason.endswith(" = 0; minShards makes it 1")
     assert Clocked(shards=1).step(25 * 700).reason.endswith(" = 25; maxShards makes it 20")
     assert Clocked(shards=20).step(0, backlog=100_001).reason.endswith("each of 20 shards; maxShards makes it 20")
     assert Clocked(shards=2).step(2 * 700).reason.endswith(" = 2")
 
 
-def test_the_formula_is_told() -> None:
+def test_the_formula_is_shown() -> None:
     text = str(terms(dataclasses.replace(QUIET, arrival_rate=1400, backlog=6000), LIMITS, lead=15))
     assert text == ("ceil((2 to keep up + 0.1 for the backlog + 0.35 for the time a new shard takes) / 1 core) = 3")

@@ -1,4 +1,4 @@
-"""Scaling as a part of a pass: who acts, who only tells, and what people can read about it."""
+"""Scaling within a pass: actions, reports, and the explanation for people."""
 
 import argparse
 import json
@@ -31,9 +31,9 @@ def scaled(shards: int = 1, **limits: Any) -> World:
     return World(fleet_of(count=12, shards=shards, autoscaling={"maxShards": 6, **limits}))
 
 
-async def test_a_burst_scales_and_the_status_says_on_what() -> None:
+async def test_a_burst_scales_and_the_status_has_the_inputs() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
     assert "scale 4" in world.runtime.log
@@ -51,13 +51,13 @@ async def test_a_burst_scales_and_the_status_says_on_what() -> None:
         for name, shard in world.runtime.shards.items():
             shard.load = Load(arrival_rate=525, cost_seconds=0.001, utilization=0.5) if name else Load()
     assert outcome.status.shards == 4
-    assert outcome.status.last_scale == last, "the shards that came are this change, not another one"
+    assert outcome.status.last_scale == last, "the new shards are this change"
     assert condition(outcome.status, "ScalingActive")[0] == "True"
 
 
 async def test_observe_decides_without_acting() -> None:
     world = scaled(observe=True)
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
     assert not [entry for entry in world.runtime.log if entry.startswith("scale")]
@@ -68,19 +68,19 @@ async def test_observe_decides_without_acting() -> None:
 
 
 @pytest.mark.parametrize("mode", ["hpa", "keda", "none"])
-async def test_with_another_mode_the_operator_never_writes_the_scale(mode: str) -> None:
+async def test_in_other_modes_the_operator_never_writes_the_scale(mode: str) -> None:
     world = scaled(mode=mode)
     world.runtime.missing = set()
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
     assert not [entry for entry in world.runtime.log if entry.startswith("scale")]
-    assert outcome.status.required_shards == 4, "the number is told to whoever scales"
+    assert outcome.status.required_shards == 4, "the other autoscaler gets the number"
 
 
-async def test_an_autoscaler_of_somebody_else_stops_ours_and_is_reported() -> None:
+async def test_a_foreign_autoscaler_stops_ours_and_is_reported() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.others = ["HorizontalPodAutoscaler mine"]
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
@@ -90,25 +90,25 @@ async def test_an_autoscaler_of_somebody_else_stops_ours_and_is_reported() -> No
 
 
 @pytest.mark.parametrize("limits", [{"mode": "none"}, {"observe": True}, {"mode": "hpa", "observe": True}])
-async def test_an_autoscaler_of_somebody_else_is_alone_where_nothing_here_scales(limits: Any) -> None:
+async def test_a_foreign_autoscaler_may_scale_alone(limits: Any) -> None:
     world = scaled(**limits)
     world.runtime.others = ["HorizontalPodAutoscaler mine", "HorizontalPodAutoscaler another"]
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "Degraded")[0] == "False"
 
 
 async def test_a_paused_fleet_is_not_scaled() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     world.manifest["spec"]["paused"] = True
     world.runtime.shards["hall-sensors-0"].load = BUSY
     await world.step()
     assert not [entry for entry in world.runtime.log if entry.startswith("scale")]
 
 
-async def test_lost_measurements_hold() -> None:
+async def test_lost_measurements_leave_the_number() -> None:
     world = scaled(shards=3)
-    await world.settle()
+    await world.run_until_complete()
     for shard in world.runtime.shards.values():
         shard.reachable = False
     for _ in range(400):
@@ -118,10 +118,10 @@ async def test_lost_measurements_hold() -> None:
     assert condition(outcome.status, "ScalingActive")[:2] == ("False", "Holding")
 
 
-async def test_hpa_and_keda_get_an_object_and_embedded_takes_it_away_before_it_scales() -> None:
+async def test_hpa_and_keda_get_an_object_that_embedded_deletes_before_scaling() -> None:
     world = scaled(mode="hpa", minShards=1)
     world.runtime.missing = set()
-    await world.settle()
+    await world.run_until_complete()
     hpa = world.runtime.objects["HorizontalPodAutoscaler", "hall-sensors"]["spec"]
     assert hpa["scaleTargetRef"] == {"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", "name": "hall"}
     metric = hpa["metrics"][0]["external"]
@@ -129,7 +129,7 @@ async def test_hpa_and_keda_get_an_object_and_embedded_takes_it_away_before_it_s
     assert metric["metric"]["selector"]["matchLabels"] == {"namespace": "default", "kind": "sensors", "fleet": "hall"}
     assert metric["target"] == {"type": "AverageValue", "averageValue": "1"}
     world.manifest["spec"]["autoscaling"]["mode"] = "keda"
-    await world.settle()
+    await world.run_until_complete()
     assert ("HorizontalPodAutoscaler", "hall-sensors") not in world.runtime.objects
     scaler = world.runtime.objects["ScaledObject", "hall-sensors"]["spec"]
     assert scaler["triggers"][0]["metadata"]["ignoreNullValues"] == "false"
@@ -144,36 +144,36 @@ async def test_hpa_and_keda_get_an_object_and_embedded_takes_it_away_before_it_s
     assert log.index("delete ScaledObject hall-sensors") < log.index("scale 4")
 
 
-async def test_keda_that_is_not_installed_is_reported() -> None:
+async def test_a_missing_keda_is_reported() -> None:
     world = scaled(mode="keda")
-    outcome = await world.settle()
+    outcome = await world.run_until_complete()
     assert condition(outcome.status, "ScalingActive")[:2] == ("False", "NotInstalled")
     assert condition(outcome.status, "Degraded")[:2] == ("True", "ScalerMissing")
 
 
-async def test_a_network_policy_is_made_where_its_kind_exists() -> None:
+async def test_a_network_policy_is_created_if_its_kind_exists() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     assert "NetworkPolicy" not in {kind for kind, _ in world.runtime.objects}
     world.runtime.missing = set()
-    await world.settle()
+    await world.run_until_complete()
     assert "NetworkPolicy" in {kind for kind, _ in world.runtime.objects}
 
 
-async def test_monitors_and_rules_of_single_fleets_that_an_earlier_version_made_are_removed() -> None:
+async def test_monitors_and_rules_of_an_earlier_version_are_deleted() -> None:
     world = scaled()
     world.runtime.missing = set()
-    await world.settle()
+    await world.run_until_complete()
     policy = world.runtime.objects["NetworkPolicy", "hall-sensors"]
     for kind in ("ServiceMonitor", "PrometheusRule"):
         world.runtime.objects[kind, "hall-sensors"] = {**policy, "kind": kind}
-    await world.settle()
+    await world.run_until_complete()
     assert not {kind for kind, _ in world.runtime.objects} & {"ServiceMonitor", "PrometheusRule"}
 
 
-async def test_the_time_a_new_shard_takes_is_measured() -> None:
+async def test_the_start_up_time_of_a_shard_is_measured() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.starts_shards = False
     world.manifest["spec"]["shards"] = 2
     for _ in range(4):
@@ -191,7 +191,7 @@ def entry(second: int, rate: float | None, shards: int = 2) -> Entry:
 
 
 @pytest.mark.parametrize("rate", [None, 1234.5])
-def test_a_trace_entry_survives_its_line(rate: float | None) -> None:
+def test_a_trace_entry_survives_a_round_trip(rate: float | None) -> None:
     assert decode(encode(entry(0, rate))) == entry(0, rate)
 
 
@@ -219,7 +219,7 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(tmp_path: Path) -> Non
         list(read(tmp_path / "absent"))
 
 
-def test_a_trace_is_written_only_where_something_changed(tmp_path: Path) -> None:
+def test_a_trace_is_written_only_on_changes(tmp_path: Path) -> None:
     trace, fleet = Trace(tmp_path), parse_fleet(fleet_of())
     for second in (0, 2, 4, 30):
         trace.write(fleet, entry(second, 700).observed)
@@ -228,8 +228,8 @@ def test_a_trace_is_written_only_where_something_changed(tmp_path: Path) -> None
     assert [item.observed.time for item in read(path)] == [START + second * SECOND for second in (0, 30, 32)]
 
 
-def test_the_traces_of_all_fleets_take_no_more_than_their_room(tmp_path: Path) -> None:
-    """A pod whose volume is larger than it may be is evicted."""
+def test_the_traces_of_all_fleets_stay_within_their_limit(tmp_path: Path) -> None:
+    """A pod that exceeds its volume's limit is evicted."""
     room, fleet = 400_000, parse_fleet(fleet_of())
     for trace in (Trace(tmp_path, room), Trace(tmp_path, room)):  # the second after a restart
         for number in range(400):
@@ -239,9 +239,7 @@ def test_the_traces_of_all_fleets_take_no_more_than_their_room(tmp_path: Path) -
     assert latest == Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, entry(399, 399).observed)
 
 
-def test_of_fleets_that_are_gone_no_more_than_some_are_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_limited_number_of_deleted_fleets_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_module, "MOST", 2)
     trace, fleet = Trace(tmp_path), parse_fleet(fleet_of())
     for number in range(10):
@@ -256,9 +254,9 @@ def arguments(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-async def test_a_fleet_is_explained_by_its_inputs_formula_and_outcome() -> None:
+async def test_a_fleets_explanation_has_inputs_formula_and_result() -> None:
     world = scaled()
-    await world.settle()
+    await world.run_until_complete()
     world.runtime.shards["hall-sensors-0"].load = BUSY
     outcome = await world.step()
     fleet = parse_fleet({**world.manifest, "status": to_manifest(outcome.status)})
@@ -285,11 +283,9 @@ def test_a_fleet_is_selected_by_name_and_kind() -> None:
         explain.select([sensors], "yard")
 
 
-def test_a_trace_that_cannot_be_written_fails_no_pass_is_told_once_and_goes_on_once_it_can(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_trace_fails_no_pass_and_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "scaling"
-    folder.write_text("a file stands where the folder should be")
+    folder.write_text("a file in place of the folder")
     trace, fleet = Trace(folder), parse_fleet(fleet_of())
     for number in range(3):
         trace.write(fleet, Observed(time=number * 60 * SECOND, shards=number, measured=None))
