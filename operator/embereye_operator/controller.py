@@ -443,8 +443,8 @@ class Controller:
     async def _retain(self) -> None:
         if not self._is_leading():
             return
-        others = {key for key, record in self.records.items() if record.left_alone}
-        fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in others)
+        foreign = {key for key, record in self.records.items() if record.left_alone}
+        fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in foreign)
         try:
             await self._runtime.retain(fleets)
         except (UnavailableError, NotLeadingError) as error:

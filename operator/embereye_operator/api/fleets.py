@@ -236,8 +236,8 @@ def read_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, str]]) -> tuple[l
             except FleetError as error:
                 errors.append(str(error))
                 continue
-            if twice := [device.id for device in parsed if device.id in devices]:
-                errors.append(f"{where}, key {key}: {', '.join(twice[:5])} declared twice: the first one counts")
+            if repeated := [device.id for device in parsed if device.id in devices]:
+                errors.append(f"{where}, key {key}: {', '.join(repeated[:5])} declared twice: the first one counts")
             for device in parsed:
                 devices.setdefault(device.id, device)
     return list(devices.values()), errors

@@ -409,7 +409,7 @@ def _broken_rules(cls: type, root: Constraint, value: Any, old: Any, path: str) 
 
 
 @cache
-def _made(hint: Any) -> Any:
+def _default_instance(hint: Any) -> Any:
     """Return the dataclass `hint` with only defaults; None if it has required fields."""
     if not dataclasses.is_dataclass(hint) or any(
         field.default is MISSING and field.default_factory is MISSING
@@ -426,7 +426,7 @@ def from_manifest(hint: Any, value: Any) -> Any:
         known = {}
         for field, inner, constraint in _fields(typing.cast("type", hint)):
             if (raw := value.get(_key(field, constraint))) is not None:
-                entry, default = from_manifest(inner, raw), _made(_unwrap(inner))
+                entry, default = from_manifest(inner, raw), _default_instance(_unwrap(inner))
                 # Most parts of a fleet have their defaults: all fleets share one instance.
                 known[field.name] = default if entry == default else entry
         return typing.cast("type", hint)(**known)

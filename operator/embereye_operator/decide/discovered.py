@@ -54,11 +54,11 @@ def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
 
 
 def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
-    taken: set[str] = set()
+    ids: set[str] = set()
     for camera in cameras:
         sources = list(dict.fromkeys(profile.source for profile in camera.profiles if profile.encoding)) or [""]
         for source in sources:
-            name = _id(camera, taken)
+            name = _id(camera, ids)
             yield f"    - id: {_quoted(name)}"
             yield f"      zone: {_quoted(naming.zone)}"
             if location := printable(camera.location or camera.name, 200):
@@ -109,14 +109,14 @@ def _handle(profile: Profile, profiles: Sequence[Profile]) -> str:
     return next((name for name in candidates if _NAMEABLE.fullmatch(name) and name.isprintable()), "")
 
 
-def _id(camera: FoundCamera, taken: set[str]) -> str:
+def _id(camera: FoundCamera, ids: set[str]) -> str:
     host = camera.source.partition("://")[2]
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", camera.name or host).strip("-._").lower()[:50] or "camera"
     name, number = words, 1
-    while name in taken:
+    while name in ids:
         number += 1
         name = f"{words}-{number}"
-    taken.add(name)
+    ids.add(name)
     return name
 
 

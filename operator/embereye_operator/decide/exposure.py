@@ -56,12 +56,12 @@ def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exp
             pending.append(name)
     if not pending:
         return Exposure(tuple(reachable))
-    few = ", ".join(pending[:5]) + (f" and {len(pending) - 5} more" if len(pending) > 5 else "")
+    some_names = ", ".join(pending[:5]) + (f" and {len(pending) - 5} more" if len(pending) > 5 else "")
     if type_ == "NodePort":
-        return Exposure(tuple(reachable), {"NodePortPending": (f"no node port yet: {few}",)})
+        return Exposure(tuple(reachable), {"NodePortPending": (f"no node port yet: {some_names}",)})
     sentence = (
-        f"no address yet from a load balancer: {few}. If none arrives, the cluster has no load balancer, or none of "
-        "spec.expose.loadBalancerClass: install one, such as MetalLB, or use NodePort"
+        f"no address yet from a load balancer: {some_names}. If none arrives, the cluster has no load balancer, or "
+        "none of spec.expose.loadBalancerClass: install one, such as MetalLB, or use NodePort"
     )
     return Exposure(tuple(reachable), {"LoadBalancerPending": (sentence,)})
 
@@ -92,8 +92,8 @@ def _addresses(
     spec = service["spec"]
     host = advertised_host(fleet, name)
     if spec["type"] == "LoadBalancer":
-        given = _balancer_host((service.get("status") or {}).get("loadBalancer") or {})
-        host = (host or given) if given else ""  # a host name is useless before the balancer exists
+        balancer_host = _balancer_host((service.get("status") or {}).get("loadBalancer") or {})
+        host = (host or balancer_host) if balancer_host else ""  # a host name is useless before the balancer exists
     for port in spec["ports"]:
         number = port.get("nodePort") if spec["type"] == "NodePort" else port["port"]
         if host and number:
@@ -102,9 +102,9 @@ def _addresses(
 
 def _balancer_host(balancer: Mapping[str, Any]) -> str:
     """Return a balancer's first address, IP addresses before host names."""
-    given = balancer.get("ingress") or []
-    known = [entry["ip"] for entry in given if entry.get("ip")] + [
-        entry["hostname"] for entry in given if entry.get("hostname")
+    ingresses = balancer.get("ingress") or []
+    known = [entry["ip"] for entry in ingresses if entry.get("ip")] + [
+        entry["hostname"] for entry in ingresses if entry.get("hostname")
     ]
     return str(known[0]) if known else ""
 
@@ -138,8 +138,8 @@ def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered
     if refused:
         missing["RouteNotAccepted"] = tuple(refused)
     if cameras := sorted(device for _, device in _camera_services(children)):
-        few = ", ".join(cameras[:5]) + (" and others" if len(cameras) > 5 else "")
-        missing["NotThroughGateway"] = (f"a Gateway cannot forward RTP ({few}): use NodePort or LoadBalancer",)
+        some_cameras = ", ".join(cameras[:5]) + (" and others" if len(cameras) > 5 else "")
+        missing["NotThroughGateway"] = (f"a Gateway cannot forward RTP ({some_cameras}): use NodePort or LoadBalancer",)
     return Exposure(tuple(reachable), missing)
 
 

@@ -90,7 +90,7 @@ class FleetMemory:
     writes: tuple[Write, ...] = ()  # writes of spec.shards, oldest first
     uneven: int = 0  # since when loads have differed too much; 0 while they are even
     _rates: dict[str, _Rate] = field(default_factory=dict)
-    _asked: int = 0  # time of the previous pass
+    _previous_pass: int = 0  # time
     _doubted: set[str] = field(default_factory=set)  # silent shards that get another chance after an absence
 
     def note_statuses(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
@@ -113,7 +113,7 @@ class FleetMemory:
 
         Some of it counts, because all passes may be slow. Idle fleets are reconciled rarely, even with uneven loads.
         """
-        passed, self._asked = now - self._asked, now
+        passed, self._previous_pass = now - self._previous_pass, now
         if passed <= ABSENCE:
             return
         for shard in self.silent.keys() - self._doubted:
@@ -163,12 +163,12 @@ class FleetMemory:
         If more than half of the others are silent, none of them is lost: the operator is more likely cut off.
         """
         shards = list(shards)
-        gone = {shard for shard in shards if shard in self.silent and shard in dead}
-        others = [shard for shard in shards if shard not in gone]
-        silent = [shard for shard in others if shard in self.silent]
-        if 2 * len(silent) > len(others):
-            return gone
-        return gone | {shard for shard in silent if now - self.silent[shard] >= LOST}
+        dead_shards = {shard for shard in shards if shard in self.silent and shard in dead}
+        remaining = [shard for shard in shards if shard not in dead_shards]
+        silent = [shard for shard in remaining if shard in self.silent]
+        if 2 * len(silent) > len(remaining):
+            return dead_shards
+        return dead_shards | {shard for shard in silent if now - self.silent[shard] >= LOST}
 
     def waiting_since(self, devices: Iterable[str], now: int) -> dict[str, int]:
         """Return since when this operator has seen each device wait; clocks of earlier operators may differ."""

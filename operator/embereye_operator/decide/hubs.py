@@ -59,8 +59,8 @@ def parse_hubs(text: str) -> tuple[NamedHub, ...]:
     if not isinstance(declared, list) or not all(isinstance(entry, dict) for entry in declared):
         raise ValueError("is not a list of objects")
     hubs = tuple(_parse(entry, f"[{number}]") for number, entry in enumerate(declared))
-    if twice := {hub.name for hub in hubs if [entry.name for entry in hubs].count(hub.name) > 1}:
-        raise ValueError(f'declares "{min(twice)}" twice')
+    if repeated := {hub.name for hub in hubs if [entry.name for entry in hubs].count(hub.name) > 1}:
+        raise ValueError(f'declares "{min(repeated)}" twice')
     return hubs
 
 

@@ -150,13 +150,13 @@ def build_change(
     operators_image = settings.image
     hub = snapshot.hub.address if snapshot.hub else settings.hub
     settings = replace(settings, image=target_image(fleet, settings.image), hub=hub)
-    others = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
+    without_address = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
     assignments = build_assignments(
         fleet,
         snapshot.devices,
         placement.placement,
         members=addresses,
-        others=others,
+        others=without_address,
         epoch=0,
         holders=placement.holders,
         hub=snapshot.hub_address,

@@ -104,8 +104,8 @@ class Applier:
         try:
             stored = await self._runtime.apply(manifest, new=observed is None)
         except TakenError as error:
-            taken = [problems["NameTaken"]] if "NameTaken" in problems else []
-            problems["NameTaken"] = "; ".join([*taken, str(error)])
+            earlier = [problems["NameTaken"]] if "NameTaken" in problems else []
+            problems["NameTaken"] = "; ".join([*earlier, str(error)])
             return False
         except RefusedError as error:
             await self._note_refusal(name, error)

@@ -133,14 +133,14 @@ async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context:
     if memory.declared[0] == declared_by:
         return memory.declared[1]
     maps = await context.runtime.config_maps(fleet) if names else {}
-    devices, wrong = _declared_devices(fleet, maps)
-    if wrong:
-        context.problems["DeviceListInvalid"] = "; ".join(wrong)
+    devices, errors = _declared_devices(fleet, maps)
+    if errors:
+        context.problems["DeviceListInvalid"] = "; ".join(errors)
         for assignment in (await context.children.record()).assignments.values():
             for device in assignment.devices if assignment else ():
                 devices.setdefault(device.id, device)
     result = [devices[name] for name in sorted(devices)]
-    memory.declared = ((), []) if wrong else (declared_by, result)
+    memory.declared = ((), []) if errors else (declared_by, result)
     return result
 
 
@@ -179,5 +179,5 @@ def _first_names(names: Iterable[str], count: int = 5) -> str:
 
 def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:
     """Return the devices that the manifest and `maps` declare, by id, and a sentence for each malformed list."""
-    listed, wrong = read_devices(fleet, maps)
-    return {device.id: build_device(device, fleet) for device in listed}, wrong
+    listed, errors = read_devices(fleet, maps)
+    return {device.id: build_device(device, fleet) for device in listed}, errors

@@ -74,12 +74,12 @@ def _with_listed(path: Path, fleet: Fleet, maps: Mapping[tuple[str, str], Mappin
     """Return `fleet` with the devices in its ConfigMaps; UserError if one is missing or malformed."""
     if not fleet.devices_from:
         return fleet
-    near = {name: data for (namespace, name), data in maps.items() if namespace == fleet.namespace}
-    devices, wrong = read_devices(fleet, near)
-    if wrong:
-        missing = any(reference.config_map_ref.name not in near for reference in fleet.devices_from)
+    in_namespace = {name: data for (namespace, name), data in maps.items() if namespace == fleet.namespace}
+    devices, errors = read_devices(fleet, in_namespace)
+    if errors:
+        missing = any(reference.config_map_ref.name not in in_namespace for reference in fleet.devices_from)
         remedy = ": add its manifest to this file or another" if missing else ""
-        raise UserError(f"{path}: {fleet.key}: {'; '.join(wrong)}{remedy}")
+        raise UserError(f"{path}: {fleet.key}: {'; '.join(errors)}{remedy}")
     spec: Any = fleet.spec
     return replace(fleet, spec=replace(spec, **{fleet.kind: tuple(devices), f"{fleet.kind}_from": ()}))
 

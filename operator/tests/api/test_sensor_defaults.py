@@ -36,8 +36,8 @@ def test_the_documented_calibration_reaches_its_shard() -> None:
     assert isinstance(settings, SensorSettings)
     assert settings.digital_flame == DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW
     assert settings.gas.supply_ratio == pytest.approx(1.52)
-    plain, own = (settings_of(build_device(device, fleet), settings) for device in fleet.devices)
+    plain, calibrated = (settings_of(build_device(device, fleet), settings) for device in fleet.devices)
     assert plain == settings
-    assert (own.emissivity, own.converter_bits) == (pytest.approx(0.8), 10)
-    assert (own.gas.r0_kohm, own.gas.load_kohm) == (pytest.approx(41.2), 10)
-    assert own.digital_flame == DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH
+    assert (calibrated.emissivity, calibrated.converter_bits) == (pytest.approx(0.8), 10)
+    assert (calibrated.gas.r0_kohm, calibrated.gas.load_kohm) == (pytest.approx(41.2), 10)
+    assert calibrated.digital_flame == DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH

@@ -40,7 +40,7 @@ class Tenants:
     cluster: ApiServer
     namespace: str
     runtime: KubernetesRuntime
-    own: ServedHub
+    default: ServedHub
     north: ServedHub
     north_server: GrpcServer
     hubs: tuple[NamedHub, ...]
@@ -84,9 +84,9 @@ async def tenants(cluster: ApiServer, namespace: str) -> AsyncIterator[Tenants]:
 
 async def test_each_hub_gets_reports_on_its_fleets_only(tenants: Tenants) -> None:
     await tenants.step("hall", "annex", "hall", "annex")
-    assert set(tenants.own.rosters) == {f"{tenants.namespace}/sensors/hall"}
+    assert set(tenants.default.rosters) == {f"{tenants.namespace}/sensors/hall"}
     assert set(tenants.north.rosters) == {f"{tenants.namespace}/sensors/annex"}
-    for hub, name in ((tenants.own, "hall"), (tenants.north, "annex")):
+    for hub, name in ((tenants.default, "hall"), (tenants.north, "annex")):
         assert hub.scaling is not None, "including the load of its fleets"
         assert hub.scaling.fleet == f"{tenants.namespace}/sensors/{name}"
 
@@ -95,11 +95,11 @@ async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:
     await tenants.step("hall", "annex", "hall", "annex")
     fleets = [f"{tenants.namespace}/sensors/{name}" for name in ("annex", "hall")]
     await tenants.runtime.retain(fleets)
-    assert [len(hub.rosters) for hub in (tenants.own, tenants.north)] == [1, 1]
+    assert [len(hub.rosters) for hub in (tenants.default, tenants.north)] == [1, 1]
     await asyncio.to_thread(tenants.cluster.merge, tenants.path("hall"), {"spec": {"hub": "north"}})
     await tenants.step("hall", "hall")
     await tenants.runtime.retain(fleets)
-    assert not tenants.own.rosters
+    assert not tenants.default.rosters
     assert set(tenants.north.rosters) == set(fleets)
     await tenants.runtime.retain(fleets[:1])
     assert list(tenants.runtime._reports_to) == fleets[:1]
@@ -113,7 +113,7 @@ async def test_an_absent_hub_is_reported_only_by_its_fleets(tenants: Tenants) ->
     assert tenants.degraded("hall")[0] != "HubUnreachable"
     with pytest.raises(UnavailableError):
         await tenants.runtime.retain([f"{tenants.namespace}/sensors/annex"])
-    assert not tenants.own.rosters, "the other hub got its report"
+    assert not tenants.default.rosters, "the other hub got its report"
 
 
 async def test_a_fleet_with_a_missing_hub_reports_it(tenants: Tenants) -> None:

@@ -201,9 +201,9 @@ def _max_hub_devices(costs: Costs) -> int:
 def max_devices(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: float, costs: Costs) -> int:
     """Return how many devices like those of `demand` one machine can handle, together with the rest of `whole`."""
     need = next(entry for entry in whole.needs if entry.name == demand.name)
-    others = [entry for entry in whole.needs if entry is not need]
-    spare = machine_cores * demand.limits.target_utilization - sum(entry.cores for entry in others)
-    rest = sum(entry.devices for entry in others)
+    rest_of_plan = [entry for entry in whole.needs if entry is not need]
+    spare = machine_cores * demand.limits.target_utilization - sum(entry.cores for entry in rest_of_plan)
+    rest = sum(entry.devices for entry in rest_of_plan)
 
     def too_many(count: int) -> bool:
         alone = plan([replace(demand, count=count)], costs)

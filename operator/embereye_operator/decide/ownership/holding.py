@@ -43,9 +43,9 @@ def why_left_alone(me: str, name: str, fleet: Fleet, holder: Holder, *, now: flo
 
     `name` is empty if the fleet has no operator. `me` is empty for an operator without a Lease, which can own no fleet.
     """
-    given = fleet.annotations.get(ANNOTATION_OPERATOR, "")
-    if given:
-        return "" if given == me else f"its annotation {ANNOTATION_OPERATOR} gives it to {given}"
+    chosen = fleet.annotations.get(ANNOTATION_OPERATOR, "")
+    if chosen:
+        return "" if chosen == me else f"its annotation {ANNOTATION_OPERATOR} gives it to {chosen}"
     if name in {"", me} or holder.is_dead(now, patience):
         return ""
     if holder.unreadable:

@@ -57,8 +57,8 @@ def choose_shards(
     existing = [shard for shard in existing if shard not in unwanted]
     if len(chosen) > count:
         cheapest = sorted(chosen, key=lambda shard: (shard in up, loads.get(shard, 0.0), -index(shard)))
-        gone = set(cheapest[: len(chosen) - count])
-        chosen = [shard for shard in chosen if shard not in gone]
+        removed = set(cheapest[: len(chosen) - count])
+        chosen = [shard for shard in chosen if shard not in removed]
     spare = sorted(
         (shard for shard in existing if shard not in chosen), key=lambda shard: (-loads.get(shard, 0.0), index(shard))
     )

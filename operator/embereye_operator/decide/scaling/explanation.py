@@ -30,9 +30,9 @@ def explanation(fleet: Fleet) -> Manifest:
     if status.load:
         load, capacity = status.load, shard_capacity(fleet)
         measured = Measured(load.arrival_rate, load.cost, load.queue_depth, load.oldest_age, load.utilization)
-        sums = terms(measured, limits, lead=load.lead, capacity=capacity)
+        law = terms(measured, limits, lead=load.lead, capacity=capacity)
         why = overrun(measured, limits, current=fleet.spec.shards, deadline=fleet.spec.deadline / SECOND)
-        unbounded = max(sums.shards, fleet.spec.shards + 1) if why else sums.shards
+        unbounded = max(law.shards, fleet.spec.shards + 1) if why else law.shards
         answer["inputs"] = {
             **asdict(measured),
             "lead": load.lead,
@@ -42,8 +42,8 @@ def explanation(fleet: Fleet) -> Manifest:
         }
         answer["formula"] = {
             "text": "ceil((λ·c/u + backlog·c/catchUp + λ·c·lead/catchUp) / capacity)",
-            "numbers": str(sums),
-            "law": sums.shards,
+            "numbers": str(law),
+            "law": law.shards,
             "overrun": why,
             "bounded": bounded(unbounded, limits),
             "bound": why_bounded(unbounded, limits),

@@ -177,12 +177,12 @@ class Scaler:
         if measured is None:
             self._above = 0
             return self._unchanged(current, limits, "no shard reports its load")
-        sums = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
+        law = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
         why_more = overrun(measured, limits, current=current, deadline=deadline)
-        unbounded = max(sums.shards, current + 1) if why_more else sums.shards
+        unbounded = max(law.shards, current + 1) if why_more else law.shards
         required = bounded(unbounded, limits)
         inputs = _inputs(measured, limits, observed)
-        text = "; ".join(filter(None, (why_more or str(sums), why_bounded(unbounded, limits))))
+        text = "; ".join(filter(None, (why_more or str(law), why_bounded(unbounded, limits))))
         if observed.missing:
             # The other shards' load is a lower bound: enough to add shards, never to remove any.
             missing = ", ".join(observed.missing[:5])

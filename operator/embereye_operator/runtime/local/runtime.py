@@ -84,9 +84,11 @@ def check_port(port: int, purpose: str, remedy: str, host: str = HOST) -> None:
         if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
             sentence = f"--listen {host}: not an address of this machine ({error.strerror}). Use one of its addresses"
             raise UserError(sentence) from error
-        taken = error.errno == errno.EADDRINUSE
-        sentence = f"port {port} for {purpose} {'is taken' if taken else 'cannot be used'} ({error.strerror}): {remedy}"
-        raise (PortTakenError if taken else UserError)(sentence) from error
+        in_use = error.errno == errno.EADDRINUSE
+        sentence = (
+            f"port {port} for {purpose} {'is taken' if in_use else 'cannot be used'} ({error.strerror}): {remedy}"
+        )
+        raise (PortTakenError if in_use else UserError)(sentence) from error
 
 
 @dataclass(frozen=True)
@@ -420,11 +422,11 @@ class LocalRuntime:
     def _shard_ports(self, namespace: str, shard: str) -> ShardPorts:
         name = _qualified(namespace, shard)
         if name not in self._ports:
-            given = self._taken | {port for ports in self._ports.values() for port in astuple(ports)}
-            grpc, *others = free_ports(5, taken=given)
+            reserved = self._taken | {port for ports in self._ports.values() for port in astuple(ports)}
+            grpc, *further_ports = free_ports(5, taken=reserved)
             if self._reach.first_port:
-                grpc = next(port for port in itertools.count(self._reach.first_port) if port not in given)
-            self._ports[name] = ShardPorts(grpc, *others)
+                grpc = next(port for port in itertools.count(self._reach.first_port) if port not in reserved)
+            self._ports[name] = ShardPorts(grpc, *further_ports)
         return self._ports[name]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
