@@ -54,7 +54,7 @@ async def report(hub: HubProcess, names: list[str]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_a_replica_takes_evidence_for_the_owner_to_come_while_neither_owner_nor_database_is_there(
+async def test_a_replica_accepts_evidence_without_owner_and_without_database(
     stored_apart: Stored, own_postgres: Postgres, own_nats: Nats, make_hub: Callable[..., HubProcess], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(TOKEN)

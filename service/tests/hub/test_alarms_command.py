@@ -62,7 +62,7 @@ async def report(hub: HubProcess, name: str, device: str) -> None:
         call.cancel()
 
 
-async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(hub_process: HubProcess) -> None:
+async def test_watch_shows_every_event_once_over_a_restart_of_the_hub(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "e1", "s-1")
@@ -82,7 +82,7 @@ async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(
     assert [event["cursor"] for event in seen] == ["1", "2", "3"]
 
 
-async def test_watching_goes_on_with_the_token_that_its_file_has_now(hub_process: HubProcess) -> None:
+async def test_watch_continues_with_the_new_token_from_its_file(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     file = hub_process.data / "admin-token"
@@ -103,7 +103,7 @@ async def test_watching_goes_on_with_the_token_that_its_file_has_now(hub_process
     assert await asyncio.wait_for(watching.wait(), 30) == 0
 
 
-async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_process: HubProcess) -> None:
+async def test_zones_are_listed_acknowledged_and_reset_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     assert "No matching events in the retained history." in (await output(hub_process, "history"))[1]
@@ -141,7 +141,7 @@ async def test_the_id_of_a_silence_can_be_copied_on_a_narrow_terminal(hub_proces
     assert (await output(hub_process, "end-silence", name))[0] == 0
 
 
-def test_a_zone_that_is_not_watched_is_not_listed_as_normal() -> None:
+def test_a_zone_with_faults_is_not_listed_as_normal() -> None:
     fault = Fault(device="s-1", reason="never heard")
     zones = [
         Zone(namespace="default", name="hall", state=ZoneState.NORMAL.wire, declared=1, covered=1),
@@ -151,7 +151,7 @@ def test_a_zone_that_is_not_watched_is_not_listed_as_normal() -> None:
     assert [str(zone_row(zone)[1]) for zone in zones] == ["NORMAL", "FAULT", "ALARM"]
 
 
-async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tmp_path: Path) -> None:
+async def test_a_command_without_a_token_says_how_to_provide_one(hub_process: HubProcess, tmp_path: Path) -> None:
     hub_process.start()
     await hub_process.ready()
     bare = {key: value for key, value in os.environ.items() if key != "EMBEREYE_TOKEN"}
@@ -166,7 +166,7 @@ async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tm
     assert "there is no device s-1" in (await told.communicate())[1].decode()
 
 
-async def test_the_token_that_the_hub_here_made_is_used_by_itself_for_it_alone(
+async def test_the_local_hubs_token_is_used_automatically_for_that_hub(
     hub_process: HubProcess, tmp_path: Path
 ) -> None:
     hub_process.start()
@@ -182,7 +182,7 @@ async def test_the_token_that_the_hub_here_made_is_used_by_itself_for_it_alone(
     assert (code, out) == (0, "admin, admin\n")
 
 
-def test_no_hub_elsewhere_is_shown_the_token_of_the_one_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_hubs_token_is_not_sent_to_other_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".embereye" / "hub").mkdir(parents=True)
     (tmp_path / ".embereye" / "hub" / "admin-token").write_text("ours\n")
@@ -193,7 +193,7 @@ def test_no_hub_elsewhere_is_shown_the_token_of_the_one_here(tmp_path: Path, mon
         token_for("@nowhere", "127.0.0.1")
 
 
-async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_process: HubProcess) -> None:
+async def test_tokens_are_created_listed_used_and_revoked_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "e1", "s-1")
@@ -217,7 +217,7 @@ async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_p
     assert (code, "refuses the token" in err) == (4, True)
 
 
-async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess) -> None:
+async def test_a_zone_is_silenced_listed_and_unsilenced_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "one", "s-01")
@@ -237,7 +237,7 @@ async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess)
     assert (code, "there is no silence" in err) == (5, True)
 
 
-async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: HubProcess) -> None:
+async def test_an_alarm_is_marked_as_false_listed_and_unmarked_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "one", "s-01")
@@ -283,7 +283,7 @@ async def explain(hub: HubProcess, *arguments: str) -> tuple[int | None, str, st
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_decided_once_more(
+async def test_explain_shows_an_alarms_stages_and_replays_its_decision(
     hub_process: HubProcess,
 ) -> None:
     hub_process.start()
@@ -303,7 +303,7 @@ async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_d
     assert (code, "there is no alarm 0123456789abcdef" in err) == (5, True)
 
 
-async def test_who_may_not_do_something_is_told_what_and_how_to_be_let(hub_process: HubProcess) -> None:
+async def test_a_refused_command_names_the_action_and_the_role_it_needs(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "e1", "s-1")
@@ -318,7 +318,7 @@ async def test_who_may_not_do_something_is_told_what_and_how_to_be_let(hub_proce
     assert "`embereye access create NAME --role admin`" in err
 
 
-async def test_what_is_not_there_is_told_with_the_command_that_shows_what_is(hub_process: HubProcess) -> None:
+async def test_an_unknown_name_is_answered_with_the_command_that_lists_names(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     unknown = "0123456789abcdef"
@@ -340,7 +340,7 @@ async def test_what_is_not_there_is_told_with_the_command_that_shows_what_is(hub
     )
 
 
-async def test_what_answers_instead_of_a_hub_and_who_is_not_let_in_are_told_without_addresses_of_its_api(
+async def test_errors_of_the_connection_and_the_token_do_not_show_api_addresses(
     hub_process: HubProcess,
 ) -> None:
     hub_process.start()
@@ -360,7 +360,7 @@ async def test_what_answers_instead_of_a_hub_and_who_is_not_let_in_are_told_with
         assert (code, sentence in err, "/v1/" in err, "Traceback" in err) == (expected, True, False, False), err
 
 
-async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: HubProcess) -> None:
+async def test_a_subscription_is_stored_shown_followed_and_deleted_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
 

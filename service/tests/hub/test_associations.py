@@ -106,30 +106,30 @@ async def test_a_head_is_steered_through_the_hub_in_lockstep(served: Served, wai
     assert served.actuators.counts.missed == 0
 
 
-async def test_the_socket_is_for_the_hubs_own_user_alone(served: Served) -> None:
+async def test_only_the_hubs_user_can_open_the_unix_socket(served: Served) -> None:
     assert stat.S_IMODE(served.path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("unix", [False, True])
-async def test_who_shows_no_token_that_is_known_is_not_let_in(served: Served, unix: bool) -> None:
+async def test_a_client_without_a_valid_token_is_refused(served: Served, unix: bool) -> None:
     for token in ("", "wrong", TOKEN + "x"):
         with pytest.raises(LinkError, match="unknown token or session"):
             await away(lambda token=token: served.link(token, unix=unix))
     assert served.hub.access.refused == 3
 
 
-async def test_a_viewer_steers_nothing(served: Served) -> None:
+async def test_a_viewer_cannot_steer_an_actuator(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
     with pytest.raises(LinkError, match="guest is viewer: this takes the role operator"):
         await away(lambda: served.link(token))
 
 
-async def test_a_stream_that_there_is_not_is_named_with_those_that_there_are(served: Served) -> None:
+async def test_an_unknown_stream_is_answered_with_the_existing_ones(served: Served) -> None:
     with pytest.raises(LinkError, match=f'no stream "x/Y" for associations; there are: {CALL}, {ECHO}'):
         await away(lambda: served.link(call="x/Y"))
 
 
-async def test_a_revoked_token_ends_its_associations_and_what_they_steer(served: Served) -> None:
+async def test_a_revoked_token_ends_its_associations_and_their_control(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "crane", Role.OPERATOR)
     head = PanTiltHead(2 * MILLISECOND)
     one, other = await away(served.link), await away(lambda: served.link(token))
@@ -164,7 +164,7 @@ def read_reason(connection: socket.socket, kind: Any = Associated) -> str:
         (delimited(b""), "version 0 is not supported"),
     ],
 )
-async def test_what_is_no_association_ends_with_a_sentence(served: Served, data: bytes, sentence: str) -> None:
+async def test_an_invalid_first_message_ends_with_a_reason(served: Served, data: bytes, sentence: str) -> None:
     def attempt() -> str:
         with served.dial() as connection:
             connection.sendall(data)
@@ -183,7 +183,7 @@ async def test_what_is_no_association_ends_with_a_sentence(served: Served, data:
         (delimited(ControlRequest(state=State(tick=1)).SerializeToString()) * 500, "must be a handshake"),
     ],
 )
-async def test_an_association_that_breaks_the_rules_ends_with_a_sentence(
+async def test_an_invalid_later_message_ends_with_a_reason(
     served: Served, data: bytes, sentence: str
 ) -> None:
     def attempt() -> str:
@@ -195,7 +195,7 @@ async def test_an_association_that_breaks_the_rules_ends_with_a_sentence(
     assert sentence in await away(attempt)
 
 
-async def test_who_says_nothing_makes_room_within_seconds(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_client_is_released_within_seconds(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(associations, "UNIDENTIFIED_SECONDS", 0.3)
 
     def attempt() -> str:
@@ -206,7 +206,7 @@ async def test_who_says_nothing_makes_room_within_seconds(served: Served, monkey
     assert await away(attempt) == "the client did not identify itself within 0.3 s"
 
 
-async def test_who_say_nothing_make_room_for_who_does_however_many_they_are(
+async def test_many_silent_clients_make_room_for_one_that_identifies_itself(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(associations, "MAX_UNIDENTIFIED", 3)
@@ -221,7 +221,7 @@ async def test_who_say_nothing_make_room_for_who_does_however_many_they_are(
     assert served.associations.refused == 0
 
 
-async def test_past_the_limit_the_next_is_refused_with_the_reason_and_nobody_is_harmed(served: Served) -> None:
+async def test_an_association_past_the_limit_is_refused_with_a_reason(served: Served) -> None:
     def attempt() -> str:
         held = [served.link(unix=True) for _ in range(16)]
         try:
@@ -238,7 +238,7 @@ async def test_past_the_limit_the_next_is_refused_with_the_reason_and_nobody_is_
     assert served.associations.refused == 1
 
 
-async def test_one_address_gets_half_of_the_room(served: Served) -> None:
+async def test_one_address_gets_half_of_the_associations(served: Served) -> None:
     def attempt() -> str:
         held = [served.link() for _ in range(8)]
         with served.dial() as connection:
@@ -251,7 +251,7 @@ async def test_one_address_gets_half_of_the_room(served: Served) -> None:
     assert await away(attempt) == "there are 8 associations from 127.0.0.1, and no more are accepted"
 
 
-async def test_a_peer_that_reads_nothing_is_not_read_either_and_costs_no_memory(served: Served) -> None:
+async def test_a_client_that_does_not_read_is_not_read_either(served: Served) -> None:
     def attempt() -> int:
         with served.dial() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -275,7 +275,7 @@ async def test_a_peer_that_reads_nothing_is_not_read_either_and_costs_no_memory(
     await away(lambda: served.link().close())
 
 
-async def test_a_viewer_gets_every_echo_back_in_order_whatever_is_under_way(served: Served) -> None:
+async def test_a_viewer_gets_every_echo_back_in_order(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
 
     def attempt() -> list[EchoResponse]:
@@ -305,7 +305,7 @@ async def echo_slowly(requests: AsyncIterator[EchoRequest]) -> AsyncIterator[Ech
         yield EchoResponse(sequence=request.sequence, payload=request.payload)
 
 
-async def test_each_of_many_requests_on_many_streams_is_answered_once_and_in_order(
+async def test_many_requests_on_many_streams_are_answered_once_and_in_order(
     served: Served, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients, each = 16, (10_000 if debugged else 50_000) // 16
@@ -332,7 +332,7 @@ async def test_each_of_many_requests_on_many_streams_is_answered_once_and_in_ord
             assert found == list(range(1, each + 1))
 
 
-async def test_all_who_wait_are_told_that_the_hub_stops(served: Served, debugged: bool) -> None:
+async def test_all_waiting_clients_learn_that_the_hub_stops(served: Served, debugged: bool) -> None:
     links = [await away(lambda: served.link(unix=True, call=ECHO, timeout=20)) for _ in range(8)]
 
     def wait(link: Link) -> str:

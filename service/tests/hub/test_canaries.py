@@ -61,7 +61,7 @@ def cameras() -> Assignment:
 @pytest.mark.parametrize(
     ("make", "assignment"), [(SensorShard, sensors()), (lambda: CameraShard(decoders=1), cameras())]
 )
-async def test_a_canary_is_alarmed_and_nobody_sees_it_but_as_a_heartbeat(
+async def test_a_canarys_alarm_is_visible_only_as_a_heartbeat(
     hub_process: HubProcess, tmp_path: Path, make: Callable[[], ShardCore], assignment: Assignment
 ) -> None:
     hub_process.start()
@@ -161,7 +161,7 @@ class Book:
         return beat.overdue
 
 
-def test_a_shard_is_overdue_once_an_interval_and_its_bound_have_passed() -> None:
+def test_a_shard_is_overdue_after_one_interval_and_the_time_limit() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     assert not book.overdue
@@ -178,7 +178,7 @@ def test_a_shard_is_overdue_once_an_interval_and_its_bound_have_passed() -> None
     assert beat.latest.delay_ns == 50 * MILLISECOND
 
 
-def test_a_canary_that_is_alarmed_late_does_not_count() -> None:
+def test_a_canary_with_a_late_alarm_does_not_count() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     book.take(fire(book.clock), after_ns=PLAN.within_ns + 1)
@@ -188,7 +188,7 @@ def test_a_canary_that_is_alarmed_late_does_not_count() -> None:
     assert not book.transaction, "or it would count once the hub is started anew"
 
 
-def test_a_first_sign_is_no_alarm_yet() -> None:
+def test_a_pre_alarm_of_a_canary_does_not_count() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     book.take(fire(book.clock, level=Level.PRE_ALARM))
@@ -198,14 +198,14 @@ def test_a_first_sign_is_no_alarm_yet() -> None:
     assert book.canaries.heartbeats()[0].latest is not None
 
 
-def test_what_is_not_durable_does_not_count() -> None:
+def test_a_canary_that_is_not_durable_does_not_count() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     book.canaries.step(fire(book.clock), book.draft())
     assert book.canaries.heartbeats()[0].latest is None
 
 
-def test_of_two_processes_with_one_name_neither_answers_for_the_other() -> None:
+def test_two_processes_of_one_shard_are_judged_separately() -> None:
     book = Book()
     book.canaries.expect(told(book.clock, "old"))
     book.canaries.expect(told(book.clock, "new"))
@@ -219,7 +219,7 @@ def test_of_two_processes_with_one_name_neither_answers_for_the_other() -> None:
     assert not book.overdue
 
 
-def test_a_process_that_was_killed_is_not_asked_once_another_has_its_place() -> None:
+def test_a_killed_process_is_dropped_once_another_has_replaced_it() -> None:
     book = Book()
     book.canaries.expect(told(book.clock, "killed"))
     book.clock.pass_time(REPLACED_NS + 1)
@@ -229,7 +229,7 @@ def test_a_process_that_was_killed_is_not_asked_once_another_has_its_place() -> 
     assert not book.overdue
 
 
-def test_a_shard_that_is_gone_for_long_is_not_asked_any_more() -> None:
+def test_a_shard_that_is_silent_for_long_is_dropped() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     book.clock.pass_time(2 * MINUTE)
@@ -238,14 +238,14 @@ def test_a_shard_that_is_gone_for_long_is_not_asked_any_more() -> None:
     assert book.canaries.heartbeats() == []
 
 
-def test_a_fleet_that_is_forgotten_has_no_canaries() -> None:
+def test_a_forgotten_fleet_has_no_canaries() -> None:
     book = Book()
     book.canaries.expect(told(book.clock))
     book.canaries.tidy(book.draft(), [FLEET])
     assert book.canaries.heartbeats() == []
 
 
-def test_what_is_expected_of_a_shard_does_not_keep_its_devices_pictures_in_memory() -> None:
+def test_expected_canaries_do_not_retain_devices_pictures_in_memory() -> None:
     book, before = Book(), resident_mb(os.getpid())
     for number in range(640):
         coverage = told(book.clock, str(number))
@@ -254,14 +254,14 @@ def test_what_is_expected_of_a_shard_does_not_keep_its_devices_pictures_in_memor
     assert resident_mb(os.getpid()) - before < 32
 
 
-def test_a_canary_of_nobody_is_taken_and_changes_nothing() -> None:
+def test_a_canary_of_an_unknown_process_changes_nothing() -> None:
     book = Book()
     book.take(fire(book.clock, process="stranger"))
     assert book.canaries.heartbeats() == []
     assert not book.transaction
 
 
-async def test_a_mark_does_not_hide_a_device(tmp_path: Path) -> None:
+async def test_a_canarys_mark_does_not_hide_a_device(tmp_path: Path) -> None:
     threads = StoreThreads(tmp_path)
     hub = Hub(threads, retention_ns=SECOND * 3600)
     await hub.open()
@@ -280,7 +280,7 @@ async def test_a_mark_does_not_hide_a_device(tmp_path: Path) -> None:
     await threads.close()
 
 
-def test_when_a_canary_was_alarmed_last_outlives_the_hub(stored: Stored) -> None:
+def test_the_time_of_the_latest_success_survives_a_restart(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(canaries={(FLEET, SHARD): (1, 2), (FLEET, "gone"): (3, 4)}))
     store.commit(Transaction(canaries={(FLEET, SHARD): (5, 6), (FLEET, "gone"): None}))

@@ -57,7 +57,7 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_what_is_written_again_replaces_what_was_there(stored: Stored) -> None:
+def test_a_row_that_is_written_again_replaces_the_old_one(stored: Stored) -> None:
     store = stored.open()
     for number in (1, 2):
         token = TokenRecord("ada", bytes([number]), Role.VIEWER, number, "admin")
@@ -81,7 +81,7 @@ def test_what_is_written_again_replaces_what_was_there(stored: Stored) -> None:
     store.close()
 
 
-def test_however_many_reports_come_at_once_few_statements_ask_which_are_known(
+def test_few_statements_query_known_reports_however_many_there_are(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored.open()
@@ -103,7 +103,7 @@ def test_however_many_reports_come_at_once_few_statements_ask_which_are_known(
     store.close()
 
 
-def test_a_name_with_a_character_that_no_text_may_have_stops_nothing(stored: Stored) -> None:
+def test_a_name_with_a_null_character_is_stored(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(evidence=[("nul\0", 1)], episodes={("a", "e\0"): 1}))
     assert store.committed_ids(["nul\0"])
@@ -111,7 +111,7 @@ def test_a_name_with_a_character_that_no_text_may_have_stops_nothing(stored: Sto
     store.close()
 
 
-def test_behind_any_cursor_of_the_future_there_are_no_dead_letters(stored: Stored) -> None:
+def test_there_are_no_dead_letters_past_a_cursor_of_the_future(stored: Stored) -> None:
     store = stored.open()
     assert store.dead_letters("pager", 2**64 - 1, 9) == []
     store.close()
@@ -128,7 +128,7 @@ def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", {2: "ALTER TABLE episodes ADD COLUMN place TEXT"})
 
 
-def test_a_database_of_an_older_version_is_migrated_and_one_of_a_newer_version_refused(
+def test_an_older_database_is_migrated_and_a_newer_one_is_refused(
     stored: Stored, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored.open()
@@ -150,7 +150,7 @@ def test_a_database_of_an_older_version_is_migrated_and_one_of_a_newer_version_r
         stored.open().close()
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_the_database_unchanged(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     stored.open().close()
     with monkeypatch.context() as patch:
         patch.setattr(schema, "VERSION", 2)
@@ -169,7 +169,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(stored: Stored, mo
 # PostgreSQL
 
 
-def test_a_connection_that_is_ended_is_dialled_again_and_the_transaction_stored_once(
+def test_after_a_broken_connection_the_transaction_is_stored_once(
     stored_in_postgres: Stored, postgres: Postgres
 ) -> None:
     store = stored_in_postgres.open()
@@ -205,7 +205,7 @@ def lost_answer(postgres: Postgres, stored: Stored, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
+def test_a_commit_with_a_lost_answer_is_stored_exactly_once(
     stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     store = stored_in_postgres.open()
@@ -223,7 +223,7 @@ def test_a_commit_whose_end_was_not_told_is_neither_lost_nor_doubled(
     store.close()
 
 
-def test_a_commit_that_is_refused_after_one_whose_end_was_not_told_is_not_taken_for_that_one(
+def test_a_refused_commit_is_not_mistaken_for_an_earlier_one_with_a_lost_answer(
     stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored_in_postgres.open()
@@ -244,7 +244,7 @@ def test_a_commit_that_is_refused_after_one_whose_end_was_not_told_is_not_taken_
     store.close()
 
 
-def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
+def test_a_hub_that_lost_its_lock_cannot_write_after_another_became_owner(
     stored_in_postgres: Stored, postgres: Postgres
 ) -> None:
     stale = stored_in_postgres.open()
@@ -263,7 +263,7 @@ def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
     owner.close()
 
 
-def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
+def test_an_unreadable_row_is_logged_only_once(
     stored: Stored, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = stored.open()
@@ -277,7 +277,7 @@ def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
     store.close()
 
 
-def test_events_behind_a_damaged_place_are_still_found(tmp_path: Path) -> None:
+def test_events_after_a_damaged_page_are_still_found(tmp_path: Path) -> None:
     bodies = [AlarmEvent(cursor=number, zone="hall", why=f"<{number:06}>" + "x" * 200) for number in range(1, 2_001)]
     store = Store(open_database(tmp_path))
     store.commit(Transaction(events=bodies))
@@ -298,7 +298,7 @@ def test_events_behind_a_damaged_place_are_still_found(tmp_path: Path) -> None:
     store.close()
 
 
-def test_many_rows_in_a_row_that_cannot_be_read_are_not_the_end(stored: Stored) -> None:
+def test_events_after_many_unreadable_rows_are_still_found(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=events(*range(1, 21))))
     garbage = "'\\xff'" if stored.address else "x'ff'"
@@ -309,7 +309,7 @@ def test_many_rows_in_a_row_that_cannot_be_read_are_not_the_end(stored: Stored) 
     store.close()
 
 
-def test_a_disk_that_fails_for_now_is_not_taken_for_damage(tmp_path: Path) -> None:
+def test_a_temporary_disk_error_does_not_count_as_damage(tmp_path: Path) -> None:
     store = Store(open_database(tmp_path))
     store.commit(Transaction(events=events(1), zones={("default", "hall"): b"state"}))
     database = store._db._db  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def test_a_disk_that_fails_for_now_is_not_taken_for_damage(tmp_path: Path) -> No
     store.close()
 
 
-async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
+async def test_a_hub_starts_with_the_complete_stored_state_or_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(open_database(tmp_path))
@@ -354,7 +354,7 @@ async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
     await threads.close()
 
 
-def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path) -> None:
+def test_other_tools_may_change_the_open_database_file(tmp_path: Path) -> None:
     store = Store(open_database(tmp_path))
     store.commit(Transaction(evidence=[(f"report-{number}", 1) for number in range(5_000)]))
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)) as other:
@@ -367,7 +367,7 @@ def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path
     store.close()
 
 
-def test_a_folder_that_cannot_be_written_any_more_is_one_hubs_all_the_same(
+def test_a_read_only_folder_is_locked_for_one_hub_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.open
@@ -388,7 +388,7 @@ def test_a_folder_that_cannot_be_written_any_more_is_one_hubs_all_the_same(
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
-def test_nothing_is_stored_in_a_file_that_somebody_removed(tmp_path: Path, suffix: str) -> None:
+def test_a_hub_does_not_write_to_a_removed_database_file(tmp_path: Path, suffix: str) -> None:
     store = Store(open_database(tmp_path))
     store.commit(Transaction(evidence=[("before", 1)]))
     (tmp_path / f"hub.sqlite{suffix}").unlink()
@@ -398,7 +398,7 @@ def test_nothing_is_stored_in_a_file_that_somebody_removed(tmp_path: Path, suffi
     store.close()
 
 
-def test_a_second_hub_is_told_that_the_database_is_in_use(
+def test_a_second_hub_is_refused_because_the_database_is_in_use(
     stored_in_postgres: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from embereye.hub.databases import postgres as module
@@ -411,7 +411,7 @@ def test_a_second_hub_is_told_that_the_database_is_in_use(
     stored_in_postgres.open().close()
 
 
-def test_an_address_that_is_none_is_refused_without_repeating_its_password(stored_in_postgres: Stored) -> None:
+def test_an_invalid_address_is_refused_without_showing_its_password(stored_in_postgres: Stored) -> None:
     with pytest.raises(UserError, match="postgresql://USER") as refused:
         open_database(stored_in_postgres.folder, "host=localhost secret")
     assert "secret" not in str(refused.value)
@@ -419,7 +419,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_its_password(store
         open_database(stored_in_postgres.folder, "@/nowhere")
 
 
-def test_what_is_said_of_a_database_that_refuses_does_not_tell_the_password(stored_in_postgres: Stored) -> None:
+def test_a_refused_login_does_not_show_the_password(stored_in_postgres: Stored) -> None:
     database = open_database(stored_in_postgres.folder, stored_in_postgres.address.replace("mar", "war"))
     assert "password authentication failed" in database.failing
     assert PASSWORD not in database.failing
@@ -427,7 +427,7 @@ def test_what_is_said_of_a_database_that_refuses_does_not_tell_the_password(stor
     database.close()
 
 
-def test_the_password_is_read_anew_for_each_connection(stored_in_postgres: Stored, postgres: Postgres) -> None:
+def test_the_password_is_read_again_for_each_connection(stored_in_postgres: Stored, postgres: Postgres) -> None:
     file = stored_in_postgres.folder / "address"
     file.write_text(stored_in_postgres.address + "\n")
     store = Store(open_database(stored_in_postgres.folder, f"@{file}"))
@@ -442,7 +442,7 @@ def test_the_password_is_read_anew_for_each_connection(stored_in_postgres: Store
     store.close()
 
 
-async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it_is_back(
+async def test_a_fire_is_shown_without_the_database_and_stored_once_it_is_back(
     stored_apart: Stored, own_postgres: Postgres
 ) -> None:
     threads, durable = stored_apart.threads(), list[str]()
@@ -469,7 +469,7 @@ async def test_a_hub_whose_database_is_away_shows_the_fire_and_stores_it_once_it
     await threads.close()
 
 
-async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being_seen(
+async def test_a_fire_is_shown_while_the_database_does_not_answer(
     stored_apart: Stored, own_postgres: Postgres
 ) -> None:
     threads, durable = stored_apart.threads(), list[str]()
@@ -493,7 +493,7 @@ async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being
     await threads.close()
 
 
-async def test_after_a_failover_that_lost_commits_the_database_holds_again_what_the_hub_knows(
+async def test_after_a_failover_that_lost_commits_the_hub_rewrites_its_state(
     stored_in_postgres: Stored, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin, database = Principal("ada", Role.ADMIN, "ada"), stored_in_postgres.database
@@ -540,7 +540,7 @@ async def test_after_a_failover_that_lost_commits_the_database_holds_again_what_
     await again._store.close()
 
 
-async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_out_to_hold_something(
+async def test_a_hub_started_without_its_database_reloads_once_it_can_be_read(
     stored_apart: Stored, own_postgres: Postgres
 ) -> None:
     store = stored_apart.open()
@@ -565,7 +565,7 @@ async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_
     store.close()
 
 
-async def test_a_hub_that_starts_before_an_empty_database_does_goes_on_with_it(
+async def test_a_hub_started_before_its_empty_database_continues_with_it(
     stored_apart: Stored, own_postgres: Postgres
 ) -> None:
     await asyncio.to_thread(own_postgres.stop)

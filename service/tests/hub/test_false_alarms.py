@@ -71,7 +71,7 @@ class Running:
         return alarm
 
 
-async def test_a_marked_alarm_makes_the_same_a_pre_alarm_until_it_is_taken_back_over_restarts(stored: Stored) -> None:
+async def test_a_mark_turns_similar_alarms_into_pre_alarms_until_it_is_removed(stored: Stored) -> None:
     async with Running(stored) as running:
         await running.see()
         assert ZoneState(running.zone.state) is ZoneState.ALARM
@@ -96,7 +96,7 @@ async def test_a_marked_alarm_makes_the_same_a_pre_alarm_until_it_is_taken_back_
         assert {"take back false", "mark false"} <= {entry.action for entry in trail}
 
 
-async def test_a_mark_that_is_taken_back_after_its_alarm_was_forgotten_opens_none(stored: Stored) -> None:
+async def test_removing_the_mark_of_a_forgotten_alarm_opens_no_alarm(stored: Stored) -> None:
     wanted = AlarmQuery(10, category="open")
     async with Running(stored) as running:
         await running.see()
@@ -128,7 +128,7 @@ async def test_an_open_alarm_can_be_marked_and_stays_open(stored: Stored) -> Non
         assert [event.why.partition(" ")[0] for event in events] == ["heat", "marked"]
 
 
-async def test_what_cannot_be_marked_is_refused_in_a_sentence(stored: Stored) -> None:
+async def test_an_impossible_mark_is_refused_with_a_reason(stored: Stored) -> None:
     async with Running(stored) as running:
         with pytest.raises(UnknownAlarmError, match="there is no alarm 0123"):
             await running.hub.false_alarms.mark(ADA, "0123", "steam")
@@ -140,7 +140,7 @@ async def test_what_cannot_be_marked_is_refused_in_a_sentence(stored: Stored) ->
             await running.hub.false_alarms.mark(ADA, running.zone.alarm, "dust")
 
 
-async def test_cameras_are_told_the_places_of_marked_flames(stored: Stored) -> None:
+async def test_shards_get_the_places_of_marked_flames(stored: Stored) -> None:
     region = Region(x=0.4, y=0.5, width=0.1, height=0.1, area=0.004, view="v")
     async with Running(stored) as running:
         heard: list[int] = []
@@ -158,7 +158,7 @@ async def test_cameras_are_told_the_places_of_marked_flames(stored: Stored) -> N
 
 
 @pytest.mark.parametrize("end", ["full", "cancelled"])
-async def test_cameras_are_told_that_a_mark_is_taken_back_also_where_whoever_asked_hears_nothing_of_it(
+async def test_listeners_learn_of_a_removed_mark_even_if_its_caller_gets_an_error(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     writing, told = threading.Event(), list[int]()
@@ -187,7 +187,7 @@ async def test_cameras_are_told_that_a_mark_is_taken_back_also_where_whoever_ask
         assert told == [0]
 
 
-async def test_alarms_are_found_by_zone_time_and_sort(stored: Stored) -> None:
+async def test_alarms_are_found_by_zone_time_and_category(stored: Stored) -> None:
     async with Running(stored) as running:
         before = time.time_ns()
         await running.see()
@@ -217,7 +217,7 @@ async def test_alarms_are_found_by_zone_time_and_sort(stored: Stored) -> None:
         assert oldest.why.startswith("heat 61 °C ≥ 57 °C at s-01")
 
 
-async def test_a_shard_hears_what_is_marked_when_it_connects_and_whenever_that_changes(stored: Stored) -> None:
+async def test_a_shard_gets_the_marks_when_it_connects_and_after_each_change(stored: Stored) -> None:
     region = Region(x=0.4, y=0.5, width=0.1, height=0.1, area=0.004, view="v")
     async with Running(stored) as running:
         service = EvidenceService(running.hub)

@@ -117,7 +117,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_dark_device_becomes_a_fault_once_and_the_fault_clears_when_it_is_watched_again(stored: Stored) -> None:
+async def test_a_dark_device_is_one_fault_that_clears_when_it_is_covered_again(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
@@ -151,7 +151,7 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(sto
         assert (await told(hub))[-1] == ("fault_cleared", "s-02 is watched again")
 
 
-async def test_a_fault_clears_with_the_device_that_is_no_longer_declared(stored: Stored) -> None:
+async def test_a_fault_clears_when_its_device_is_no_longer_declared(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
@@ -175,7 +175,7 @@ async def test_a_fault_follows_its_device_to_another_zone(stored: Stored) -> Non
         assert [(zone.name, len(zone.faults)) for zone in hub.zones.messages()] == [("attic", 1)]
 
 
-async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(stored: Stored) -> None:
+async def test_a_suspension_of_the_hub_does_not_count_as_devices_silence(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01"))
@@ -186,7 +186,7 @@ async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(stored:
         assert await told(hub) == []
 
 
-async def test_what_was_to_be_done_before_the_hub_stood_still_darkens_nothing_right_after_it(stored: Stored) -> None:
+async def test_a_step_queued_before_a_stall_makes_no_device_dark_after_it(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01"))
@@ -202,7 +202,7 @@ async def test_what_was_to_be_done_before_the_hub_stood_still_darkens_nothing_ri
         assert (zone.state, len(zone.faults)) == (ZoneState.PRE_ALARM, 0)
 
 
-async def test_a_sign_has_not_ended_of_that_the_hub_stood_still(stored: Stored) -> None:
+async def test_a_stall_of_the_hub_ends_no_sign(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         for device in ("s-01", "s-02"):
@@ -221,7 +221,7 @@ async def test_a_sign_has_not_ended_of_that_the_hub_stood_still(stored: Stored) 
         assert zone.state == ZoneState.RESTORED
 
 
-async def test_silences_and_tests_end_by_peoples_time_though_the_machine_was_suspended_and_signs_do_not(
+async def test_a_suspension_counts_towards_silences_and_tests_but_not_towards_signs(
     stored: Stored,
 ) -> None:
     clock = Clock()
@@ -248,7 +248,7 @@ async def test_silences_and_tests_end_by_peoples_time_though_the_machine_was_sus
         assert [kind for kind, _ in await told(hub)][-1] in {"silence", "evidence"}
 
 
-async def test_a_roster_that_is_told_again_is_not_stored_again(stored: Stored) -> None:
+async def test_an_unchanged_roster_is_not_stored_again(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
@@ -273,7 +273,7 @@ async def test_an_outdated_roster_is_refused(stored: Stored) -> None:
             await hub.coverage.set_roster(roster("s-01", epoch=4))
 
 
-async def test_a_resent_report_counts_once_also_after_a_restart(stored: Stored) -> None:
+async def test_a_resent_report_counts_once_even_after_a_restart(stored: Stored) -> None:
     clock, durable = Clock(), list[str]()
     async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock), durable.append)
@@ -305,7 +305,7 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(stored: St
 
 
 @pytest.mark.parametrize("step", [3_600, -3_600])
-async def test_events_are_found_by_the_time_that_people_read_though_the_clock_was_set(
+async def test_events_are_found_by_wall_clock_time_after_the_clock_was_set(
     stored: Stored, step: int
 ) -> None:
     clock = Clock()
@@ -325,7 +325,7 @@ async def test_events_are_found_by_the_time_that_people_read_though_the_clock_wa
         assert len(await hub.history.events_between(event.time_ns - SECOND, event.time_ns + SECOND, 10)) == 1
 
 
-async def test_the_picture_that_raised_an_alarm_is_kept(stored: Stored) -> None:
+async def test_the_picture_that_raised_an_alarm_is_stored(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock, snapshot=b"first"), lambda _: None)
@@ -337,7 +337,7 @@ async def test_the_picture_that_raised_an_alarm_is_kept(stored: Stored) -> None:
         assert await hub.history.picture(alarm, "s-02", Kind.SMOKE) is None
 
 
-async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_seen(tmp_path: Path) -> None:
+async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
     async with running(Stored(tmp_path), clock) as hub:
         store = hub._store
@@ -364,7 +364,7 @@ async def test_while_the_disk_is_full_nothing_is_acknowledged_but_the_fire_is_se
         await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
 
 
-async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> None:
+async def test_the_hub_waits_for_a_locked_database(tmp_path: Path) -> None:
     clock, durable = Clock(), list[str]()
     async with running(Stored(tmp_path), clock) as hub:
         other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
@@ -380,7 +380,7 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
         assert len(await told(hub)) == 1
 
 
-async def test_a_transaction_is_not_interrupted_because_the_hub_stood_still(tmp_path: Path) -> None:
+async def test_a_stall_of_the_hub_interrupts_no_transaction(tmp_path: Path) -> None:
     store, interrupted = Stored(tmp_path).threads(), list[bool]()
     await store.open()
     store._store.interrupt = lambda: interrupted.append(True)  # type: ignore[method-assign]
@@ -393,7 +393,7 @@ async def test_a_transaction_is_not_interrupted_because_the_hub_stood_still(tmp_
     await store.close()
 
 
-async def test_reports_that_cannot_be_processed_hold_up_no_others(
+async def test_a_report_that_fails_does_not_delay_others(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, durable = Clock(), list[str]()
@@ -414,14 +414,14 @@ def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-async def test_an_unknown_zone_is_named(stored: Stored) -> None:
+async def test_an_error_names_the_unknown_zone(stored: Stored) -> None:
     async with running(stored, Clock()) as hub:
         with pytest.raises(UnknownZoneError, match="no zone default/attic"):
             await hub.actions.perform(Action.TEST, ADA, "default", "attic")
 
 
 @pytest.mark.parametrize("step", [365 * DAY, -365 * DAY])
-async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clock(
+async def test_setting_the_clock_changes_labels_but_not_the_age_of_history(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
@@ -446,7 +446,7 @@ async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clo
                 await asyncio.sleep(0.01)
 
 
-async def test_reports_are_known_for_a_day_and_their_alarm_for_as_long_as_history_is_kept(
+async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
@@ -467,7 +467,7 @@ async def test_reports_are_known_for_a_day_and_their_alarm_for_as_long_as_histor
         assert len(await hub.history.events(0, 9)) == 1
 
 
-def test_the_cursor_never_goes_back_although_retention_took_every_event(stored: Stored) -> None:
+def test_the_cursor_never_decreases_even_if_all_events_are_pruned(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=n, zone="z") for n in range(1, 11)]))
     while store.prune(100):
@@ -479,7 +479,7 @@ def test_the_cursor_never_goes_back_although_retention_took_every_event(stored: 
     store.close()
 
 
-def test_what_is_kept_for_longer_than_time_has_been_counted_is_kept(stored: Stored) -> None:
+def test_a_retention_longer_than_the_unix_epoch_prunes_nothing(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=1, time_ns=1, zone="z")]))
     assert store.prune(time.time_ns() - 999_999 * DAY) == 0
@@ -487,7 +487,7 @@ def test_what_is_kept_for_longer_than_time_has_been_counted_is_kept(stored: Stor
     store.close()
 
 
-def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
+def test_a_failed_transaction_stores_nothing(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=1, zone="z")]))
     clash = Transaction(evidence=[("new", 1)], events=[AlarmEvent(cursor=1, zone="z")])
@@ -497,7 +497,7 @@ def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
     store.close()
 
 
-def test_a_span_of_time_has_what_was_recorded_from_its_beginning_to_before_its_end(stored: Stored) -> None:
+def test_a_search_includes_the_start_of_a_span_and_excludes_its_end(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=10 * n, zone="z") for n in range(1, 5)]))
 
@@ -509,7 +509,7 @@ def test_a_span_of_time_has_what_was_recorded_from_its_beginning_to_before_its_e
     store.close()
 
 
-def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored: Stored) -> None:
+def test_history_is_found_by_zone_name_with_or_without_namespace(stored: Stored) -> None:
     store = stored.open()
     zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]
     events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
@@ -523,7 +523,7 @@ def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored:
     store.close()
 
 
-async def test_a_sign_of_life_is_made_once_for_all_who_were_told_as_much(stored: Stored) -> None:
+async def test_subscribers_at_one_cursor_share_a_sign_of_life(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         sign = hub.sign_of_life(1)

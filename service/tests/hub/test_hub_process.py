@@ -105,7 +105,7 @@ async def zone_state(hub: HubProcess) -> int:
     return zones[0].state if zones else ZoneState.UNSPECIFIED
 
 
-async def test_a_reporter_loses_nothing_and_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
+async def test_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
     hub_process: HubProcess, tmp_path: Path
 ) -> None:
     hub_process.start()
@@ -161,7 +161,7 @@ async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[
             call.cancel()
 
 
-async def test_what_was_acknowledged_survives_a_kill_at_any_time(hub_process: HubProcess, bus: Bus) -> None:
+async def test_acknowledged_reports_survive_a_kill_at_any_time(hub_process: HubProcess, bus: Bus) -> None:
     randomly = random.Random(11)
     latest = 0
     for attempt in range(3):
@@ -197,7 +197,7 @@ def hub_on_postgres(stored_apart: Stored, bus: Bus, make_hub: Callable[..., HubP
 
 
 @pytest.mark.parametrize("fault", ["connections ended", "server crashed", "hub killed", "NATS killed"])
-async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever_of_a_hub_on_postgres_dies(
+async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fault(
     hub_on_postgres: HubProcess, own_postgres: Postgres, bus: Bus, fault: str
 ) -> None:
     hub, randomly, nats = hub_on_postgres, random.Random(5), bus.server
@@ -252,7 +252,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_whatever
     assert query("SELECT COUNT(DISTINCT zone) FROM events") == [(len(items),)], "one alarm each"
 
 
-async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_once(hub_process: HubProcess) -> None:
+async def test_a_terminated_hub_stores_its_reports_and_stops_at_once(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     acknowledged: set[str] = set()
@@ -269,7 +269,7 @@ async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_o
     assert "Traceback" not in hub_process.log()
 
 
-async def test_a_hub_serves_although_its_clips_cannot_be_looked_through_yet(
+async def test_a_hub_serves_before_its_clips_are_loaded(
     tmp_path: Path, make_hub: Callable[[Stored], HubProcess]
 ) -> None:
     hub, folder = make_hub(Stored(tmp_path)), tmp_path / "clips" / "00"
@@ -281,7 +281,7 @@ async def test_a_hub_serves_although_its_clips_cannot_be_looked_through_yet(
     await until(lambda: not list(folder.iterdir()), "what is of no clip is cleared away")
 
 
-async def test_a_hub_ends_although_the_disk_of_its_clips_does_not_answer(
+async def test_a_hub_stops_even_if_the_disk_of_its_clips_does_not_answer(
     tmp_path: Path, make_hub: Callable[[Stored], HubProcess]
 ) -> None:
     hub, folder = make_hub(Stored(tmp_path)), tmp_path / "clips" / "00"
@@ -293,7 +293,7 @@ async def test_a_hub_ends_although_the_disk_of_its_clips_does_not_answer(
     assert "Traceback" not in hub.log()
 
 
-async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:
+async def test_a_second_hub_on_the_same_folder_is_refused(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
     second = type(hub_process)(hub_process.stored)
@@ -311,7 +311,7 @@ async def hub(hub_process: HubProcess) -> AsyncIterator[HubProcess]:
     assert "Traceback" not in hub_process.log()
 
 
-async def test_a_subscriber_that_resumes_by_cursor_sees_every_event_once_over_a_restart(hub: HubProcess) -> None:
+async def test_a_subscriber_that_resumes_by_cursor_gets_every_event_once(hub: HubProcess) -> None:
     seen: list[int] = []
     reports = [evidence(f"e{n}", device=f"s-{n}") for n in range(30)]
 
@@ -340,7 +340,7 @@ async def test_a_subscriber_that_resumes_by_cursor_sees_every_event_once_over_a_
     assert seen == list(range(1, 31))
 
 
-async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess) -> None:
+async def test_a_newer_roster_replaces_an_older_one_and_is_stored(hub: HubProcess) -> None:
     def roster(epoch: int, *devices: str) -> FleetRoster:
         declared = [Device(id=name, zone="hall") for name in devices]
         return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=5_000_000_000, devices=declared)
@@ -366,7 +366,7 @@ async def test_rosters_replace_each_other_by_epoch_and_are_kept(hub: HubProcess)
         assert not (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
 
 
-async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess, tmp_path: Path) -> None:
+async def test_coverage_reports_of_an_undeclared_fleet_create_its_zones(hub: HubProcess, tmp_path: Path) -> None:
     shard = Shard(hub, tmp_path / "spool")
     async with Tasks() as tasks:
         tasks.start(shard.reporter.run(), name="reporter")
@@ -378,7 +378,7 @@ async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess,
         assert [device["reason"] for device in devices] == ["silent", "silent"]
 
 
-async def test_strangers_on_its_machine_read_nothing_of_what_a_hub_keeps(
+async def test_other_users_cannot_read_the_hubs_files(
     tmp_path: Path, make_hub: Callable[..., HubProcess]
 ) -> None:
     (tmp_path / "clips").mkdir(0o755)  # as an earlier version left it
@@ -390,7 +390,7 @@ async def test_strangers_on_its_machine_read_nothing_of_what_a_hub_keeps(
     assert [path.name for path in kept if path.lstat().st_mode & 0o007] == []
 
 
-async def test_a_password_that_the_list_of_processes_shows_is_warned_of_and_not_repeated(
+async def test_a_password_in_the_arguments_is_warned_of_and_not_logged(
     tmp_path: Path, make_hub: Callable[..., HubProcess]
 ) -> None:
     hub = make_hub(Stored(tmp_path))
@@ -401,7 +401,7 @@ async def test_a_password_that_the_list_of_processes_shows_is_warned_of_and_not_
     assert "secret-word" not in hub.log()
 
 
-async def test_where_a_hubs_time_and_memory_went_is_written_at_its_end(hub_process: HubProcess, tmp_path: Path) -> None:
+async def test_a_hub_writes_its_profile_and_allocations_when_it_stops(hub_process: HubProcess, tmp_path: Path) -> None:
     profile, allocations = tmp_path / "profile", tmp_path / "allocations"
     hub_process.start("--profile", str(profile), "--allocations", str(allocations))
     await hub_process.ready()

@@ -16,7 +16,7 @@ CAMERA = ("default/cameras/yard", "cam-1")
 OVERLAY = Overlay("default/sensors/hall", "s-01", 0.5, 1 / 3, 0.6, 0.25)
 
 
-async def test_an_overlay_is_kept_until_it_is_removed(stored: Stored) -> None:
+async def test_an_overlay_stays_stored_until_it_is_removed(stored: Stored) -> None:
     async with running(stored) as hub:
         await hub.overlays.store(ADA, CAMERA, replace(OVERLAY, opacity=1))
         await hub.overlays.store(ADA, CAMERA, OVERLAY)

@@ -36,7 +36,7 @@ def fetched(hub: HubProcess, path: str) -> str:
         return str(answer.read().decode())
 
 
-async def test_the_lines_of_an_alarm_are_kept_and_decided_alike_again(hub_process: HubProcess, tmp_path: Path) -> None:
+async def test_an_alarms_stored_lines_lead_to_the_same_decision_when_replayed(hub_process: HubProcess, tmp_path: Path) -> None:
     hub_process.start()
     await hub_process.ready()
     folder = tmp_path / "shard"

@@ -90,7 +90,7 @@ def owns(hub: HubProcess) -> bool:
     return bool(told) and "hub ready:" in told[-1]
 
 
-async def test_every_replica_takes_reports_and_serves_feeds_history_and_actions(replicas: list[HubProcess]) -> None:
+async def test_every_replica_accepts_reports_and_serves_feeds_history_and_actions(replicas: list[HubProcess]) -> None:
     assert [owns(hub) for hub in replicas] == [True, False, False]
     seen: dict[int, list[int]] = {}
 
@@ -163,7 +163,7 @@ async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], ackn
 
 
 @pytest.mark.needs(POSTGRES)
-def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
+def test_another_hub_takes_over_within_ten_seconds_of_losing_a_node() -> None:
     if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "iptables", "setpriv"))):
         pytest.skip("a network of its own takes root, unshare, ip and iptables")
     script = Path(__file__).with_name("lost_node.py")
@@ -188,7 +188,7 @@ def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
     assert "reloading: another hub owned" in told["log"]
 
 
-async def test_an_owner_whose_database_another_one_took_over_acknowledges_nothing_and_stands_by(
+async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standby(
     replicas: list[HubProcess], postgres: Postgres, bus: Bus
 ) -> None:
     first = replicas[0]
@@ -219,7 +219,7 @@ FAULTS = ["owner killed", "standby killed", "owner told to stop", "connections e
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "NATS and owner killed"])
-async def test_nothing_acknowledged_is_lost_or_doubled_and_alarms_go_on_within_ten_seconds(
+async def test_acknowledged_reports_count_once_and_alarms_resume_in_ten_seconds(
     replicas: list[HubProcess], postgres: Postgres, bus: Bus, fault: str
 ) -> None:
     if "NATS" in fault and bus.server is None:

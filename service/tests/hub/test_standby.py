@@ -48,7 +48,7 @@ async def says(port: int, address: str) -> tuple[bytes, asyncio.StreamWriter]:
     return b"", writer
 
 
-async def test_one_address_has_half_of_what_is_passed_on_and_all_together_no_more_than_there_is_room_for(
+async def test_one_address_gets_half_of_the_connections_and_all_have_a_limit(
     port: int,
 ) -> None:
     found = [await says(port, f"127.0.0.{number}") for number in (1, 1, 1, 2, 2, 3)]
@@ -60,7 +60,7 @@ async def test_one_address_has_half_of_what_is_passed_on_and_all_together_no_mor
             await asyncio.sleep(0.01)
 
 
-async def test_shards_return_to_an_owner_that_was_only_out_of_reach() -> None:
+async def test_shards_return_to_an_owner_that_can_be_reached_again() -> None:
     told: list[str] = []
 
     async def serve(name: str, port: int) -> asyncio.Server:
@@ -103,7 +103,7 @@ READY = b"Z\0\0\0\5I"  # PostgreSQL awaits a query
 
 
 @pytest.mark.parametrize("frozen_while", ["it is dialled", "it is asked"])
-async def test_a_database_that_freezes_is_dialled_anew_and_taken_over_once_nobody_owns_it(
+async def test_a_standby_reconnects_to_a_frozen_database_and_takes_over_without_owner(
     stored_in_postgres: Stored,
     postgres: Postgres,
     monkeypatch: pytest.MonkeyPatch,

@@ -61,7 +61,7 @@ WATCHED = Assignment(
 )
 
 
-async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_alarm_told(
+async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_published_event(
     hub_process: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collector = Collector()
@@ -97,7 +97,7 @@ async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_alarm_told(
     collector.server.stop(0)
 
 
-async def test_a_collector_that_is_away_delays_neither_alarms_nor_the_end(
+async def test_an_unreachable_collector_delays_neither_alarms_nor_the_exit(
     hub_process: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as nobody:  # bound, but not listening
@@ -118,7 +118,7 @@ async def test_a_collector_that_is_away_delays_neither_alarms_nor_the_end(
         assert hub_process.terminate() == 0
 
 
-def test_nothing_is_traced_or_imported_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracing_and_its_library_are_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENDPOINT_VARIABLE, raising=False)
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
@@ -127,7 +127,7 @@ def test_nothing_is_traced_or_imported_unless_it_is_asked_for(monkeypatch: pytes
     assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 
 
-def test_an_extra_that_is_missing_is_named_with_the_remedy(
+def test_a_missing_optional_package_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4317")
@@ -144,7 +144,7 @@ def test_an_extra_that_is_missing_is_named_with_the_remedy(
         ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
     ],
 )
-def test_a_variable_that_opentelemetry_refuses_ends_no_process_that_watches(
+def test_an_invalid_opentelemetry_variable_only_disables_tracing(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4317")

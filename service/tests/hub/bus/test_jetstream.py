@@ -98,7 +98,7 @@ def options(own_nats: Nats) -> BusOptions:
 
 
 @pytest.mark.parametrize("call", ["connect", "subscribe", "request"])
-async def test_it_ends_where_the_library_swallows_that_it_is_cancelled(
+async def test_the_bus_ends_even_if_the_library_swallows_its_cancellation(
     options: BusOptions, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """As `asyncio.wait_for` does, which the library waits by: a hub was not ready, or did not end."""
@@ -120,7 +120,7 @@ async def test_it_ends_where_the_library_swallows_that_it_is_cancelled(
     assert running.cancelled()
 
 
-async def test_what_the_stream_has_counts_once_whatever_is_sent_and_delivered_again(
+async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
     stored: Stored, options: BusOptions
 ) -> None:
     async with running(stored, options) as (hub, bus):
@@ -144,7 +144,7 @@ async def test_what_the_stream_has_counts_once_whatever_is_sent_and_delivered_ag
     assert len(evidence_of(stored)) == 51
 
 
-async def test_what_was_taken_while_nobody_consumed_is_consumed_later_and_is_as_old_as_it_is(
+async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
     stored: Stored, options: BusOptions
 ) -> None:
     publishing = JetStreamBus(options)  # a replica that owns nothing
@@ -173,7 +173,7 @@ async def test_what_was_taken_while_nobody_consumed_is_consumed_later_and_is_as_
     await threads.close()
 
 
-async def test_a_stream_that_was_lost_or_lost_its_end_is_read_from_its_beginning(
+async def test_a_stream_that_was_lost_or_truncated_is_read_from_its_start(
     stored: Stored, options: BusOptions
 ) -> None:
     async with running(stored, options) as (hub, bus):
@@ -194,7 +194,7 @@ async def test_a_stream_that_was_lost_or_lost_its_end_is_read_from_its_beginning
     assert evidence_of(stored) == list("abcdefg")
 
 
-async def test_reports_go_on_into_the_stream_while_the_database_is_away(
+async def test_reports_enter_the_stream_while_the_database_is_away(
     stored_apart: Stored, own_postgres: object, options: BusOptions
 ) -> None:
     from harness.servers.postgres import Postgres
@@ -216,7 +216,7 @@ async def test_reports_go_on_into_the_stream_while_the_database_is_away(
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-async def test_a_report_that_nats_does_not_acknowledge_is_given_back_and_it_is_dialled_again(
+async def test_an_unacknowledged_report_fails_and_the_bus_reconnects(
     tmp_path: Path, own_nats: Nats, options: BusOptions, fault: str
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
@@ -241,7 +241,7 @@ async def test_a_report_that_nats_does_not_acknowledge_is_given_back_and_it_is_d
         assert bus.failures >= 1
 
 
-async def test_a_server_that_takes_nothing_keeps_nobody_waiting_whatever_is_on_its_way_to_it(
+async def test_a_server_that_reads_nothing_does_not_block_senders(
     tmp_path: Path, own_nats: Nats, options: BusOptions
 ) -> None:
     pictures = [smoke(f"r-{number}") for number in range(40)]
@@ -256,7 +256,7 @@ async def test_a_server_that_takes_nothing_keeps_nobody_waiting_whatever_is_on_i
         own_nats.freeze(frozen=False)
 
 
-async def test_a_hub_ends_also_in_the_moment_in_which_nats_does(
+async def test_a_hub_can_end_at_the_moment_in_which_nats_ends(
     options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections: list[Connection] = []
@@ -275,7 +275,7 @@ async def test_a_hub_ends_also_in_the_moment_in_which_nats_does(
     assert running.cancelled()
 
 
-async def test_nats_is_not_dialled_anew_because_the_hub_stood_still(
+async def test_a_stall_of_the_hub_does_not_break_the_connection(
     tmp_path: Path, own_nats: Nats, options: BusOptions
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
@@ -288,7 +288,7 @@ async def test_nats_is_not_dialled_anew_because_the_hub_stood_still(
         assert (bus.failures, bus.failing, sender.taken) == (0, "", ["a"])
 
 
-async def test_a_stream_that_is_full_or_unfit_takes_nothing_and_says_why(tmp_path: Path, options: BusOptions) -> None:
+async def test_a_full_or_unfit_stream_accepts_nothing_and_says_why(tmp_path: Path, options: BusOptions) -> None:
     small = replace(options, stream="small")
     async with connected(options) as connection:
         config = {"name": "small", "subjects": ["small.evidence"], "storage": "file", "max_msgs": 1, "discard": "new"}
@@ -310,7 +310,7 @@ async def test_a_stream_that_is_full_or_unfit_takes_nothing_and_says_why(tmp_pat
         await until(lambda: "is stored in memory" in unfit.failing)
 
 
-async def test_what_was_consumed_is_removed_some_time_after(
+async def test_consumed_messages_are_removed_some_time_later(
     tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.2)
@@ -341,7 +341,7 @@ class Stuck:
         raise AssertionError("nothing was asked for")
 
 
-async def test_what_nobody_has_consumed_stays_in_a_stream_that_was_made_anew(
+async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
     options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.1)
@@ -355,7 +355,7 @@ async def test_what_nobody_has_consumed_stays_in_a_stream_that_was_made_anew(
         assert (await Stream(connection, options, now_ns).state()).messages == 5
 
 
-async def test_what_waits_in_the_stream_is_counted_before_any_of_it_is_read(options: BusOptions) -> None:
+async def test_waiting_messages_are_counted_before_they_are_read(options: BusOptions) -> None:
     publishing = JetStreamBus(options)
     async with beside(publishing.run(), name="publish"):
         await until(lambda: not publishing.failing)
@@ -368,7 +368,7 @@ async def test_what_waits_in_the_stream_is_counted_before_any_of_it_is_read(opti
         assert reading.pending == 5
 
 
-async def test_nothing_is_acknowledged_by_a_stream_that_cannot_be_read(
+async def test_an_unreadable_stream_acknowledges_nothing(
     tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: Consumer, after: int) -> None:
@@ -381,7 +381,7 @@ async def test_nothing_is_acknowledged_by_a_stream_that_cannot_be_read(
         assert "nobody may read" in bus.failing
 
 
-async def test_a_secret_that_is_no_text_ends_no_hub(tmp_path: Path, options: BusOptions) -> None:
+async def test_a_secret_that_is_not_text_does_not_end_the_hub(tmp_path: Path, options: BusOptions) -> None:
     token = tmp_path / "token"
     token.write_bytes(b"\xff\xfe\x00")
     async with running(Stored(tmp_path), replace(options, credentials=tmp_path)) as (hub, bus):
@@ -393,7 +393,7 @@ async def test_a_secret_that_is_no_text_ends_no_hub(tmp_path: Path, options: Bus
         await until(lambda: hub.feed.latest == 1)
 
 
-async def test_a_picture_that_is_too_large_for_nats_is_left_out_of_its_report(
+async def test_a_picture_that_is_too_large_for_nats_is_removed_from_its_report(
     tmp_path: Path, options: BusOptions
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
@@ -407,7 +407,7 @@ async def test_a_picture_that_is_too_large_for_nats_is_left_out_of_its_report(
     assert large.snapshot, "the caller's is left as it was"
 
 
-async def test_login_and_certificates_are_read_again_for_each_attempt_and_a_server_without_tls_is_told_nothing(
+async def test_secrets_are_read_for_each_attempt_and_need_tls_if_requested(
     tmp_path: Path,
 ) -> None:
     authority = SiteAuthority(tmp_path / "authority")
@@ -434,7 +434,7 @@ async def test_login_and_certificates_are_read_again_for_each_attempt_and_a_serv
         plain.stop()
 
 
-async def test_what_is_no_report_is_passed_over(tmp_path: Path, options: BusOptions) -> None:
+async def test_a_message_that_is_not_a_report_is_skipped(tmp_path: Path, options: BusOptions) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus), connected(options) as connection:
         await until(lambda: not bus.failing)
         await connection.publish(options.subject, json.dumps({"hello": 1}).encode())
@@ -445,7 +445,7 @@ async def test_what_is_no_report_is_passed_over(tmp_path: Path, options: BusOpti
 
 
 @pytest.mark.slow
-async def test_a_stream_on_three_servers_outlives_each_of_them(tmp_path: Path) -> None:
+async def test_a_stream_on_three_servers_survives_the_loss_of_each(tmp_path: Path) -> None:
     ports = free_ports(3)
     servers = [
         Nats(tmp_path / f"nats-{number}", cluster=[*ports[number:], *ports[:number]]) for number in range(len(ports))

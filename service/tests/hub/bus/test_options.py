@@ -8,7 +8,7 @@ from embereye.hub.bus.options import read_bus
 from embereye.hub.bus.stream import unfit
 
 
-def test_servers_of_one_cluster_are_named_with_commas_and_have_nats_own_port_by_default() -> None:
+def test_servers_are_separated_by_commas_and_have_a_default_port() -> None:
     options = read_bus("nats://a, nats://[::1]:5000", stream="north-hub", copies=3)
     assert list(options.servers) == ["nats://a:4222", "nats://[::1]:5000"]
     assert (options.subject, options.copies, options.tls) == ("north-hub.evidence", 3, False)
@@ -28,7 +28,7 @@ def test_servers_of_one_cluster_are_named_with_commas_and_have_nats_own_port_by_
         ("nats://a", {"certificates": Path("/tls")}, "is used without TLS although certificates are set"),
     ],
 )
-def test_what_is_no_address_is_refused_and_no_secret_repeated(
+def test_an_invalid_option_is_refused_without_showing_secrets(
     addresses: str, more: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match="nats") as caught:
@@ -37,7 +37,7 @@ def test_what_is_no_address_is_refused_and_no_secret_repeated(
     assert "secret" not in str(caught.value)
 
 
-def test_a_token_goes_before_user_and_password(tmp_path: Path) -> None:
+def test_a_token_takes_precedence_over_user_and_password(tmp_path: Path) -> None:
     options = read_bus("nats://a", credentials=tmp_path)
     with pytest.raises(OSError, match="username"):
         options.secrets()
@@ -69,7 +69,7 @@ FIT: dict[str, object] = {
         ({"max_msgs": 10}, "set discard=new"),
     ],
 )
-def test_a_stream_that_would_lose_what_was_acknowledged_is_not_used(change: dict[str, object], why: str) -> None:
+def test_a_stream_that_could_lose_acknowledged_reports_is_refused(change: dict[str, object], why: str) -> None:
     problem = unfit({**FIT, **change}, "hub.evidence")
     assert why in problem
     assert bool(problem) == bool(why)

@@ -13,7 +13,7 @@ from embereye.hub.bus.publisher import Publisher
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 
-async def test_alarms_go_on_without_a_server_that_is_silent_though_the_hub_is_interrupted_again_and_again(
+async def test_a_silent_server_is_noticed_even_if_the_hub_often_stalls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LATE_SECONDS", 0.0)

@@ -45,7 +45,7 @@ def one(book: CoverageBook, device: str = "cam-1") -> tuple[Fleet, Watched]:
     return found
 
 
-def test_a_device_is_covered_while_a_shard_freshly_says_so() -> None:
+def test_a_device_is_covered_while_a_fresh_report_says_so() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     assert book.is_covered(*one(book), START + FRESH - 1)
@@ -53,7 +53,7 @@ def test_a_device_is_covered_while_a_shard_freshly_says_so() -> None:
     assert book.counts(START)["default", "yard"] == (2, 1)
 
 
-def test_a_device_is_dark_once_its_deadline_and_the_margin_have_passed_without_cover() -> None:
+def test_an_uncovered_device_is_dark_after_its_deadline_and_the_margin() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START + SECOND)
     due = START + SECOND + DEADLINE + MARGIN
@@ -62,7 +62,7 @@ def test_a_device_is_dark_once_its_deadline_and_the_margin_have_passed_without_c
     assert book.reason(*one(book), due + 1) == NOBODY
 
 
-def test_a_newly_declared_device_gets_the_same_patience() -> None:
+def test_a_newly_declared_device_gets_the_same_time() -> None:
     book = book_at_rest()
     assert not book.is_dark(*one(book), START + DEADLINE + MARGIN)
     assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
@@ -75,13 +75,13 @@ def test_after_a_restart_shards_get_time_to_come_back() -> None:
     assert book.is_dark(*one(book), START + DEADLINE + RESTART_GRACE + 1)
 
 
-def test_the_shards_own_reason_is_told() -> None:
+def test_the_shards_reason_is_reported() -> None:
     book = book_at_rest()
     book.report(report(dark=("cam-1",)), START)
     assert book.reason(*one(book), START) == "silent for 6.2 s"
 
 
-def test_during_a_handover_either_shard_covers() -> None:
+def test_during_a_hand_over_either_shard_covers_the_device() -> None:
     book = book_at_rest()
     book.report(report("cam-1", shard="yard-0"), START)
     book.report(report(dark=("cam-1",), shard="yard-1"), START)
@@ -101,7 +101,7 @@ def test_a_shard_that_works_under_an_outdated_assignment_does_not_cover() -> Non
     assert book.is_covered(*one(book), START)
 
 
-def test_a_new_roster_keeps_what_is_known_of_the_devices_that_stay() -> None:
+def test_a_new_roster_retains_the_state_of_its_remaining_devices() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     book.set_roster(roster(1, "cam-1", "cam-9"), START)
@@ -116,7 +116,7 @@ def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
     assert not book.is_covered(*one(book), START)
 
 
-def test_an_undeclared_fleet_is_what_its_shards_say() -> None:
+def test_an_undeclared_fleet_has_the_devices_that_its_shards_list() -> None:
     book = CoverageBook(0)
     assert book.report(report("cam-1"), START) is not None
     assert book.report(report("cam-1", time=1), START) is None, "nothing new to store"
@@ -125,7 +125,7 @@ def test_an_undeclared_fleet_is_what_its_shards_say() -> None:
     assert book.find(FLEET, "cam-2") is not None, "a device that no shard lists any more is dark, not gone"
 
 
-def test_a_forgotten_fleet_does_not_come_back_by_its_shards_last_words() -> None:
+def test_late_reports_do_not_restore_a_forgotten_fleet() -> None:
     book = book_at_rest()
     book.forget(FLEET)
     assert book.report(report("cam-1"), START) is None
@@ -134,7 +134,7 @@ def test_a_forgotten_fleet_does_not_come_back_by_its_shards_last_words() -> None
     assert FLEET in book.fleets
 
 
-def test_pictures_are_kept_when_a_report_brings_none() -> None:
+def test_a_report_without_a_picture_leaves_the_picture_in_place() -> None:
     book = book_at_rest()
     status = DeviceStatus(id="cam-1", covered=True, picture=b"jpeg", thermal=ThermalPicture(celsius=[20.0]))
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=5, devices=[status]), START)
@@ -145,14 +145,14 @@ def test_pictures_are_kept_when_a_report_brings_none() -> None:
     assert list(watched.thermal.celsius) == [20.0]
 
 
-def test_what_a_vanished_shard_said_is_dropped_at_last() -> None:
+def test_the_reports_of_a_vanished_shard_are_dropped_later() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     book.tidy(START + 61 * SECOND)
     assert not one(book)[1].sightings
 
 
-def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> None:
+def test_no_device_is_judged_for_a_while_after_the_hub_was_suspended() -> None:
     book = CoverageBook(START)
     assert book.check_listening(START + SECOND // 4)
     woke = START + 60 * SECOND
@@ -160,7 +160,7 @@ def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> 
     assert not book.check_listening(woke + RESTART_GRACE - SECOND // 4 * 9)
 
 
-def test_a_hub_that_is_interrupted_again_and_again_finds_devices_dark_all_the_same() -> None:
+def test_a_hub_that_often_stalls_still_finds_dark_devices() -> None:
     book, now, found = CoverageBook(START), START, False
     book.set_roster(roster(), now)
     book.report(report("cam-1"), now)
@@ -171,7 +171,7 @@ def test_a_hub_that_is_interrupted_again_and_again_finds_devices_dark_all_the_sa
     assert found
 
 
-def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough() -> None:
+def test_a_device_heard_and_reported_dark_gets_only_the_margin() -> None:
     book = book_at_rest()
     later = START + 60 * SECOND
     book.report(report("cam-1"), later)
@@ -181,7 +181,7 @@ def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough(
     assert book.is_dark(*one(book), later + MARGIN + 1)
 
 
-def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None:
+def test_a_new_owner_that_never_heard_the_device_gets_the_deadline() -> None:
     book = book_at_rest()
     later = START + 60 * SECOND
     book.report(report("cam-1"), later)
@@ -190,7 +190,7 @@ def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None
     assert not book.is_dark(*one(book), later + MARGIN + 1)
 
 
-def test_a_device_that_nobody_ever_heard_is_awaited_from_when_its_shard_began_to() -> None:
+def test_a_device_never_heard_gets_its_deadline_from_its_shards_start() -> None:
     book = book_at_rest()
     began = START + DEADLINE + MARGIN
     book.report(report(dark=("cam-1",)), began)
@@ -200,7 +200,7 @@ def test_a_device_that_nobody_ever_heard_is_awaited_from_when_its_shard_began_to
     assert book.is_dark(*one(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
 
 
-def test_a_device_that_is_dark_already_stays_so_although_a_shard_begins_to_wait_for_it() -> None:
+def test_a_dark_device_stays_dark_when_a_new_shard_starts_to_wait() -> None:
     book = book_at_rest()
     late = START + DEADLINE + MARGIN + 1
     assert book.is_dark(*one(book), late)
@@ -208,14 +208,14 @@ def test_a_device_that_is_dark_already_stays_so_although_a_shard_begins_to_wait_
     assert book.is_dark(*one(book), late)
 
 
-def test_a_shard_that_has_heard_a_new_device_and_calls_it_dark_needs_no_more_time() -> None:
+def test_a_new_device_heard_and_reported_dark_gets_no_extra_time() -> None:
     book = book_at_rest()
     blind = DeviceStatus(id="cam-1", zone="yard", reason="lens covered", heard_ns=1)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[blind]), START + SECOND)
     assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
 
 
-def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> None:
+def test_an_undeclared_device_is_listed_separately_while_reported() -> None:
     book = book_at_rest()
     stranger = DeviceStatus(id="x", reason="not declared in this fleet")
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[stranger]), START)
@@ -229,7 +229,7 @@ def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> No
     assert not list(book.undeclared_devices())
 
 
-def test_devices_that_nobody_declared_go_with_the_shard_that_reported_them() -> None:
+def test_undeclared_devices_vanish_with_the_shard_that_reported_them() -> None:
     book = book_at_rest()
     names = [f"x-{number}" for number in range(MAX_UNDECLARED)]
     devices = [DeviceStatus(id=name) for name in names]
@@ -244,7 +244,7 @@ def test_devices_that_nobody_declared_go_with_the_shard_that_reported_them() -> 
     assert [watched.device.id for _, watched in book.undeclared_devices()] == ["y"]
 
 
-def test_a_report_in_parts_lists_what_all_of_them_list() -> None:
+def test_a_report_in_parts_lists_the_devices_of_all_parts() -> None:
     book = CoverageBook(START)
 
     def tell(time: int, *parts: tuple[str, ...]) -> None:

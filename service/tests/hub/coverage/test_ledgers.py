@@ -26,7 +26,7 @@ def owners(book: LedgerBook) -> list[tuple[str, int, bool]]:
     return [(part.key.shard, part.ledger.analysed, part.final) for part in book.parts(FLEET, "s-01")]
 
 
-def test_a_handed_over_device_keeps_what_became_of_its_data_at_its_old_owner() -> None:
+def test_a_handed_over_device_retains_its_old_owners_ledger() -> None:
     book = LedgerBook()
     report(book, told("one", 10, 5))
     closed = ClosedLedger(device="s-01", ledger=Ledger(offered=7, analysed=7, since_ns=1))
@@ -37,14 +37,14 @@ def test_a_handed_over_device_keeps_what_became_of_its_data_at_its_old_owner() -
     assert (total.offered, total.analysed, dict(total.shed), total.since_ns) == (13, 11, {"compacted": 2}, 1)
 
 
-def test_a_shard_that_was_killed_leaves_what_it_last_told() -> None:
+def test_a_killed_shards_last_ledger_remains() -> None:
     book = LedgerBook()
     report(book, told("one", 10, 5, since=1))
     report(book, told("one", 20, 3, since=15))  # the same name, started again
     assert owners(book) == [("one", 5, False), ("one", 3, False)]
 
 
-def test_a_report_that_comes_late_or_after_the_last_word_changes_nothing() -> None:
+def test_a_report_that_is_late_or_follows_the_final_one_changes_nothing() -> None:
     book = LedgerBook()
     report(book, told("one", 10, 5))
     report(book, told("one", 9, 4))
@@ -53,7 +53,7 @@ def test_a_report_that_comes_late_or_after_the_last_word_changes_nothing() -> No
     assert owners(book) == [("one", 6, True)]
 
 
-def test_owners_of_long_ago_are_added_up() -> None:
+def test_the_oldest_owners_ledgers_are_merged() -> None:
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 4):
         report(book, told(f"shard-{number}", number, 10, since=number))
@@ -63,7 +63,7 @@ def test_owners_of_long_ago_are_added_up() -> None:
     assert sum(analysed for _, analysed, _ in parts) == 10 * (MAX_OWNERS + 3)
 
 
-def test_an_owner_whose_clock_is_behind_that_of_those_before_it_counts_once() -> None:
+def test_an_owner_whose_clock_is_behind_counts_once() -> None:
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 1):
         report(book, told(f"shard-{number}", 100 + number, 10, since=100 + number))
@@ -74,7 +74,7 @@ def test_an_owner_whose_clock_is_behind_that_of_those_before_it_counts_once() ->
     assert len(owners(book)) == MAX_OWNERS
 
 
-def test_what_is_told_apart_of_a_devices_owners_takes_less_than_a_kilobyte_each() -> None:
+def test_a_ledger_takes_less_than_a_kilobyte() -> None:
     book, devices = LedgerBook(), 2_000
     before = resident_mb(os.getpid())
     for number in range(MAX_OWNERS):
@@ -88,7 +88,7 @@ def test_what_is_told_apart_of_a_devices_owners_takes_less_than_a_kilobyte_each(
     assert resident_mb(os.getpid()) - before < devices * MAX_OWNERS / 1024
 
 
-def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
+def test_a_fleets_totals_include_all_owners_and_never_decrease() -> None:
     book = LedgerBook()
     for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
         report(book, told(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
@@ -106,13 +106,13 @@ def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
     assert not list(book.fleets())
 
 
-def test_what_nobody_declared_has_no_ledger_here() -> None:
+def test_an_undeclared_device_has_no_ledger() -> None:
     book = LedgerBook()
     report(book, Coverage(fleet=FLEET, shard="one", time_ns=1, devices=[DeviceStatus(id="stranger")]))
     assert not book.parts(FLEET, "stranger")
 
 
-def test_ledgers_outlive_the_hub_and_go_with_their_fleet(stored: Stored) -> None:
+def test_ledgers_survive_the_hub_and_vanish_with_their_fleet(stored: Stored) -> None:
     def stored_anew(book: LedgerBook) -> LedgerBook:
         store = stored.open()
         store.commit(Transaction(ledgers=book.changes()))

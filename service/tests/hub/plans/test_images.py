@@ -26,13 +26,13 @@ def decoded(data: bytes) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize(("form", "media"), [(".png", "image/png"), (".jpg", "image/jpeg"), (".webp", "image/png")])
-async def test_what_is_kept_shows_the_same_and_is_no_webp(form: str, media: str) -> None:
+async def test_the_stored_picture_looks_the_same_and_is_not_webp(form: str, media: str) -> None:
     image = await make_plan_image(encoded(form))
     assert (image.media, image.width, image.height) == (media, 100, 60)
     assert abs(decoded(image.data).astype(int) - FLOOR).max() < 12
 
 
-async def test_nothing_that_hides_in_a_file_is_kept() -> None:
+async def test_hidden_contents_of_a_file_are_removed() -> None:
     secret = b"48.2082 N 16.3738 E"
     comment = b"\xff\xfe" + struct.pack(">H", len(secret) + 2) + secret
     photograph = encoded(".jpg")
@@ -43,22 +43,22 @@ async def test_nothing_that_hides_in_a_file_is_kept() -> None:
     assert b"script" not in kept
 
 
-async def test_what_shines_through_is_white() -> None:
+async def test_transparent_pixels_become_white() -> None:
     pixels = np.zeros((10, 10, 4), np.uint8)
     assert (decoded((await make_plan_image(encoded(".png", pixels))).data) == 255).all()
 
 
 @pytest.mark.parametrize("pixels", [np.full((20, 30), 77, np.uint8), np.full((20, 30, 3), 77 * 257, np.uint16)])
-async def test_grey_and_deep_pictures_are_taken(pixels: NDArray[Any]) -> None:
+async def test_grey_and_16_bit_pictures_are_accepted(pixels: NDArray[Any]) -> None:
     assert (decoded((await make_plan_image(encoded(".png", pixels))).data) == 77).all()
 
 
-async def test_a_large_picture_is_made_small_enough() -> None:
+async def test_a_large_picture_is_scaled_down() -> None:
     image = await make_plan_image(encoded(".png", np.zeros((50, 9_000, 3), np.uint8)))
     assert (image.width, image.height) == (4_096, 23)
 
 
-def test_what_would_stay_too_large_becomes_a_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_stays_too_large_becomes_a_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = encoded(".png", np.random.default_rng(1).integers(0, 255, (200, 200, 3)).astype(np.uint8))
     monkeypatch.setattr(rewrite, "MAX_BYTES", 60_000)
     about, picture = rewrite.rewrite(noise, "image/png")
@@ -90,6 +90,6 @@ def bomb(width: int, height: int) -> bytes:
         (b"RIFF    WEBPVP8X" + bytes(8) + b"\xff\xff\xff\xff\xff\xff" + bytes(9), "at most 40,000,000"),
     ],
 )
-async def test_what_is_no_picture_of_a_floor_is_refused_with_a_reason(data: bytes, why: str) -> None:
+async def test_an_unusable_file_is_refused_with_a_reason(data: bytes, why: str) -> None:
     with pytest.raises(ImageRefusedError, match=why):
         await make_plan_image(data)

@@ -20,7 +20,7 @@ IMAGE = PlanImage("image/png", b"\x89PNG pixels", 400, 300)
 DEVICE = ("default/sensors/hall", "s-01")
 
 
-async def test_plans_and_where_devices_are_survive_a_restart(stored: Stored) -> None:
+async def test_plans_and_devices_places_survive_a_restart(stored: Stored) -> None:
     async with running(stored) as hub:
         await hub.plans.store(ADA, "Erdgeschoß (Ost)", IMAGE)
         await hub.plans.place(ADA, "Erdgeschoß (Ost)", DEVICE, Place(0.25, 0.5))
@@ -62,7 +62,7 @@ async def test_a_plan_is_part_of_a_backup(stored: Stored, tmp_path: Path) -> Non
         assert await hub.plans.image("Ground floor") == IMAGE.data
 
 
-async def test_what_cannot_be_is_refused_in_a_sentence(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_change_of_a_plan_is_refused_with_a_reason(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(stored) as hub:
         for name in ("", " x", "a/b", "x" * 64, "\u200bx", "a\nb"):
             with pytest.raises(PlanRefusedError, match="is not a valid plan name"):

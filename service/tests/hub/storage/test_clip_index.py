@@ -42,7 +42,7 @@ asyncio.run(main())
 """
 
 
-def test_a_clip_that_is_kept_takes_less_than_a_kilobyte_and_a_half_of_memory() -> None:
+def test_an_indexed_clip_takes_less_than_a_kilobyte_and_a_half() -> None:
     run = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     assert float(run.stdout) < 1_500
 
@@ -51,7 +51,7 @@ def named(number: int, **fields: Any) -> Clip:
     return Clip(**{"sha256": f"{number:064x}", "until_ns": number, "bytes": 10, **fields})
 
 
-def test_what_is_found_is_the_clip_as_it_was_described() -> None:
+def test_a_query_returns_the_clip_as_described() -> None:
     index = ClipIndex()
     clip = named(1, episode="e", from_ns=0, note="the first half", kept_ns=7, retention_ns=5, media=Clip.MEDIA_STILL)
     index.add(clip)
@@ -61,7 +61,7 @@ def test_what_is_found_is_the_clip_as_it_was_described() -> None:
     assert (index.get(clip.sha256), len(index), index.bytes, index.has_clip(clip.sha256)) == (None, 0, 0, False)
 
 
-def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() -> None:
+def test_newest_sorts_by_frame_time_and_oldest_by_storing_time() -> None:
     index = ClipIndex()
     clips = [named(number, kept_ns=100 - number) for number in (3, 1, 2)]
     for clip in clips:
@@ -73,7 +73,7 @@ def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() ->
 @pytest.mark.parametrize(
     ("retention_ns", "ended"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
 )
-def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) -> None:
+def test_a_clip_expires_after_its_retention(retention_ns: int, ended: bool) -> None:
     index = ClipIndex()
     index.add(named(1, kept_ns=100, retention_ns=retention_ns))
     assert bool(index.expired(106)) == ended
@@ -82,7 +82,7 @@ def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) 
 @pytest.mark.parametrize(
     ("stored_by", "retention_ns", "ended"), [("", 0, True), ("", 9, False), ("robot", 0, False), ("robot", 5, True)]
 )
-def test_what_a_shard_delivers_is_kept_no_longer_than_history_unless_it_says_how_long(
+def test_a_shards_clip_without_retention_expires_with_the_history(
     stored_by: str, retention_ns: int, ended: bool
 ) -> None:
     index = ClipIndex(recordings_ns=5)
@@ -90,7 +90,7 @@ def test_what_a_shard_delivers_is_kept_no_longer_than_history_unless_it_says_how
     assert bool(index.expired(106)) == ended
 
 
-def test_a_content_that_came_whole_is_where_it_was_put() -> None:
+def test_the_place_of_a_whole_clip_is_returned() -> None:
     index, batch = ClipIndex(), Batch("several.described")
     whole, parts = named(1), named(2)
     index.add(whole, Place(f"{whole.sha256}-1a-2b.jpg", batch))

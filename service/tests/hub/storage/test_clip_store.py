@@ -130,7 +130,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     await store.close()
 
 
-async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_restart(running: Running) -> None:
+async def test_a_clip_is_stored_by_its_sha256_and_known_after_a_restart(running: Running) -> None:
     data = content()
     clip = described(data)
     await running.deliver(data, clip)
@@ -145,7 +145,7 @@ async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_re
     await again.close()
 
 
-async def test_a_delivery_that_breaks_off_goes_on_where_it_stopped(running: Running) -> None:
+async def test_an_interrupted_delivery_resumes_where_it_stopped(running: Running) -> None:
     data = content()
     clip = described(data)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -167,7 +167,7 @@ class Unidentified:
         raise grpc.aio.AbortError(f"{code}: {why}")
 
 
-async def test_whoever_delivers_a_clip_that_others_deliver_waits_for_all_of_them(running: Running) -> None:
+async def test_deliveries_of_the_same_clip_wait_for_each_other(running: Running) -> None:
     data = content()
     clip, half, service = described(data), len(data) // 2, ClipsService(running.hub, running.clips)
     gone, go_on, asked = asyncio.Event(), asyncio.Event(), [asyncio.Event() for _ in range(3)]
@@ -201,7 +201,7 @@ async def test_whoever_delivers_a_clip_that_others_deliver_waits_for_all_of_them
     assert running.clips.find(clip.sha256)
 
 
-async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Running) -> None:
+async def test_content_with_another_sha256_is_not_stored(running: Running) -> None:
     data = content()
     clip = described(data)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -221,14 +221,14 @@ async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Runni
         (Clip(sha256="a" * 64, media=Clip.MEDIA_STILL, bytes=2**40), "is not between"),
     ],
 )
-async def test_what_is_no_clip_is_refused_for_good(running: Running, clip: Clip, sentence: str) -> None:
+async def test_an_invalid_clip_is_refused_permanently(running: Running, clip: Clip, sentence: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.control.Held(clip, timeout=10)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert sentence in (caught.value.details() or "")
 
 
-async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too_many(running: Running) -> None:
+async def test_old_clips_are_removed_and_the_oldest_if_there_are_too_many(running: Running) -> None:
     now = time.time_ns()
     old = content(seed=1)
     await running.deliver(old, described(old, until_ns=now + 3600 * SECOND, retention_ns=1))
@@ -243,7 +243,7 @@ async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too
     assert len(list(running.folder.glob("??/*.mkv"))) == len(left)
 
 
-async def test_what_sensors_sent_around_a_sign_goes_with_the_history(running: Running) -> None:
+async def test_sensors_recordings_expire_with_the_history(running: Running) -> None:
     data = content()
     await running.deliver(data, described(data))
     now = time.time_ns()
@@ -257,7 +257,7 @@ async def test_what_sensors_sent_around_a_sign_goes_with_the_history(running: Ru
     await later.close()
 
 
-async def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(
+async def test_a_temporary_read_error_loses_no_clip(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read, data, others = Path.read_bytes, content(seed=1), content(seed=2)
@@ -282,7 +282,7 @@ async def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(
     assert store.path(described(data)).read_bytes() == data
 
 
-async def test_a_full_disk_takes_no_clip_and_says_so_once(
+async def test_a_full_disk_refuses_clips_and_is_logged_once(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = content()
@@ -300,7 +300,7 @@ async def test_a_full_disk_takes_no_clip_and_says_so_once(
 
 
 @pytest.mark.parametrize("removed", [".", "partial", "stored"])
-async def test_a_folder_that_somebody_removes_is_made_for_the_next_clip(running: Running, removed: str) -> None:
+async def test_a_removed_folder_is_created_again_for_the_next_clip(running: Running, removed: str) -> None:
     shutil.rmtree(running.folder / removed)
     data, still = content(seed=1), content(seed=2)
     await running.deliver(data, described(data))
@@ -312,7 +312,7 @@ async def test_a_folder_that_somebody_removes_is_made_for_the_next_clip(running:
     assert not running.clips.failing
 
 
-async def test_an_alarm_lists_the_clips_of_its_signs_also_those_that_come_later(running: Running) -> None:
+async def test_an_alarm_lists_its_clips_including_later_ones(running: Running) -> None:
     alarm = await running.alarm()
     mine, other = content(seed=1), content(seed=2)
     await running.deliver(mine, described(mine))
@@ -329,7 +329,7 @@ async def test_an_alarm_lists_the_clips_of_its_signs_also_those_that_come_later(
     assert entry["view"] == f"/v1/clips/{listed[0].sha256}.mjpg"
 
 
-async def test_people_download_a_clip_whole_or_in_parts(running: Running) -> None:
+async def test_people_download_a_whole_clip_or_a_range(running: Running) -> None:
     data = content()
     clip = described(data, device="gate/../7")
     await running.deliver(data, clip)
@@ -351,7 +351,7 @@ async def test_people_download_a_clip_whole_or_in_parts(running: Running) -> Non
     assert chunks[0].clip.device == "gate/../7"
 
 
-async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Running) -> None:
+async def test_a_browser_gets_the_frames_in_sequence(running: Running) -> None:
     data = content(0.3)
     clip = described(data)
     await running.deliver(data, clip)
@@ -364,7 +364,7 @@ async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Runnin
 
 
 @pytest.mark.parametrize("form", [".mjpg", "/frame.jpg"])
-async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: Running, form: str) -> None:
+async def test_a_clip_that_no_browser_can_show_is_refused_with_a_reason(running: Running, form: str) -> None:
     others = [b"RIFF of another program", content(0.3).replace(JPEG, b"H264 of another program"), content(0)]
     gone = content(seed=1)
     for data in (*others, gone):
@@ -381,7 +381,7 @@ async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: 
             )
 
 
-async def test_a_download_whose_file_is_gone_is_refused_in_a_sentence(running: Running) -> None:
+async def test_a_download_of_a_missing_file_is_refused_with_a_reason(running: Running) -> None:
     data = content()
     await running.deliver(data, described(data))
     running.clips.path(described(data)).unlink()
@@ -391,7 +391,7 @@ async def test_a_download_whose_file_is_gone_is_refused_in_a_sentence(running: R
         assert await answer.json() == {"error": "the clip's file is gone from the hub's disk"}
 
 
-async def test_a_replay_is_not_sent_to_who_asks_for_its_head_alone(running: Running) -> None:
+async def test_a_head_request_gets_no_replay(running: Running) -> None:
     data = content()
     await running.deliver(data, described(data))
     url = f"{running.base}/v1/clips/{described(data).sha256}.mjpg"
@@ -399,7 +399,7 @@ async def test_a_replay_is_not_sent_to_who_asks_for_its_head_alone(running: Runn
         assert (answer.status, answer.headers["Allow"]) == (405, "GET")
 
 
-async def test_a_clip_whose_file_is_gone_or_that_ends_before_is_told_so(running: Running) -> None:
+async def test_a_missing_or_truncated_clip_is_reported(running: Running) -> None:
     data = content()
     clip = described(data)
     await running.deliver(data, clip)
@@ -424,7 +424,7 @@ def ask_from(address: str, base: str, path: str) -> socket.socket:
     return connection
 
 
-async def test_one_address_is_not_shown_every_clip_at_once(running: Running) -> None:
+async def test_one_address_cannot_use_all_replays(running: Running) -> None:
     data = content()
     clip = described(data)
     await running.deliver(data, clip)
@@ -441,7 +441,7 @@ async def test_one_address_is_not_shown_every_clip_at_once(running: Running) -> 
         assert b"503" in await status("127.0.0.3")
 
 
-async def test_a_clip_that_nobody_reads_any_more_makes_room(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_replay_makes_room_for_others(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_module, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(replay_module, "_pauses", lambda stills: [0.0] * len(stills))
     monkeypatch.setattr(replay_module, "ROUNDS", 100_000)
@@ -461,7 +461,7 @@ async def test_a_clip_that_nobody_reads_any_more_makes_room(running: Running, mo
     assert refused
 
 
-async def test_a_clip_that_memory_is_too_small_for_is_only_downloaded(
+async def test_a_clip_too_large_for_memory_can_only_be_downloaded(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = content()
@@ -475,7 +475,7 @@ async def test_a_clip_that_memory_is_too_small_for_is_only_downloaded(
             assert await answer.read() == data
 
 
-async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path: Path, running: Running) -> None:
+async def test_a_shard_delivers_its_recordings_once_the_hub_is_available(tmp_path: Path, running: Running) -> None:
     killed = Recorder(tmp_path / "spool", lambda: None)
     await killed.start()
     now = time.time_ns()
@@ -512,7 +512,7 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     assert not list((tmp_path / "spool").iterdir())
 
 
-def test_of_clips_that_the_disk_no_longer_has_nothing_is_remembered(tmp_path: Path) -> None:
+def test_a_shard_forgets_clips_that_are_gone_from_its_disk(tmp_path: Path) -> None:
     delivery = Delivery(Links("127.0.0.1:1"), Recorder(tmp_path / "spool", lambda: None))
     damaged = grpc.aio.AioRpcError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
     for number in range(100):
@@ -538,7 +538,7 @@ class FaultyDisk:
 
 
 @pytest.mark.parametrize("faulty", ["Path.open", "ClipSpool.waiting", "ClipSpool.forget"])
-async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
+async def test_a_temporary_disk_error_only_delays_the_clip(
     tmp_path: Path, running: Running, monkeypatch: pytest.MonkeyPatch, faulty: str
 ) -> None:
     recorder = Recorder(tmp_path / "spool", lambda: None)
@@ -572,7 +572,7 @@ async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
     recorder.close()
 
 
-async def test_a_disk_that_takes_nothing_is_said_once_although_there_is_room_on_it(
+async def test_a_disk_that_cannot_be_written_is_logged_once(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = content()

@@ -49,7 +49,7 @@ def report(hub: Hub, producer: int, number: int) -> EvidenceItem:
     )  # fmt: skip
 
 
-async def test_each_of_many_reports_is_acknowledged_once_and_in_order_and_no_more_wait_than_may(
+async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(
     hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_PENDING", most := 500)
@@ -77,7 +77,7 @@ async def test_each_of_many_reports_is_acknowledged_once_and_in_order_and_no_mor
     assert len(hub.zones.messages()) == PRODUCERS
 
 
-async def test_all_who_wait_are_told_that_nothing_can_be_written(hub: Hub, debugged: bool) -> None:
+async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: Hub, debugged: bool) -> None:
     # SQLite answers a database that may not grow as it answers a full disk.
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
 
@@ -94,7 +94,7 @@ async def test_all_who_wait_are_told_that_nothing_can_be_written(hub: Hub, debug
     assert not hub.committer.failing
 
 
-async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_written(
+async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
     hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_PENDING", 1)
@@ -110,7 +110,7 @@ async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_writte
     assert await hub.committer.flush(60)
 
 
-async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_nothing_can_be_written(
+async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_PENDING_BYTES", 50_000)
@@ -139,7 +139,7 @@ async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_not
     assert [event.zone for event in await hub.history.events_between(0, 2**62, 10)] == ["zone-1", "zone-2"]
 
 
-async def test_what_comes_while_nothing_can_be_written_is_told_as_it_comes_and_each_is_stored_once(
+async def test_unstored_events_are_published_at_once_and_later_stored_once(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while the database is dialled, which lasts where nobody answers there."""

@@ -90,7 +90,7 @@ def still(data: bytes, **fields: Any) -> Clip:
     return Clip(sha256=hashlib.sha256(data).hexdigest(), **{**known, **fields})
 
 
-async def test_who_brings_a_clip_waits_until_those_that_there_are_were_looked_through(tmp_path: Path) -> None:
+async def test_a_delivery_waits_until_the_stored_clips_are_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "clips" / "00"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "0.json")  # who reads it waits
@@ -108,7 +108,7 @@ async def test_who_brings_a_clip_waits_until_those_that_there_are_were_looked_th
     await clips.close()
 
 
-async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(served: Served) -> None:
+async def test_many_concurrent_clips_are_stored_and_known_after_a_restart(served: Served) -> None:
     contents = [os.urandom(8_000 + number) for number in range(150)]
 
     def store() -> list[StoreResponse]:
@@ -129,7 +129,7 @@ async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(serve
         assert (known.path(clip).read_bytes(), clip.stored_by, clip.device) == (data, "admin", "gate")
 
 
-async def test_what_several_store_at_once_is_kept_also_where_one_of_them_goes(served: Served) -> None:
+async def test_concurrent_clips_are_stored_even_if_one_client_disconnects(served: Served) -> None:
     contents = [os.urandom(5_000) for _ in range(16)]
     storing = [asyncio.ensure_future(served.clips.store([(still(data), data)])) for data in contents]
     await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_what_several_store_at_once_is_kept_also_where_one_of_them_goes(se
 
 
 @pytest.mark.parametrize("size", [70_000, 300_000, PART])
-async def test_long_ones_of_several_clients_are_kept_to_the_byte(served: Served, size: int) -> None:
+async def test_long_clips_of_several_clients_are_stored_exactly(served: Served, size: int) -> None:
     contents = [[os.urandom(size - number) for number in range(12)] for _ in range(4)]
 
     def store(mine: list[bytes]) -> list[bool]:
@@ -159,7 +159,7 @@ async def test_long_ones_of_several_clients_are_kept_to_the_byte(served: Served,
     assert list((served.folder / "partial").iterdir()) == []
 
 
-async def test_the_first_still_may_be_sent_before_the_hub_has_said_who_it_is(served: Served) -> None:
+async def test_a_client_may_send_its_first_still_before_the_hub_answers(served: Served) -> None:
     data = os.urandom(2_000)
     host, _, port = served.address.rpartition(":")
     associate = Associate(version=1, token=TOKEN, call=STORE).SerializeToString()
@@ -176,7 +176,7 @@ async def test_the_first_still_may_be_sent_before_the_hub_has_said_who_it_is(ser
     assert [StoreResponse.FromString(one).whole for one in messages[1:]] == [True, True]
 
 
-async def test_the_same_content_of_several_at_once_is_kept_once(served: Served) -> None:
+async def test_the_same_content_from_several_clients_is_stored_once(served: Served) -> None:
     data = os.urandom(200_000)
     assert await asyncio.gather(*(served.clips.store([(still(data), data)] * 3) for _ in range(8))) == [[None] * 3] * 8
     assert (len(served.clips), served.clips.size) == (1, len(data))
@@ -185,7 +185,7 @@ async def test_the_same_content_of_several_at_once_is_kept_once(served: Served) 
 
 
 @pytest.mark.parametrize("faulty", ["a content", "its description", "their names"])
-async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_lying(
+async def test_a_disk_error_leaves_no_acknowledgement_and_no_files(
     served: Served, monkeypatch: pytest.MonkeyPatch, faulty: str
 ) -> None:
     items = [(still(data), data) for data in (os.urandom(1_000) for _ in range(20))]
@@ -211,7 +211,7 @@ async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_
     assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
 
 
-async def test_nothing_is_described_before_it_is_durable_nor_acknowledged_before_its_name_is(
+async def test_content_is_durable_before_it_is_described_and_acknowledged(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [(still(data), data) for data in (os.urandom(1_000) for _ in range(5))]
@@ -230,7 +230,7 @@ async def test_nothing_is_described_before_it_is_durable_nor_acknowledged_before
     assert synced == [".jpg"] * 5 + [clip_store.DESCRIBED, clip_store.STORED, served.folder.name]
 
 
-async def test_what_a_kill_or_a_power_cut_left_half_done_is_neither_shown_nor_kept(served: Served) -> None:
+async def test_unfinished_files_of_a_crash_are_neither_shown_nor_retained(served: Served) -> None:
     contents = [os.urandom(2_000) for _ in range(6)]
     assert await served.clips.store([(still(data), data) for data in contents]) == [None] * 6
     folder = served.folder / clip_store.STORED
@@ -248,7 +248,7 @@ async def test_what_a_kill_or_a_power_cut_left_half_done_is_neither_shown_nor_ke
     assert {undescribed, half}.isdisjoint(path.name for path in folder.iterdir())
 
 
-async def test_a_still_that_is_stored_again_is_not_taken_for_the_one_that_was_removed(served: Served) -> None:
+async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served: Served) -> None:
     """Its earlier line is there still, with those of others; a torn file of the same content must not fit it."""
     data, other = os.urandom(3_000), os.urandom(3_000)
     assert await served.clips.store([(still(data, retention_ns=1), data), (still(other), other)]) == [None] * 2
@@ -269,7 +269,7 @@ async def test_a_still_that_is_stored_again_is_not_taken_for_the_one_that_was_re
     assert (await served.loaded_anew()).find(still(data).sha256) is None
 
 
-async def test_descriptions_go_with_the_last_that_they_describe(
+async def test_a_description_file_is_removed_with_its_last_clip(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = [os.urandom(1_000) for _ in range(3)]
@@ -284,7 +284,7 @@ async def test_descriptions_go_with_the_last_that_they_describe(
     assert list(folder.iterdir()) == []
 
 
-async def test_descriptions_that_cannot_be_read_cost_no_content(
+async def test_an_unreadable_description_file_loses_no_content(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     contents = [os.urandom(1_000) for _ in range(2)]
@@ -305,7 +305,7 @@ async def test_descriptions_that_cannot_be_read_cost_no_content(
     assert len(await served.loaded_anew()) == 2
 
 
-async def test_what_an_earlier_version_left_is_listed_served_removed_and_stored_no_second_time(served: Served) -> None:
+async def test_clips_of_an_earlier_version_are_served_and_not_stored_again(served: Served) -> None:
     """A content and its description as two files of the same name, whole ones as well."""
     contents = [os.urandom(4_000) for _ in range(3)]
     for number, data in enumerate(contents):
@@ -336,7 +336,7 @@ async def test_what_an_earlier_version_left_is_listed_served_removed_and_stored_
     await known.close()
 
 
-async def test_what_waits_for_a_disk_that_stands_still_is_bounded_also_where_its_callers_have_gone(
+async def test_contents_that_wait_for_a_stalled_disk_are_limited(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clip_store, "STORING_BYTES", 5_000)
@@ -363,7 +363,7 @@ async def test_what_waits_for_a_disk_that_stands_still_is_bounded_also_where_its
     assert served.clips.failing == ""
 
 
-async def test_clips_are_looked_for_while_others_are_stored(served: Served) -> None:
+async def test_clips_can_be_queried_while_others_are_stored(served: Served) -> None:
     wanted = os.urandom(10)
     await served.clips.store([(still(wanted, episode="fire", until_ns=5), wanted)])
     for number in range(20_000):
@@ -388,7 +388,7 @@ async def test_clips_are_looked_for_while_others_are_stored(served: Served) -> N
         keeping.join()
 
 
-async def test_a_folder_that_somebody_removes_is_made_again(served: Served) -> None:
+async def test_a_removed_folder_is_created_again(served: Served) -> None:
     data, other = os.urandom(1_000), os.urandom(1_000)
     assert await served.clips.store([(still(data), data)]) == [None]
     shutil.rmtree(served.clips.path(still(data)).parent)
@@ -398,7 +398,7 @@ async def test_a_folder_that_somebody_removes_is_made_again(served: Served) -> N
     assert (await served.loaded_anew()).path(still(other)).read_bytes() == other
 
 
-async def test_a_part_of_what_somebody_else_has_brought_meanwhile_is_not_refused(served: Served) -> None:
+async def test_a_part_of_a_clip_that_another_client_completed_is_accepted(served: Served) -> None:
     data = os.urandom(1_000)
     await served.clips.write(still(data), 0, data[:300])
     assert await served.clips.store([(still(data), data)]) == [None]
@@ -420,11 +420,11 @@ async def test_a_part_of_what_somebody_else_has_brought_meanwhile_is_not_refused
         kind=st.sampled_from((0, 1, 2, 77)),  # one that a newer program knows
     )
 )
-def test_a_description_is_what_protobufs_own_json_says(clip: Clip) -> None:
+def test_a_description_equals_protobufs_json(clip: Clip) -> None:
     assert json.loads(clip_store.described(clip)) == json.loads(json_format.MessageToJson(clip))
 
 
-async def test_a_draft_that_a_crash_left_is_removed_when_the_hub_starts(served: Served) -> None:
+async def test_a_draft_of_a_crashed_hub_is_removed_at_the_next_start(served: Served) -> None:
     (served.folder / "partial" / f"{'0' * 64}-7").write_bytes(b"half")
     (served.folder / "partial" / f"{'0' * 64}-7.json").write_bytes(b"{}")
     (served.folder / "partial" / ("1" * 64)).write_bytes(b"a part that is gone on with")
@@ -442,7 +442,7 @@ async def keep_both_ways(served: Served) -> list[Path]:
     return [described, served.clips.path(still(parts)).with_suffix(".json")]
 
 
-async def test_what_cannot_be_cleared_away_hides_no_clip(served: Served) -> None:
+async def test_a_file_that_cannot_be_removed_hides_no_clip(served: Served) -> None:
     described = await keep_both_ways(served)
     # As a file server puts one into each folder; a disk that can only be read keeps drafts likewise.
     for folder in (*(path.parent for path in described), served.folder / "partial"):
@@ -453,7 +453,7 @@ async def test_what_cannot_be_cleared_away_hides_no_clip(served: Served) -> None
     assert list(known._partials) == ["1" * 64]
 
 
-async def test_clips_of_a_kind_that_a_newer_hub_knows_are_not_shown_and_stay(
+async def test_clips_of_an_unknown_kind_stay_but_are_not_shown(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     described = await keep_both_ways(served)
@@ -468,7 +468,7 @@ async def test_clips_of_a_kind_that_a_newer_hub_knows_are_not_shown_and_stay(
     assert len(await served.loaded_anew()) == 2, "once that hub is back"
 
 
-async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
+async def test_an_interrupted_upload_is_continued(served: Served) -> None:
     data = os.urandom(5 * PART + 77)
     clip = still(data, media=Clip.MEDIA_VIDEO)
 
@@ -497,7 +497,7 @@ async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
     assert known.path(clip).read_bytes() == data
 
 
-async def test_what_is_known_is_answered_at_once_and_kept_once(served: Served) -> None:
+async def test_a_known_clip_is_answered_at_once_and_stored_once(served: Served) -> None:
     data, large = os.urandom(9_000), os.urandom(2 * PART)
 
     def store() -> list[StoreResponse]:
@@ -522,7 +522,7 @@ async def test_what_is_known_is_answered_at_once_and_kept_once(served: Served) -
         ({"bytes": 0}, "is not between 1 and"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_and_what_is_beside_it_is_not(
+async def test_an_invalid_clip_is_refused_without_affecting_the_next(
     served: Served, fields: dict[str, Any], sentence: str
 ) -> None:
     good, bad = os.urandom(500), os.urandom(500)
@@ -541,7 +541,7 @@ async def test_what_cannot_be_kept_is_refused_and_what_is_beside_it_is_not(
     assert len(served.clips) == 1
 
 
-async def test_parts_that_are_not_what_their_name_says_are_refused_and_may_be_sent_again(served: Served) -> None:
+async def test_an_upload_with_another_sha256_is_refused_and_can_be_repeated(served: Served) -> None:
     data = os.urandom(PART + 10)
 
     def store(content: bytes) -> StoreResponse:
@@ -555,7 +555,7 @@ async def test_parts_that_are_not_what_their_name_says_are_refused_and_may_be_se
     assert (await away(lambda: store(data))).whole
 
 
-async def test_without_room_it_is_refused_for_now(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_room_a_clip_is_refused_temporarily(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip_store, "FREE_BYTES", 1 << 60)
     data = os.urandom(100)
 
@@ -572,7 +572,7 @@ async def test_without_room_it_is_refused_for_now(served: Served, monkeypatch: p
     assert served.clips.failing == ""
 
 
-async def test_a_viewer_stores_nothing_by_either_way(served: Served) -> None:
+async def test_a_viewer_cannot_store_clips_on_either_port(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
     with pytest.raises(LinkError, match="this takes the role operator"):
         await away(lambda: served.link(token))
@@ -583,7 +583,7 @@ async def test_a_viewer_stores_nothing_by_either_way(served: Served) -> None:
         assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_the_same_over_grpc(served: Served) -> None:
+async def test_clips_are_stored_over_grpc(served: Served) -> None:
     contents = [os.urandom(20_000) for _ in range(20)]
     async with channel(served.grpc_address, token=TOKEN) as link:
         call = ClipsStub(link).Store(timeout=20)

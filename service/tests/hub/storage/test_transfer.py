@@ -84,7 +84,7 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
     server.drop_database(stored.database)
 
 
-async def test_a_backup_that_is_restored_is_the_same_history(
+async def test_a_restored_backup_has_the_same_history(
     stored: Stored, other: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await burn(stored)
@@ -105,7 +105,7 @@ async def test_a_backup_that_is_restored_is_the_same_history(
     assert event.cursor == before["latest"] + AHEAD + 1
 
 
-async def test_a_history_that_is_moved_is_the_same_history(stored: Stored, other: Stored) -> None:
+async def test_a_moved_history_is_the_same(stored: Stored, other: Stored) -> None:
     await burn(stored)
     before = await everything(stored)
     to = other.address or str(other.folder)
@@ -114,7 +114,7 @@ async def test_a_history_that_is_moved_is_the_same_history(stored: Stored, other
     assert await everything(stored) == before, "what it was moved from stays"
 
 
-async def test_a_backup_is_of_one_moment_although_the_hub_goes_on(stored: Stored, tmp_path: Path) -> None:
+async def test_a_backup_of_a_running_hub_shows_one_moment(stored: Stored, tmp_path: Path) -> None:
     await burn(stored)
     async with running(stored, DAY) as hub:
         backup = asyncio.ensure_future(asyncio.to_thread(main, ["hub", "backup", *place(stored), str(tmp_path / "b")]))
@@ -130,7 +130,7 @@ async def test_a_backup_is_of_one_moment_although_the_hub_goes_on(stored: Stored
     assert len(cursors) - acts == 3, "every act is there with its event"
 
 
-async def test_a_database_that_holds_something_is_not_overwritten_unasked(
+async def test_a_database_with_a_history_is_overwritten_only_on_request(
     stored: Stored, other: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await burn(stored)
@@ -147,7 +147,7 @@ async def test_a_database_that_holds_something_is_not_overwritten_unasked(
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
 
 
-async def test_however_much_is_to_be_replaced_no_statement_takes_too_long_for_it(
+async def test_replacing_a_large_history_exceeds_no_statement_timeout(
     stored_in_postgres: Stored, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await burn(stored_in_postgres)
@@ -164,7 +164,7 @@ async def test_however_much_is_to_be_replaced_no_statement_takes_too_long_for_it
     assert await everything(stored_in_postgres) == {**before, "latest": before["latest"] + AHEAD}
 
 
-async def test_a_hub_that_runs_is_neither_restored_nor_moved(
+async def test_the_database_of_a_running_hub_is_neither_restored_nor_moved(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from embereye.hub.databases import postgres as module
@@ -180,7 +180,7 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         assert "in use by another hub" in capsys.readouterr().err
 
 
-async def test_strangers_read_no_history_that_was_restored_or_moved(tmp_path: Path) -> None:
+async def test_other_users_cannot_read_a_restored_or_moved_history(tmp_path: Path) -> None:
     stored, new, moved, file = Stored(tmp_path), tmp_path / "new", tmp_path / "moved", tmp_path / "backup"
     await burn(stored)
     assert main(["hub", "backup", *place(stored), str(file)]) == 0
@@ -190,7 +190,7 @@ async def test_strangers_read_no_history_that_was_restored_or_moved(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-async def test_what_root_restores_belongs_to_the_user_that_the_hub_runs_as(tmp_path: Path) -> None:
+async def test_a_history_restored_by_root_belongs_to_the_hubs_user(tmp_path: Path) -> None:
     stored, new, file = Stored(tmp_path), tmp_path / "new", tmp_path / "backup"
     await burn(stored)
     new.mkdir()
@@ -201,7 +201,7 @@ async def test_what_root_restores_belongs_to_the_user_that_the_hub_runs_as(tmp_p
     assert (found.st_uid, found.st_gid) == (12345, 12346)
 
 
-async def test_a_folder_that_is_mistyped_replaces_no_history(
+async def test_a_mistyped_folder_replaces_no_history(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await burn(stored)
@@ -226,7 +226,7 @@ async def test_a_folder_that_is_mistyped_replaces_no_history(
         (["backup", "--database", "postgresql://u:word@127.0.0.1:1/x", "file"], "cannot be reached"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(
+def test_an_impossible_transfer_is_refused_in_one_sentence(
     words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("psycopg")
@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
     assert not Path("file").exists()
 
 
-async def test_what_a_command_says_counts_before_what_variables_say(
+async def test_command_line_options_take_precedence_over_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("psycopg")
@@ -260,7 +260,7 @@ async def test_what_a_command_says_counts_before_what_variables_say(
     assert "cannot be reached" in capsys.readouterr().err, "a hub with both variables has its rows there"
 
 
-def test_a_backup_that_nothing_can_be_written_of_is_refused_in_one_sentence(
+def test_an_unwritable_backup_file_is_refused_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unlink(self: Path, missing_ok: bool = False) -> None:
