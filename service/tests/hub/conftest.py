@@ -1,4 +1,4 @@
-"""A hub as a real process, and words to talk to it with."""
+"""Fixtures: the databases and buses of a hub, and a hub as a real process."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from embereye.process.grpc_server import channel
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
-    """Each of the databases that a hub can have, empty."""
+    """An empty database of each kind that a hub can use."""
     if request.param == "sqlite":
         return Stored(tmp_path)
     in_postgres: Stored = request.getfixturevalue("stored_in_postgres")
@@ -34,7 +34,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
 
 @pytest.fixture
 def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Iterator[Stored]:
-    """A database in PostgreSQL, empty."""
+    """An empty database in PostgreSQL."""
     stored = Stored.in_postgres(tmp_path, postgres)
     yield stored
     postgres.drop_database(stored.database)
@@ -42,30 +42,30 @@ def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Iterator[Stored]:
 
 @pytest.fixture
 def stored_apart(tmp_path: Path, own_postgres: Postgres) -> Stored:
-    """A database in a PostgreSQL of the test's own."""
+    """An empty database in a separate PostgreSQL, which the test may stop."""
     return Stored.in_postgres(tmp_path, own_postgres)
 
 
 @dataclass(frozen=True)
 class Bus:
-    """How evidence comes to a hub under test: from its shards' streams alone, or by way of a NATS."""
+    """The way of evidence to the hub under test: from shards' streams only, or through NATS."""
 
     server: Nats | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What the hub is told of it."""
+        """The hub's command-line arguments for it."""
         return ("--nats", self.server.address) if self.server else ()
 
 
 @pytest.fixture(params=["in process", "jetstream"])
 def bus(request: pytest.FixtureRequest) -> Bus:
-    """Each of the ways that evidence can come to a hub."""
+    """Each way of evidence to a hub."""
     return Bus(request.getfixturevalue("own_nats")) if request.param == "jetstream" else Bus()
 
 
 class HubProcess:
-    """`embereye hub` on loopback; may be killed and started again on the same ports and data."""
+    """`embereye hub` on loopback, which can be killed and started again on the same ports and data."""
 
     def __init__(self, stored: Stored, *arguments: str) -> None:
         self.stored = stored
@@ -75,8 +75,8 @@ class HubProcess:
         self.control = f"127.0.0.1:{control}"
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
-        self.began = 0  # where in its log the present process begins
-        self.start_seconds = 0.0  # that it took to answer, last
+        self.began = 0  # offset in its log where the current process starts
+        self.start_seconds = 0.0  # until the latest process answered
 
     def start(self, *arguments: str) -> None:
         self.began = len(self.log())
@@ -108,8 +108,8 @@ class HubProcess:
         return file.read_text() if file.exists() else ""
 
     def get(self, path: str) -> object:
-        shown = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", headers=shown)
+        headers = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", headers=headers)
         with urllib.request.urlopen(request, timeout=20) as response:
             text = response.read().decode()
         return json.loads(text) if path.startswith("/v1/") else text
@@ -125,13 +125,13 @@ class HubProcess:
         return self.process.wait(30)
 
     def channel(self, address: str = "") -> grpc.aio.Channel:
-        # A hub that was restarted is dialled again without gRPC's own long back-off.
+        # Redial a restarted hub without gRPC's long back-off.
         options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200)]
         return channel(address or self.grpc, options, token=self.token)
 
     @property
     def token(self) -> str:
-        """The admin's, which the hub wrote to its folder when it started first."""
+        """The admin's token, which the hub wrote to its folder at its first start."""
         file = self.data / "admin-token"
         return file.read_text().strip() if file.exists() else ""
 
@@ -142,7 +142,7 @@ class HubProcess:
 
 @pytest.fixture
 def make_hub() -> Iterator[Callable[[Stored], HubProcess]]:
-    """Makes hubs, and ends them."""
+    """A function that creates hubs, which are killed after the test."""
     with contextlib.ExitStack() as stack:
 
         def make(stored: Stored, *arguments: str) -> HubProcess:

@@ -1,6 +1,6 @@
-"""Run in a network namespace of its own: two hubs on a PostgreSQL, and the node of the one that owns it is lost.
+"""Simulates the loss of the owner's node with two hubs on one PostgreSQL. Run it in a separate network namespace.
 
-Prints, as JSON, after how many seconds the other one took over, and what the first one says once its network is back.
+Prints, as JSON, the seconds until the other hub took over, and the first hub's log after its network is back.
 """
 
 import json
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 def until(condition: Callable[[], object], seconds: float = 30) -> float:
-    """Seconds until `condition`."""
+    """Wait for `condition` and return the seconds until it was true."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds
@@ -28,7 +28,7 @@ def until(condition: Callable[[], object], seconds: float = 30) -> float:
     return time.monotonic() - began
 
 
-def answers(port: int) -> bool:
+def is_serving(port: int) -> bool:
     try:
         urllib.request.urlopen(f"http://{HOST}:{port}/healthz", timeout=2).close()
     except OSError:
@@ -47,12 +47,12 @@ def start(folder: Path, address: str) -> tuple["subprocess.Popen[bytes]", Path]:
          "--advertise", HOST, "--admin-token-file", str(folder.parent / "token")],
         stderr=log.open("wb"),
     )  # fmt: skip
-    until(lambda: answers(http))
+    until(lambda: is_serving(http))
     return process, log
 
 
 def filter_ports(action: str, ports: list[str]) -> None:
-    """Have what goes to or from `ports` vanish ("--append"), or no longer ("--delete")."""
+    """Drop packets to and from `ports` ("--append"), or stop dropping them ("--delete")."""
     for port in ports:
         for side in ("--sport", "--dport"):
             subprocess.run(
@@ -64,9 +64,9 @@ def main() -> None:
     with run_postgres() as server, tempfile.TemporaryDirectory() as folder:
         address = server.create_database("hub")
         (first, log), (second, other_log) = (start(Path(folder) / name, address) for name in ("first", "second"))
-        of_first = """SELECT client_port FROM pg_stat_activity WHERE datname = 'hub' AND pid IN
+        owner_ports = """SELECT client_port FROM pg_stat_activity WHERE datname = 'hub' AND pid IN
             (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"""
-        ports = [str(row[0]) for row in server.execute(of_first)]
+        ports = [str(row[0]) for row in server.execute(owner_ports)]
         filter_ports("--append", ports)
         seconds = until(lambda: "hub ready" in other_log.read_text())
         filter_ports("--delete", ports)

@@ -1,4 +1,4 @@
-"""A hub alone in this process, on what a test has stored: no servers, no other processes."""
+"""A hub in this process on a test's database, without servers or other processes."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from embereye.hub.hub import Hub
 
 @contextlib.asynccontextmanager
 async def running(stored: Stored, retention_ns: int = 10**15) -> AsyncIterator[Hub]:
-    """A hub that decides and stores; it has stored everything when it ends."""
+    """Run a hub that decides and stores; everything is stored when the block ends."""
     threads = stored.threads()
     hub = Hub(threads, retention_ns=retention_ns)
     await hub.open()

@@ -1,4 +1,4 @@
-"""A shard in the test's own process, beside a hub's."""
+"""A shard in the test's process, for a hub in another process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+async def until(condition: Callable[[], object], description: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{description}: not within {seconds} s"
         await asyncio.sleep(0.05)
 
 

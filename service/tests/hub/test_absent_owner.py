@@ -1,4 +1,4 @@
-"""Replicas with a stream in NATS, while nobody owns their database."""
+"""Replicas with a stream in NATS, while no hub owns their database."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def smoke(name: str) -> EvidenceItem:
 
 
 async def report(hub: HubProcess, names: list[str]) -> None:
-    """Send until all are acknowledged, as a shard does."""
+    """Send reports until all are acknowledged, as a shard does."""
     acknowledged: set[str] = set()
     while owed := [name for name in names if name not in acknowledged]:
         async with hub.channel(hub.control) as link:

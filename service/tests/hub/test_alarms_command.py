@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .conftest import HubProcess
 
 
-def shown(hub: HubProcess) -> dict[str, str]:
+def environment(hub: HubProcess) -> dict[str, str]:
     return {**os.environ, "EMBEREYE_TOKEN": hub.token}
 
 
@@ -34,7 +34,7 @@ async def command(
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "embereye_cli", words, "--hub", hub.grpc, *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, **{"env": shown(hub), **options},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, **{"env": environment(hub), **options},
     )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ async def test_the_id_of_a_silence_can_be_copied_on_a_narrow_terminal(hub_proces
     assert (code, err) == (0, "")
     _, listed, _ = await output(hub_process, "silences", "--json")
     name = json.loads(listed)["id"]
-    _, table, _ = await output(hub_process, "silences", env=shown(hub_process) | {"COLUMNS": "80"})
+    _, table, _ = await output(hub_process, "silences", env=environment(hub_process) | {"COLUMNS": "80"})
     assert name in table
     assert (await output(hub_process, "end-silence", name))[0] == 0
 
@@ -160,15 +160,15 @@ async def test_a_command_without_a_token_says_how_to_provide_one(hub_process: Hu
         assert (code, "--token or EMBEREYE_TOKEN" in err, "Traceback" in err) == (4, True, False)
     console = ["--console", f"http://127.0.0.1:{hub_process.http_port}"]
     explain = [sys.executable, "-m", "embereye_cli", "explain", "device", "s-1", *console]
-    told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=bare, cwd=tmp_path)
-    assert "--token or EMBEREYE_TOKEN" in (await told.communicate())[1].decode()
-    told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=shown(hub_process))
-    assert "there is no device s-1" in (await told.communicate())[1].decode()
+    process = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=bare, cwd=tmp_path)
+    assert "--token or EMBEREYE_TOKEN" in (await process.communicate())[1].decode()
+    process = await asyncio.create_subprocess_exec(
+        *explain, stderr=asyncio.subprocess.PIPE, env=environment(hub_process)
+    )
+    assert "there is no device s-1" in (await process.communicate())[1].decode()
 
 
-async def test_the_local_hubs_token_is_used_automatically_for_that_hub(
-    hub_process: HubProcess, tmp_path: Path
-) -> None:
+async def test_the_local_hubs_token_is_used_automatically_for_that_hub(hub_process: HubProcess, tmp_path: Path) -> None:
     hub_process.start()
     await hub_process.ready()
     folder = tmp_path / "site"
@@ -225,15 +225,15 @@ async def test_a_zone_is_silenced_listed_and_unsilenced_by_the_command(hub_proce
     code, _, err = await output(hub_process, "silence", zone, "--for", "2d", "--reason", "a long weekend")
     assert (code, "--for is more than 24h" in err) == (2, True)
     code, out, _ = await output(hub_process, "--json", "silence", zone, "--for", "90s", "--reason", "we are there")
-    made = json.loads(out)["silence"]
-    assert (code, made["who"], made["level"]) == (0, "admin", "LEVEL_ALARM")
-    assert int(made["untilNs"]) - int(made["sinceNs"]) == 120 * 10**9, "never shorter than was asked for"
+    silence = json.loads(out)["silence"]
+    assert (code, silence["who"], silence["level"]) == (0, "admin", "LEVEL_ALARM")
+    assert int(silence["untilNs"]) - int(silence["sinceNs"]) == 120 * 10**9, "never shorter than requested"
     assert "we are there" in (await output(hub_process, "silences"))[1]
     assert "by admin: we are there" in " ".join((await output(hub_process, "list"))[1].split())
-    code, out, _ = await output(hub_process, "end-silence", made["id"])
+    code, out, _ = await output(hub_process, "end-silence", silence["id"])
     assert (code, "was ended by admin" in out) == (0, True)
     assert "Nothing is silenced." in (await output(hub_process, "silences"))[1]
-    code, _, err = await output(hub_process, "end-silence", made["id"])
+    code, _, err = await output(hub_process, "end-silence", silence["id"])
     assert (code, "there is no silence" in err) == (5, True)
 
 
@@ -259,16 +259,16 @@ async def test_history_is_filtered_and_paged_by_the_command(hub_process: HubProc
     for number in range(4):
         await report(hub_process, f"e{number}", f"s-{number}")
 
-    async def found(*words: str) -> list[int]:
+    async def cursors(*words: str) -> list[int]:
         code, out, err = await output(hub_process, "--json", "history", *words)
         assert (code, err) == (0, "")
         return [int(json.loads(line)["cursor"]) for line in out.splitlines()]
 
-    assert await found("--limit", "2") == [1, 2]
-    assert await found("--newest", "--limit", "2") == [3, 4]
-    assert await found("--newest", "--limit", "2", "--before", "4", "--type", "evidence") == [2, 3]
-    assert await found("--device", "s-3", "--since", "1h") == [4]
-    assert await found("--kind", "heat") == await found("--until", "1h") == []
+    assert await cursors("--limit", "2") == [1, 2]
+    assert await cursors("--newest", "--limit", "2") == [3, 4]
+    assert await cursors("--newest", "--limit", "2", "--before", "4", "--type", "evidence") == [2, 3]
+    assert await cursors("--device", "s-3", "--since", "1h") == [4]
+    assert await cursors("--kind", "heat") == await cursors("--until", "1h") == []
     assert (await output(hub_process, "history", "--zone", "attic"))[0] == 5
     code, _, err = await output(hub_process, "history", "--since", "yesterday")
     assert (code, "is not a time such as" in err) == (2, True)
@@ -277,7 +277,7 @@ async def test_history_is_filtered_and_paged_by_the_command(hub_process: HubProc
 async def explain(hub: HubProcess, *arguments: str) -> tuple[int | None, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "embereye_cli", "explain", "alarm", "--console", f"http://127.0.0.1:{hub.http_port}",
-        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=shown(hub),
+        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(hub),
     )  # fmt: skip
     out, err = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode, out.decode(), err.decode()
@@ -307,8 +307,8 @@ async def test_a_refused_command_names_the_action_and_the_role_it_needs(hub_proc
     hub_process.start()
     await hub_process.ready()
     await report(hub_process, "e1", "s-1")
-    _, made, _ = await output(hub_process, "create", "guest", "--role", "viewer", words="access")
-    guest = {**os.environ, "EMBEREYE_TOKEN": made.strip()}
+    _, token, _ = await output(hub_process, "create", "guest", "--role", "viewer", words="access")
+    guest = {**os.environ, "EMBEREYE_TOKEN": token.strip()}
     code, _, err = await output(hub_process, "ack", "hall\x1b[2J", env=guest)
     assert (code, err.count("\n")) == (4, 1)
     assert err.startswith("embereye: `embereye alarms ack` is refused: guest is viewer: this takes the role operator. ")
@@ -364,15 +364,15 @@ async def test_a_subscription_is_stored_shown_followed_and_deleted_by_the_comman
     hub_process.start()
     await hub_process.ready()
 
-    async def say(*arguments: str) -> tuple[int | None, str, str]:
+    async def subscriptions(*arguments: str) -> tuple[int | None, str, str]:
         return await output(hub_process, *arguments, words="subscriptions")
 
-    assert "No subscriptions." in (await say("list"))[1]
-    code, out, _ = await say("store", "night", "--level", "alarm", "--zone", "hall\x1b[2J")
+    assert "No subscriptions." in (await subscriptions("list"))[1]
+    code, out, _ = await subscriptions("store", "night", "--level", "alarm", "--zone", "hall\x1b[2J")
     assert (code, "levels: alarm" in out, "\x1b[2J" in out) == (0, True, False)
-    code, out, _ = await say("--json", "show", "night")
+    code, out, _ = await subscriptions("--json", "show", "night")
     assert json.loads(out)["selection"]["levels"] == ["LEVEL_ALARM"]
-    code, out, _ = await say("list")
+    code, out, _ = await subscriptions("list")
     assert ("night" in out, "by" in out.lower(), "admin" in out) == (True, True, True)
     following = await command(hub_process, "--json", "follow", "night", "--cursor", "0", words="subscriptions")
     await report(hub_process, "e1", "s-1")
@@ -383,7 +383,7 @@ async def test_a_subscription_is_stored_shown_followed_and_deleted_by_the_comman
     await following.communicate()
     code, _, err = await output(hub_process, "watch", "--subscription", "night", "--zone", "hall")
     assert (code, err) == (2, "embereye: subscription: it already has a selection. Leave out selection and zones.\n")
-    assert (await say("delete", "night"))[0] == 0
+    assert (await subscriptions("delete", "night"))[0] == 0
     for action in ("show", "delete", "follow"):
-        code, _, err = await say(action, "night")
+        code, _, err = await subscriptions(action, "night")
         assert (code, 'no subscription "night"' in err) == (5, True), action

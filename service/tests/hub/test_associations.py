@@ -1,4 +1,4 @@
-"""Associations on loopback: who is let in, who is not, and what becomes of whoever breaks the rules."""
+"""Associations on loopback: admission, limits, and how invalid messages end them."""
 
 import asyncio
 import random
@@ -72,7 +72,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def away(work: Callable[[], Any]) -> Any:
-    """In a thread: the client blocks, and the hub runs on this one."""
+    """Run `work` in a thread: the client blocks, and the hub runs on this thread."""
     return await asyncio.wait_for(asyncio.to_thread(work), 20)
 
 
@@ -81,8 +81,8 @@ async def away(work: Callable[[], Any]) -> Any:
 async def test_a_head_is_steered_through_the_hub_in_lockstep(served: Served, wait: Wait, unix: bool) -> None:
     def steer() -> list[State]:
         head = PanTiltHead(2 * MILLISECOND)
-        with served.link(unix=unix) as one, served.link(unix=unix, wait=wait) as other:
-            actuator = ActuatorLink(one, "head", head)
+        with served.link(unix=unix) as device_link, served.link(unix=unix, wait=wait) as other:
+            actuator = ActuatorLink(device_link, "head", head)
             controller = ControllerLink(other, "follower", "head", deadline_ns=SECOND)
             stop = threading.Event()
 
@@ -132,8 +132,8 @@ async def test_an_unknown_stream_is_answered_with_the_existing_ones(served: Serv
 async def test_a_revoked_token_ends_its_associations_and_their_control(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "crane", Role.OPERATOR)
     head = PanTiltHead(2 * MILLISECOND)
-    one, other = await away(served.link), await away(lambda: served.link(token))
-    actuator = await away(lambda: ActuatorLink(one, "head", head))
+    device_link, other = await away(served.link), await away(lambda: served.link(token))
+    actuator = await away(lambda: ActuatorLink(device_link, "head", head))
     controller = await away(lambda: ControllerLink(other, "follower", "head", mode=Controller.MODE_FREE_RUNNING))
     await away(lambda: controller.step([1.0, 0, 1, 0]))
     assert not (await away(actuator.step)).safe
@@ -141,16 +141,16 @@ async def test_a_revoked_token_ends_its_associations_and_their_control(served: S
     assert (await away(actuator.step)).safe
     with pytest.raises(LinkError, match="no longer valid"):
         await away(lambda: controller.step([1.0, 0, 1, 0]))
-    one.close()
+    device_link.close()
     other.close()
 
 
 def read_reason(connection: socket.socket, kind: Any = Associated) -> str:
-    """Why the hub ended `connection`."""
-    reader, found = DelimitedReader(1 << 20), []
+    """Read the reason why the hub ended `connection`."""
+    reader, messages = DelimitedReader(1 << 20), []
     while data := connection.recv(65536):
-        found += reader.receive(data)
-    return str(kind.FromString(found[-1]).released.reason) if found else ""
+        messages += reader.receive(data)
+    return str(kind.FromString(messages[-1]).released.reason) if messages else ""
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,7 @@ async def test_an_invalid_first_message_ends_with_a_reason(served: Served, data:
         (delimited(ControlRequest(state=State(tick=1)).SerializeToString()) * 500, "must be a handshake"),
     ],
 )
-async def test_an_invalid_later_message_ends_with_a_reason(
-    served: Served, data: bytes, sentence: str
-) -> None:
+async def test_an_invalid_later_message_ends_with_a_reason(served: Served, data: bytes, sentence: str) -> None:
     def attempt() -> str:
         with served.dial() as connection:
             associate = Associate(version=1, token=TOKEN, call=CALL).SerializeToString()
@@ -200,7 +198,7 @@ async def test_a_silent_client_is_released_within_seconds(served: Served, monkey
 
     def attempt() -> str:
         with served.dial() as connection:
-            connection.sendall(b"\x50")  # the length of what never comes
+            connection.sendall(b"\x50")  # the length of a message that never follows
             return read_reason(connection)
 
     assert await away(attempt) == "the client did not identify itself within 0.3 s"
@@ -212,10 +210,10 @@ async def test_many_silent_clients_make_room_for_one_that_identifies_itself(
     monkeypatch.setattr(associations, "MAX_UNIDENTIFIED", 3)
 
     def attempt() -> None:
-        strangers = [served.dial() for _ in range(8)]
+        unidentified = [served.dial() for _ in range(8)]
         served.link().close()
-        for stranger in strangers:
-            stranger.close()
+        for connection in unidentified:
+            connection.close()
 
     await away(attempt)
     assert served.associations.refused == 0
@@ -223,12 +221,12 @@ async def test_many_silent_clients_make_room_for_one_that_identifies_itself(
 
 async def test_an_association_past_the_limit_is_refused_with_a_reason(served: Served) -> None:
     def attempt() -> str:
-        held = [served.link(unix=True) for _ in range(16)]
+        links = [served.link(unix=True) for _ in range(16)]
         try:
             with served.dial() as connection:
                 return read_reason(connection)
         finally:
-            for link in held:
+            for link in links:
                 link.send(ControlRequest())
                 with pytest.raises(LinkError, match="the first message must be a handshake"):
                     link.receive(ControlResponse)
@@ -240,10 +238,10 @@ async def test_an_association_past_the_limit_is_refused_with_a_reason(served: Se
 
 async def test_one_address_gets_half_of_the_associations(served: Served) -> None:
     def attempt() -> str:
-        held = [served.link() for _ in range(8)]
+        links = [served.link() for _ in range(8)]
         with served.dial() as connection:
             reason = read_reason(connection)
-        for link in held:
+        for link in links:
             link.close()
         served.link(unix=True).close()
         return reason
@@ -269,7 +267,7 @@ async def test_a_client_that_does_not_read_is_not_read_either(served: Served) ->
                     sent += connection.send(delimited(ControlRequest(state=state).SerializeToString()))
             except TimeoutError:
                 return sent
-        raise AssertionError("the hub goes on reading")
+        raise AssertionError("the hub keeps reading")
 
     assert await away(attempt) < 64 << 20
     await away(lambda: served.link().close())
@@ -308,28 +306,28 @@ async def echo_slowly(requests: AsyncIterator[EchoRequest]) -> AsyncIterator[Ech
 async def test_many_requests_on_many_streams_are_answered_once_and_in_order(
     served: Served, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clients, each = 16, (10_000 if debugged else 50_000) // 16
-    monkeypatch.setattr(associated_module, "AHEAD", 2_000)  # bytes: connections are left unread again and again
+    clients, requests = 16, (10_000 if debugged else 50_000) // 16
+    monkeypatch.setattr(associated_module, "AHEAD", 2_000)  # bytes, so few that reading is paused often
     served.associations.calls["x/Echo"] = associated(
         echo_slowly, EchoRequest.FromString, EchoResponse, Role.VIEWER, 1 << 16
     )
 
     def converse(number: int) -> list[int]:
-        dice, sent, found = random.Random(number), 0, list[int]()
+        dice, sent, received = random.Random(number), 0, list[int]()
         with served.link(unix=True, call="x/Echo", timeout=60) as link:
-            while len(found) < each:
-                for _ in range(min(dice.randrange(1, 200), each - sent)):
+            while len(received) < requests:
+                for _ in range(min(dice.randrange(1, 200), requests - sent)):
                     sent += 1
                     link.send(EchoRequest(sequence=sent, payload=bytes(dice.randrange(100))))
-                for _ in range(sent - len(found) if sent == each else dice.randrange(sent - len(found) + 1)):
-                    found.append(link.receive(EchoResponse).sequence)
-        return found
+                for _ in range(sent - len(received) if sent == requests else dice.randrange(sent - len(received) + 1)):
+                    received.append(link.receive(EchoResponse).sequence)
+        return received
 
     with ThreadPoolExecutor(clients) as threads:
         loop = asyncio.get_running_loop()
         running = [loop.run_in_executor(threads, converse, number) for number in range(clients)]
-        for found in await asyncio.wait_for(asyncio.gather(*running), 120):
-            assert found == list(range(1, each + 1))
+        for received in await asyncio.wait_for(asyncio.gather(*running), 120):
+            assert received == list(range(1, requests + 1))
 
 
 async def test_all_waiting_clients_learn_that_the_hub_stops(served: Served, debugged: bool) -> None:

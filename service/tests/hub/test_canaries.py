@@ -1,4 +1,4 @@
-"""Canaries: through a real shard to a real hub's process, and what the hub makes of them."""
+"""Canaries: from a real shard to a real hub process, and the hub's judgement of them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def heartbeat(hub: HubProcess) -> dict[str, Any] | None:
 
 
 def value(text: str, series: str) -> float | None:
-    """What /metrics says of the one series that begins so."""
-    found = [line for line in text.splitlines() if line.startswith(series)]
-    return float(found[0].rpartition(" ")[2]) if found else None
+    """The value in /metrics of the series that starts with `series`; None if there is none."""
+    lines = [line for line in text.splitlines() if line.startswith(series)]
+    return float(lines[0].rpartition(" ")[2]) if lines else None
 
 
 def sensors(interval_ns: int = SECOND, within_ns: int = 10 * SECOND) -> Assignment:
@@ -96,7 +96,7 @@ async def test_a_canarys_alarm_is_visible_only_as_a_heartbeat(
 
 
 class StuckShard(SensorShard):
-    """What is read from devices is never analysed."""
+    """A sensor shard that never analyses its devices' lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ async def test_a_shard_whose_analysis_is_stuck_is_overdue(hub_process: HubProces
         assert value(str(hub_process.get("/metrics")), "embereye_canary_overdue{") == 1
 
 
-# What the hub makes of what it is told, on clocks of the test's own
+# The hub's judgement, on the test's clocks
 
 
 class Clock:
@@ -126,7 +126,7 @@ class Clock:
         self.steady += nanoseconds
 
 
-def told(clock: Clock, process: str = "p", *, fleet: str = FLEET, final: bool = False) -> Coverage:
+def coverage_report(clock: Clock, process: str = "p", *, fleet: str = FLEET, final: bool = False) -> Coverage:
     plan = CanaryPlan(process=process, interval_ns=PLAN.interval_ns, within_ns=PLAN.within_ns)
     return Coverage(fleet=fleet, shard=SHARD, time_ns=clock.wall, canary=plan, final=final)
 
@@ -149,8 +149,8 @@ class Book:
     def draft(self) -> Draft:
         return Draft(set(), self.clock.wall, self.transaction)
 
-    def take(self, item: EvidenceItem, *, after_ns: int = 0) -> None:
-        """Have `item` durable so long after it was lit."""
+    def process(self, item: EvidenceItem, *, after_ns: int = 0) -> None:
+        """Make `item` durable `after_ns` after it was lit."""
         self.clock.pass_time(after_ns)
         self.canaries.step(item, self.draft())
         self.canaries.note_durable(item)
@@ -163,15 +163,15 @@ class Book:
 
 def test_a_shard_is_overdue_after_one_interval_and_the_time_limit() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
+    book.canaries.expect(coverage_report(book.clock))
     assert not book.overdue
     for _ in range(7):
         book.clock.pass_time(10 * SECOND)
-        book.canaries.expect(told(book.clock))
+        book.canaries.expect(coverage_report(book.clock))
     assert not book.overdue
     book.clock.pass_time(1)
     assert book.overdue
-    book.take(fire(book.clock), after_ns=50 * MILLISECOND)
+    book.process(fire(book.clock), after_ns=50 * MILLISECOND)
     assert not book.overdue
     (beat,) = book.canaries.heartbeats()
     assert beat.latest is not None
@@ -180,58 +180,58 @@ def test_a_shard_is_overdue_after_one_interval_and_the_time_limit() -> None:
 
 def test_a_canary_with_a_late_alarm_does_not_count() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
-    book.take(fire(book.clock), after_ns=PLAN.within_ns + 1)
+    book.canaries.expect(coverage_report(book.clock))
+    book.process(fire(book.clock), after_ns=PLAN.within_ns + 1)
     (beat,) = book.canaries.heartbeats()
     assert beat.latest is None
     assert book.canaries.late == 1
-    assert not book.transaction, "or it would count once the hub is started anew"
+    assert not book.transaction, "or it would count after the hub's next start"
 
 
 def test_a_pre_alarm_of_a_canary_does_not_count() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
-    book.take(fire(book.clock, level=Level.PRE_ALARM))
+    book.canaries.expect(coverage_report(book.clock))
+    book.process(fire(book.clock, level=Level.PRE_ALARM))
     assert book.canaries.heartbeats()[0].latest is None
     assert not book.transaction
-    book.take(fire(book.clock))
+    book.process(fire(book.clock))
     assert book.canaries.heartbeats()[0].latest is not None
 
 
 def test_a_canary_that_is_not_durable_does_not_count() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
+    book.canaries.expect(coverage_report(book.clock))
     book.canaries.step(fire(book.clock), book.draft())
     assert book.canaries.heartbeats()[0].latest is None
 
 
 def test_two_processes_of_one_shard_are_judged_separately() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock, "old"))
-    book.canaries.expect(told(book.clock, "new"))
+    book.canaries.expect(coverage_report(book.clock, "old"))
+    book.canaries.expect(coverage_report(book.clock, "new"))
     for number in range(8):
         book.clock.pass_time(10 * SECOND)
-        book.canaries.expect(told(book.clock, "old"))
-        book.canaries.expect(told(book.clock, "new"))
-        book.take(fire(book.clock, str(number), process="new"))
+        book.canaries.expect(coverage_report(book.clock, "old"))
+        book.canaries.expect(coverage_report(book.clock, "new"))
+        book.process(fire(book.clock, str(number), process="new"))
     assert book.overdue
-    book.canaries.expect(told(book.clock, "old", final=True))
+    book.canaries.expect(coverage_report(book.clock, "old", final=True))
     assert not book.overdue
 
 
 def test_a_killed_process_is_dropped_once_another_has_replaced_it() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock, "killed"))
+    book.canaries.expect(coverage_report(book.clock, "killed"))
     book.clock.pass_time(REPLACED_NS + 1)
-    book.canaries.expect(told(book.clock, "successor"))
+    book.canaries.expect(coverage_report(book.clock, "successor"))
     book.clock.pass_time(50 * SECOND)
-    book.canaries.expect(told(book.clock, "successor"))
+    book.canaries.expect(coverage_report(book.clock, "successor"))
     assert not book.overdue
 
 
 def test_a_shard_that_is_silent_for_long_is_dropped() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
+    book.canaries.expect(coverage_report(book.clock))
     book.clock.pass_time(2 * MINUTE)
     assert book.overdue
     book.clock.pass_time(GONE_NS)
@@ -240,7 +240,7 @@ def test_a_shard_that_is_silent_for_long_is_dropped() -> None:
 
 def test_a_forgotten_fleet_has_no_canaries() -> None:
     book = Book()
-    book.canaries.expect(told(book.clock))
+    book.canaries.expect(coverage_report(book.clock))
     book.canaries.tidy(book.draft(), [FLEET])
     assert book.canaries.heartbeats() == []
 
@@ -248,7 +248,7 @@ def test_a_forgotten_fleet_has_no_canaries() -> None:
 def test_expected_canaries_do_not_retain_devices_pictures_in_memory() -> None:
     book, before = Book(), resident_mb(os.getpid())
     for number in range(640):
-        coverage = told(book.clock, str(number))
+        coverage = coverage_report(book.clock, str(number))
         coverage.devices.add(id="cam-1", picture=bytes(100_000))
         book.canaries.expect(coverage)
     assert resident_mb(os.getpid()) - before < 32
@@ -256,7 +256,7 @@ def test_expected_canaries_do_not_retain_devices_pictures_in_memory() -> None:
 
 def test_a_canary_of_an_unknown_process_changes_nothing() -> None:
     book = Book()
-    book.take(fire(book.clock, process="stranger"))
+    book.process(fire(book.clock, process="stranger"))
     assert book.canaries.heartbeats() == []
     assert not book.transaction
 

@@ -1,4 +1,4 @@
-"""What a database promises the hub, whichever it is; and what PostgreSQL alone can do to it."""
+"""The guarantees of both databases to the hub, and faults that only PostgreSQL can have."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ def test_few_statements_query_known_reports_however_many_there_are(
     for count in (0, *range(1, 130), 255, 256, 257, 500, 511, 512, 513, 1_000, 1_025):
         assert store.committed_ids([*names[:count], "new"]) == set(names[:count])
     assert store.committed_ids([]) == set()
-    # The database keeps each statement prepared: of hundreds of marks it takes some hundred kilobytes.
+    # The database caches prepared statements; one with hundreds of arguments takes some hundred kilobytes.
     assert len(statements) <= 10
     store.close()
 
@@ -119,7 +119,7 @@ def test_there_are_no_dead_letters_past_a_cursor_of_the_future(stored: Stored) -
 
 @pytest.fixture
 def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub of the next version, which keeps one thing more of an episode."""
+    """A hub of the next version, with one more column for episodes."""
     key = "PRIMARY KEY (alarm, episode)"
     altered = schema.TABLES.replace(key, f"place TEXT, {key}")
     assert altered != schema.TABLES
@@ -186,14 +186,16 @@ def test_after_a_broken_connection_the_transaction_is_stored_once(
 
 
 @contextlib.contextmanager
-def lost_answer(postgres: Postgres, stored: Stored, monkeypatch: pytest.MonkeyPatch, *, landed: bool) -> Iterator[None]:
-    """Within it the connection breaks at the end of a transaction: after it took effect where it has `landed`."""
+def lost_answer(
+    postgres: Postgres, stored: Stored, monkeypatch: pytest.MonkeyPatch, *, took_effect: bool
+) -> Iterator[None]:
+    """Break the connection at the end of a transaction, with `took_effect` after it took effect."""
     import psycopg
 
     leave = psycopg.Transaction.__exit__
 
     def broken(self: psycopg.Transaction, *error: object) -> object:
-        if landed:  # the answer to COMMIT is lost, not COMMIT itself
+        if took_effect:  # the answer to COMMIT is lost, not COMMIT itself
             leave(self, *error)  # type: ignore[arg-type]
             self.connection._pipeline.sync()
         postgres.break_connections(stored.database)
@@ -204,22 +206,22 @@ def lost_answer(postgres: Postgres, stored: Stored, monkeypatch: pytest.MonkeyPa
         yield
 
 
-@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("took_effect", [True, False])
 def test_a_commit_with_a_lost_answer_is_stored_exactly_once(
-    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, landed: bool
+    stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, took_effect: bool
 ) -> None:
     store = stored_in_postgres.open()
     store.commit(Transaction(events=events(1), access=AccessChanges(audit=[entry("first")])))
     transaction = Transaction(events=events(2), access=AccessChanges(audit=[entry("second")]))
-    with lost_answer(postgres, stored_in_postgres, monkeypatch, landed=landed), pytest.raises(StoreError):
+    with lost_answer(postgres, stored_in_postgres, monkeypatch, took_effect=took_effect), pytest.raises(StoreError):
         store.commit(transaction)
-    # Meanwhile the hub went on: what it retries begins with what it tried.
+    # Meanwhile the hub continued: its next attempt starts with the changes of the first.
     transaction.events += events(3)
     transaction.access.audit.append(entry("third"))
     store.commit(transaction)
     store.commit(Transaction(events=events(4)))
     assert [event.cursor for event in store.events(0, 9)] == [1, 2, 3, 4]
-    assert [one.action for one in store.audit(0, 9)] == ["third", "second", "first"]
+    assert [entry.action for entry in store.audit(0, 9)] == ["third", "second", "first"]
     store.close()
 
 
@@ -228,12 +230,12 @@ def test_a_refused_commit_is_not_mistaken_for_an_earlier_one_with_a_lost_answer(
 ) -> None:
     store = stored_in_postgres.open()
     transaction = Transaction(events=events(1))
-    with lost_answer(postgres, stored_in_postgres, monkeypatch, landed=True), pytest.raises(StoreError):
+    with lost_answer(postgres, stored_in_postgres, monkeypatch, took_effect=True), pytest.raises(StoreError):
         store.commit(transaction)
     transaction.events += events(2)
     for attempt in range(3):
         with monkeypatch.context() as patch:
-            if attempt == 2:  # the connection breaks before anything of it was sent
+            if attempt == 2:  # the connection breaks before anything is sent
                 postgres.break_connections(stored_in_postgres.database)
             else:
                 patch.setattr(Store, "_write_coverage", lambda *_: store._db.execute("SELECT * FROM nowhere"))
@@ -249,7 +251,7 @@ def test_a_hub_that_lost_its_lock_cannot_write_after_another_became_owner(
 ) -> None:
     stale = stored_in_postgres.open()
     stale.commit(Transaction(events=events(1)))
-    # Its session's lock goes, and it does not know: a network that came back late.
+    # It loses its session's lock without noticing, as after a network failure.
     holder = f"""SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database
         WHERE locktype = 'advisory' AND datname = '{stored_in_postgres.database}'"""
     assert len(postgres.execute(holder)) == 1
@@ -263,9 +265,7 @@ def test_a_hub_that_lost_its_lock_cannot_write_after_another_became_owner(
     owner.close()
 
 
-def test_an_unreadable_row_is_logged_only_once(
-    stored: Stored, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_row_is_logged_only_once(stored: Stored, caplog: pytest.LogCaptureFixture) -> None:
     store = stored.open()
     store.commit(Transaction(events=events(1, 2, 3)))
     garbage = "'\\xff'" if stored.address else "x'ff'"
@@ -288,13 +288,13 @@ def test_events_after_a_damaged_page_are_still_found(tmp_path: Path) -> None:
         page = data.index(b"<%06d>" % damaged) // 4_096 * 4_096
         data[page : page + 4_096] = bytes(4_096)
     file.write_bytes(data)
-    store, found = Store(open_database(tmp_path)), list[int]()
-    while part := store.events(found[-1] if found else 0, 256):
-        found += [event.cursor for event in part]
-    lost = sorted(set(range(1, 2_001)) - set(found))
+    store, cursors = Store(open_database(tmp_path)), list[int]()
+    while part := store.events(cursors[-1] if cursors else 0, 256):
+        cursors += [event.cursor for event in part]
+    lost = sorted(set(range(1, 2_001)) - set(cursors))
     assert {500, 1_200} <= set(lost)
     assert len(lost) < 64, "no more than two pages of them"
-    assert found == sorted(set(found))
+    assert cursors == sorted(set(cursors))
     store.close()
 
 
@@ -313,7 +313,7 @@ def test_a_temporary_disk_error_does_not_count_as_damage(tmp_path: Path) -> None
     store = Store(open_database(tmp_path))
     store.commit(Transaction(events=events(1), zones={("default", "hall"): b"state"}))
     database = store._db._db  # type: ignore[attr-defined]
-    database.set_progress_handler(lambda: 1, 1)  # fails each statement as the disk might: an operational error
+    database.set_progress_handler(lambda: 1, 1)  # fails each statement with an operational error, as a disk might
     for read in (store.load, lambda: store.events(0, 9), store._db.newest_cursor):
         with pytest.raises(StoreError) as refused:
             read()
@@ -344,7 +344,7 @@ async def test_a_hub_starts_with_the_complete_stored_state_or_empty(
     monkeypatch.setattr(storage, "LOAD_SECONDS", 0.001)
     failures.append(StoreError("disk I/O error"))
     threads = StoreThreads(tmp_path)
-    assert await threads.open() == StoredState(), "alarms are told, although nothing can be stored"
+    assert await threads.open() == StoredState(), "the hub starts, although nothing can be stored"
     assert threads.failing == "disk I/O error"
     failures.append(StoreError("disk I/O error"))
     with pytest.raises(StoreError, match="disk I/O error"):
@@ -367,9 +367,7 @@ def test_other_tools_may_change_the_open_database_file(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_read_only_folder_is_locked_for_one_hub_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_folder_is_locked_for_one_hub_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
     def read_only(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -380,11 +378,11 @@ def test_a_read_only_folder_is_locked_for_one_hub_too(
     os.close(lock_folder(tmp_path))
     for first, second in ((opened, read_only), (read_only, opened), (read_only, read_only)):
         monkeypatch.setattr(os, "open", first)
-        held = lock_folder(tmp_path)
+        lock = lock_folder(tmp_path)
         monkeypatch.setattr(os, "open", second)
         with pytest.raises(UserError, match="is in use by another hub"):
             lock_folder(tmp_path)
-        os.close(held)
+        os.close(lock)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -453,8 +451,8 @@ async def test_a_fire_is_shown_without_the_database_and_stored_once_it_is_back(
     await until(lambda: durable == ["before"])
     await asyncio.to_thread(own_postgres.stop)
     try:
-        await until(lambda: hub.committer.failing)  # although nothing is to be written
-        hub.inbox.admit(report("before"), durable.append)  # again: its acknowledgement was lost
+        await until(lambda: hub.committer.failing)  # even though nothing is to be written
+        hub.inbox.admit(report("before"), durable.append)  # sent again: its acknowledgement was lost
         hub.inbox.admit(report("during", "attic"), durable.append)
         await until(lambda: len(hub.zones.messages()) == 2)
         assert durable == ["before"]
@@ -469,9 +467,7 @@ async def test_a_fire_is_shown_without_the_database_and_stored_once_it_is_back(
     await threads.close()
 
 
-async def test_a_fire_is_shown_while_the_database_does_not_answer(
-    stored_apart: Stored, own_postgres: Postgres
-) -> None:
+async def test_a_fire_is_shown_while_the_database_does_not_answer(stored_apart: Stored, own_postgres: Postgres) -> None:
     threads, durable = stored_apart.threads(), list[str]()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     await hub.open()
@@ -508,7 +504,7 @@ async def test_after_a_failover_that_lost_commits_the_hub_rewrites_its_state(
     silence = await hub.silences.begin(admin, "default", "hall", reason="drill", minutes=5)
     for table in tables:
         postgres.execute(f"CREATE TABLE replica_{table} AS TABLE {table}", database)
-    # What the replica that takes over has not heard of:
+    # Changes that the replica which takes over does not have:
     await hub.access.revoke(admin, "lost-phone")
     await hub.access.create_token(admin, "new-phone", Role.VIEWER)
     await hub.silences.end(admin, silence.silence.id)
@@ -521,7 +517,7 @@ async def test_after_a_failover_that_lost_commits_the_hub_rewrites_its_state(
         postgres.execute(statement, database)
     postgres.break_connections(database)
     await until(lambda: "which it had acknowledged" in caplog.text and not hub.committer.failing)
-    hub.inbox.admit(report("after", "attic"), durable.append)  # again: its acknowledgement was lost
+    hub.inbox.admit(report("after", "attic"), durable.append)  # sent again: its acknowledgement was lost
     await until(lambda: durable == ["before", "after", "after"])
     assert hub.inbox.counters.duplicate == 1
     assert [event.cursor for event in await hub.history.events(0, 99)] == list(range(1, cursor + 1))
@@ -561,7 +557,7 @@ async def test_a_hub_started_without_its_database_reloads_once_it_can_be_read(
         await asyncio.wait_for(running, 60)
     await threads.close()
     store = stored_apart.open()
-    assert store.committed_ids(["seen"]) == set(), "what was not acknowledged is the shard's to send again"
+    assert store.committed_ids(["seen"]) == set(), "the shard sends unacknowledged reports again"
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""A person marks an alarm as false: what that changes, over restarts, in either database, and for cameras."""
+"""Marks of false alarms: their effect on later alarms and on cameras, over restarts, in either database."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ CAMERAS = "default/cameras/yard"
 
 
 class Running:
-    """A hub on a database, in this process; may be ended and begun again."""
+    """A hub in this process on a database, which can be stopped and started again."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
@@ -85,7 +85,7 @@ async def test_a_mark_turns_similar_alarms_into_pre_alarms_until_it_is_removed(s
         assert ZoneState(running.zone.state) is ZoneState.PRE_ALARM
         assert "as in an alarm that Ada marked as false" in running.zone.why
         await running.see(80.0)
-        assert ZoneState(running.zone.state) is ZoneState.ALARM, "what grows beyond it is an alarm"
+        assert ZoneState(running.zone.state) is ZoneState.ALARM, "a stronger sign is an alarm"
         await running.close_alarm()
         await running.hub.false_alarms.take_back(ADA, alarm)
     async with Running(stored) as running:
@@ -106,15 +106,15 @@ async def test_removing_the_mark_of_a_forgotten_alarm_opens_no_alarm(stored: Sto
         await running.see(99.0)
         opened = running.zone.alarm
         assert await running._threads.write(lambda store: store.prune(until_ns))
-        assert [one.alarm for one in await running.hub.history.alarms(AlarmQuery(10))] == [opened]
+        assert [past.alarm for past in await running.hub.history.alarms(AlarmQuery(10))] == [opened]
         await running.hub.false_alarms.take_back(ADA, alarm)
-        assert [one.alarm for one in await running.hub.history.alarms(wanted)] == [opened]
-        # As a version before left it.
+        assert [past.alarm for past in await running.hub.history.alarms(wanted)] == [opened]
+        # A row that an earlier version left.
         add = "INSERT INTO alarms VALUES ('phantom', 'default', 'kitchen', 1, 1, 1, 0, 1, '')"
         await running._threads.write(lambda store: store._db.execute(add))
         await running._threads.write(lambda store: store._db.execute("UPDATE alarms SET why = ''"))
     async with Running(stored) as running:
-        assert [one.alarm for one in await running.hub.history.alarms(wanted)] == [opened]
+        assert [past.alarm for past in await running.hub.history.alarms(wanted)] == [opened]
 
 
 async def test_an_open_alarm_can_be_marked_and_stays_open(stored: Stored) -> None:
@@ -161,7 +161,7 @@ async def test_shards_get_the_places_of_marked_flames(stored: Stored) -> None:
 async def test_listeners_learn_of_a_removed_mark_even_if_its_caller_gets_an_error(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    writing, told = threading.Event(), list[int]()
+    writing, place_counts = threading.Event(), list[int]()
 
     def fail(store: Store, transaction: object) -> None:
         writing.wait(10)
@@ -171,7 +171,7 @@ async def test_listeners_learn_of_a_removed_mark_even_if_its_caller_gets_an_erro
         await running.see(region=Region(x=0.2, y=0.5, width=0.2, height=0.2, area=0.02))
         marks = running.hub.false_alarms
         await marks.mark(ADA, running.zone.alarm, "a lamp")
-        marks.subscribe(lambda: told.append(len(marks.places(CAMERAS).places)))
+        marks.subscribe(lambda: place_counts.append(len(marks.places(CAMERAS).places)))
         with monkeypatch.context() as fault:
             fault.setattr(Store, "commit", fail)
             taking_back = asyncio.ensure_future(marks.take_back(ADA, running.zone.alarm))
@@ -184,7 +184,7 @@ async def test_listeners_learn_of_a_removed_mark_even_if_its_caller_gets_an_erro
             writing.set()
             with pytest.raises((StoreFailingError, asyncio.CancelledError)):
                 await taking_back
-        assert told == [0]
+        assert place_counts == [0]
 
 
 async def test_alarms_are_found_by_zone_time_and_category(stored: Stored) -> None:
@@ -197,21 +197,21 @@ async def test_alarms_are_found_by_zone_time_and_category(stored: Stored) -> Non
         second = running.zone.alarm
         await running.hub.false_alarms.mark(ADA, first, "steam")
 
-        async def found(**wanted: Any) -> list[str]:
+        async def alarm_ids(**wanted: Any) -> list[str]:
             return [alarm.alarm for alarm in await running.hub.history.alarms(AlarmQuery(limit=10, **wanted))]
 
-        assert await found() == [second, first]
-        assert await found(category="open") == [second]
-        assert await found(category="false") == [first]
-        assert await found(category="true") == [second]
-        assert await found(category="pre-alarm") == []
-        assert await found(zone="default/kitchen") == [second, first]
-        assert await found(zone="hall") == []
-        assert await found(until_ns=between) == [first]
-        assert await found(from_ns=between) == [second]
-        assert await found(until_ns=before) == []
+        assert await alarm_ids() == [second, first]
+        assert await alarm_ids(category="open") == [second]
+        assert await alarm_ids(category="false") == [first]
+        assert await alarm_ids(category="true") == [second]
+        assert await alarm_ids(category="pre-alarm") == []
+        assert await alarm_ids(zone="default/kitchen") == [second, first]
+        assert await alarm_ids(zone="hall") == []
+        assert await alarm_ids(until_ns=between) == [first]
+        assert await alarm_ids(from_ns=between) == [second]
+        assert await alarm_ids(until_ns=before) == []
         (newest, oldest) = await running.hub.history.alarms(AlarmQuery(limit=10))
-        assert await found(before=newest.first) == [first]
+        assert await alarm_ids(before=newest.first) == [first]
         assert before <= oldest.began_ns < oldest.ended_ns <= between
         assert (oldest.worst, newest.ended_ns) == (ZoneState.ALARM, 0)
         assert oldest.why.startswith("heat 61 °C ≥ 57 °C at s-01")
@@ -230,18 +230,18 @@ async def test_a_shard_gets_the_marks_when_it_connects_and_after_each_change(sto
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as link:
             call = EvidenceStub(link).Report(timeout=20)
             await call.write(ReportRequest(hello=ShardHello(fleet=CAMERAS, shard="yard-0")))
-            heard = aiter(call)
+            responses = aiter(call)
 
-            async def marked() -> list[str]:
-                async for response in heard:
+            async def marked_devices() -> list[str]:
+                async for response in responses:
                     if response.HasField("marked"):
                         return [place.device for place in response.marked.places]
                 raise AssertionError("the stream ended")
 
-            assert await marked() == []
+            assert await marked_devices() == []
             await running.hub.false_alarms.mark(ADA, alarm, "a lamp")
-            assert await marked() == ["cam-1"]
+            assert await marked_devices() == ["cam-1"]
             await running.hub.false_alarms.take_back(ADA, alarm)
-            assert await marked() == []
+            assert await marked_devices() == []
             call.cancel()
         await server.stop(0)

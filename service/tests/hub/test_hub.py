@@ -1,4 +1,4 @@
-"""The hub's heart in this process, on clocks that tests set."""
+"""The hub without servers in this process, on clocks that tests set."""
 
 import asyncio
 import sqlite3
@@ -32,21 +32,21 @@ ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
 
 class Clock:
-    """Both clocks of the hub."""
+    """The hub's clocks."""
 
     def __init__(self) -> None:
         self.now = 5_000 * SECOND
-        self.step = 0  # by which the wall clock was set
-        self.slept = 0  # while the machine was suspended
+        self.step = 0  # how far the wall clock was set
+        self.suspended = 0  # how long the machine was suspended
 
     def steady(self) -> int:
         return self.now
 
     def wall(self) -> int:
-        return WALL + self.now + self.slept + self.step
+        return WALL + self.now + self.suspended + self.step
 
     def leases(self) -> int:
-        return self.now + self.slept
+        return self.now + self.suspended
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ async def running(stored: Stored, clock: Clock, retention_ns: int = 3600 * SECON
 
 
 async def advance(hub: Hub, clock: Clock, seconds: float, *, covered: tuple[str, ...] = ()) -> None:
-    """Let time pass in half seconds, `covered` devices being reported all the while."""
+    """Let time pass in half seconds while `covered` devices are reported."""
     for _ in range(int(seconds * 2)):
         clock.now += SECOND // 2
         if covered:
@@ -103,8 +103,8 @@ def sign(
     )
 
 
-async def told(hub: Hub) -> list[tuple[str, str]]:
-    """Type and reason of every event there is."""
+async def event_reasons(hub: Hub) -> list[tuple[str, str]]:
+    """The type and reason of every event."""
     return [
         (AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower(), event.why)
         for event in await hub.history.events(0, 1000)
@@ -122,16 +122,16 @@ async def test_a_dark_device_is_one_fault_that_clears_when_it_is_covered_again(s
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 3, covered=("s-01", "s-02"))
-        assert await told(hub) == []
+        assert await event_reasons(hub) == []
         await advance(hub, clock, 3, covered=("s-01",))
-        assert await told(hub) == []
+        assert await event_reasons(hub) == []
         await advance(hub, clock, 30, covered=("s-01",))
-        assert await told(hub) == [("fault", "s-02 is dark: no shard reports it")]
+        assert await event_reasons(hub) == [("fault", "s-02 is dark: no shard reports it")]
         (zone,) = hub.zones.messages()
         assert (zone.declared, zone.covered, [fault.device for fault in zone.faults]) == (2, 1, ["s-02"])
         assert zone.state == ZoneState.NORMAL
         await advance(hub, clock, 1, covered=("s-01", "s-02"))
-        assert (await told(hub))[1:] == [("fault_cleared", "s-02 is watched again")]
+        assert (await event_reasons(hub))[1:] == [("fault_cleared", "s-02 is watched again")]
 
 
 async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(stored: Stored) -> None:
@@ -139,16 +139,16 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(sto
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", "s-02"))
         await advance(hub, clock, 10, covered=("s-01",))
-        assert len(await told(hub)) == 1
+        assert len(await event_reasons(hub)) == 1
     async with running(stored, clock) as hub:
         (zone,) = hub.zones.messages()
         assert [fault.device for fault in zone.faults] == ["s-02"]
-        await advance(hub, clock, 4)  # nobody has dialled yet: no hasty fault
-        assert len(await told(hub)) == 1
+        await advance(hub, clock, 4)  # no shard has connected yet, so there is no fault
+        assert len(await event_reasons(hub)) == 1
         await advance(hub, clock, 20, covered=("s-01",))
-        assert len(await told(hub)) == 1
+        assert len(await event_reasons(hub)) == 1
         await advance(hub, clock, 1, covered=("s-01", "s-02"))
-        assert (await told(hub))[-1] == ("fault_cleared", "s-02 is watched again")
+        assert (await event_reasons(hub))[-1] == ("fault_cleared", "s-02 is watched again")
 
 
 async def test_a_fault_clears_when_its_device_is_no_longer_declared(stored: Stored) -> None:
@@ -158,7 +158,7 @@ async def test_a_fault_clears_when_its_device_is_no_longer_declared(stored: Stor
         await advance(hub, clock, 10)
         await hub.coverage.set_roster(roster("s-01", epoch=2))
         await hub.coverage.retain([])
-        assert [why for _, why in await told(hub)][-2:] == [
+        assert [why for _, why in await event_reasons(hub)][-2:] == [
             "s-02 is no longer declared",
             "s-01 is no longer declared",
         ]
@@ -183,7 +183,7 @@ async def test_a_suspension_of_the_hub_does_not_count_as_devices_silence(stored:
         clock.now += 60 * SECOND
         await hub.pass_time()
         await advance(hub, clock, 10, covered=("s-01",))
-        assert await told(hub) == []
+        assert await event_reasons(hub) == []
 
 
 async def test_a_step_queued_before_a_stall_makes_no_device_dark_after_it(stored: Stored) -> None:
@@ -194,10 +194,10 @@ async def test_a_step_queued_before_a_stall_makes_no_device_dark_after_it(stored
         await advance(hub, clock, 3, covered=("s-01",))
         passing = asyncio.ensure_future(hub.pass_time())
         await asyncio.sleep(0)
-        clock.now += 60 * SECOND  # before the committer has its turn
+        clock.now += 60 * SECOND  # before the committer runs
         await passing
         await advance(hub, clock, 10, covered=("s-01",))
-        assert [kind for kind, _ in await told(hub)] == ["state"]
+        assert [kind for kind, _ in await event_reasons(hub)] == ["state"]
         (zone,) = hub.zones.messages()
         assert (zone.state, len(zone.faults)) == (ZoneState.PRE_ALARM, 0)
 
@@ -233,19 +233,19 @@ async def test_a_suspension_counts_towards_silences_and_tests_but_not_towards_si
         await advance(hub, clock, 1, covered=("s-01",))
         hub.inbox.admit(sign("1", clock, level=Level.PRE_ALARM), lambda _: None)
         assert await hub.committer.flush(10)
-        clock.slept += 40 * 60 * SECOND
+        clock.suspended += 40 * 60 * SECOND
         await advance(hub, clock, 1, covered=("s-01",))
         (zone,) = hub.zones.messages()
-        assert not zone.testing, "half an hour is over"
+        assert not zone.testing, "half an hour has passed"
         assert zone.state == ZoneState.PRE_ALARM.wire
         (silence,) = hub.silences.all(hub.timeline.stepped_ns())
         assert (silence.since_ns, silence.until_ns) == (began_ns, began_ns + 3600 * SECOND)
-        clock.slept += 20 * 60 * SECOND
+        clock.suspended += 20 * 60 * SECOND
         await advance(hub, clock, 1, covered=("s-01",))
         assert hub.silences.all() == []
         (zone,) = hub.zones.messages()
         assert zone.state == ZoneState.PRE_ALARM.wire
-        assert [kind for kind, _ in await told(hub)][-1] in {"silence", "evidence"}
+        assert [kind for kind, _ in await event_reasons(hub)][-1] in {"silence", "evidence"}
 
 
 async def test_an_unchanged_roster_is_not_stored_again(stored: Stored) -> None:
@@ -286,7 +286,7 @@ async def test_a_resent_report_counts_once_even_after_a_restart(stored: Stored) 
         hub.inbox.admit(sign("one", clock), durable.append)
         await hub.committer.flush(10)
         assert durable == ["one"] * 3, "a duplicate is acknowledged too"
-        assert [kind for kind, _ in await told(hub)] == ["state"] * 3
+        assert [kind for kind, _ in await event_reasons(hub)] == ["state"] * 3
         assert hub.zones.messages() == []
 
 
@@ -305,9 +305,7 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(stored: St
 
 
 @pytest.mark.parametrize("step", [3_600, -3_600])
-async def test_events_are_found_by_wall_clock_time_after_the_clock_was_set(
-    stored: Stored, step: int
-) -> None:
+async def test_events_are_found_by_wall_clock_time_after_the_clock_was_set(stored: Stored, step: int) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         clock.step = step * SECOND
@@ -315,13 +313,13 @@ async def test_events_are_found_by_wall_clock_time_after_the_clock_was_set(
         await hub.committer.flush(10)
         (event,) = await hub.history.events(0, 10)
         assert event.time_ns == clock.wall()
-        for query, found in (
+        for query, count in (
             (EventQuery(since_ns=event.time_ns - SECOND), 1),
             (EventQuery(since_ns=event.time_ns + SECOND), 0),
             (EventQuery(until_ns=event.time_ns - SECOND), 0),
             (EventQuery(until_ns=event.time_ns + SECOND), 1),
         ):
-            assert len((await hub.history.search(query)).events) == found
+            assert len((await hub.history.search(query)).events) == count
         assert len(await hub.history.events_between(event.time_ns - SECOND, event.time_ns + SECOND, 10)) == 1
 
 
@@ -341,7 +339,7 @@ async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Pat
     clock, durable = Clock(), list[str]()
     async with running(Stored(tmp_path), clock) as hub:
         store = hub._store
-        # SQLite answers a database that may not grow as it answers a full disk.
+        # SQLite reports a database at its page limit like a full disk.
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
         for number in range(300):
             clock.now += SECOND // 1000
@@ -360,7 +358,7 @@ async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Pat
         await until(lambda: not hub.committer.failing)
         assert await hub.committer.flush(10)
         assert len(durable) == 301
-        assert len([kind for kind, _ in await told(hub) if kind == "state"]) == 2
+        assert len([kind for kind, _ in await event_reasons(hub) if kind == "state"]) == 2
         await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
 
 
@@ -377,7 +375,7 @@ async def test_the_hub_waits_for_a_locked_database(tmp_path: Path) -> None:
         other.close()
         await until(lambda: durable == ["one"])
         assert hub.committer.failing == ""
-        assert len(await told(hub)) == 1
+        assert len(await event_reasons(hub)) == 1
 
 
 async def test_a_stall_of_the_hub_interrupts_no_transaction(tmp_path: Path) -> None:
@@ -387,15 +385,13 @@ async def test_a_stall_of_the_hub_interrupts_no_transaction(tmp_path: Path) -> N
     patience, store._patience = store._patience, 0.2
     writing = asyncio.ensure_future(store.write(lambda _: time.sleep(1.8)))
     await asyncio.sleep(0)
-    time.sleep(1.7)  # noqa: ASYNC251 -- the hub stands still
+    time.sleep(1.7)  # noqa: ASYNC251 -- the hub stalls
     await writing
     assert (interrupted, store._patience) == ([], patience)
     await store.close()
 
 
-async def test_a_report_that_fails_does_not_delay_others(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_that_fails_does_not_delay_others(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, durable = Clock(), list[str]()
     async with running(stored, clock) as hub:
         hub.inbox.admit(sign("bad", clock), durable.append)
@@ -405,11 +401,11 @@ async def test_a_report_that_fails_does_not_delay_others(
         assert durable == ["good"]
 
 
-def _failing_on(name: str, take: Callable[..., None]) -> Callable[..., None]:
+def _failing_on(name: str, step: Callable[..., None]) -> Callable[..., None]:
     def wrapped(item: EvidenceItem, draft: object) -> None:
         if item.id == name:
             raise RuntimeError("broken")
-        take(item, draft)
+        step(item, draft)
 
     return wrapped
 
@@ -452,8 +448,8 @@ async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
     monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
     clock = Clock()
     async with running(stored, clock, retention_ns=90 * DAY) as hub:
-        seen = sign("one", clock)
-        hub.inbox.admit(seen, lambda _: None)
+        item = sign("one", clock)
+        hub.inbox.admit(item, lambda _: None)
         assert await hub.committer.flush(5)
         clock.now += DAY - SECOND
         await asyncio.sleep(0.2)
@@ -462,7 +458,7 @@ async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
         async with asyncio.timeout(20):
             while await hub._store.read(lambda store: store.committed_ids(["one"])):
                 await asyncio.sleep(0.01)
-        hub.inbox.admit(seen, lambda _: None)
+        hub.inbox.admit(item, lambda _: None)
         assert await hub.committer.flush(5)
         assert len(await hub.history.events(0, 9)) == 1
 
@@ -501,11 +497,11 @@ def test_a_search_includes_the_start_of_a_span_and_excludes_its_end(stored: Stor
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=10 * n, zone="z") for n in range(1, 5)]))
 
-    def found(**bounds: int) -> list[int]:
+    def cursors(**bounds: int) -> list[int]:
         return [event.cursor for event in store.search(EventBounds(**bounds), 9)]  # type: ignore[arg-type]
 
-    assert (found(), found(since_ns=20, until_ns=40), found(until_ns=0)) == ([1, 2, 3, 4], [2, 3], [])
-    assert (found(after=3), found(before=2), found(after=1, until_ns=30)) == ([4], [1], [2])
+    assert (cursors(), cursors(since_ns=20, until_ns=40), cursors(until_ns=0)) == ([1, 2, 3, 4], [2, 3], [])
+    assert (cursors(after=3), cursors(before=2), cursors(after=1, until_ns=30)) == ([4], [1], [2])
     store.close()
 
 
@@ -515,11 +511,11 @@ def test_history_is_found_by_zone_name_with_or_without_namespace(stored: Stored)
     events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
     store.commit(Transaction(events=events))
 
-    def found(*names: str) -> list[int]:
+    def cursors(*names: str) -> list[int]:
         return [event.cursor for event in store.search(EventBounds(0, 9, zones=names), 9)]
 
-    assert (found("hall"), found("other/hall"), found("hall/east")) == ([1, 3], [3], [2])
-    assert (found("default/hall/east"), found("other/hall", "hall/east")) == ([2], [2, 3])
+    assert (cursors("hall"), cursors("other/hall"), cursors("hall/east")) == ([1, 3], [3], [2])
+    assert (cursors("default/hall/east"), cursors("other/hall", "hall/east")) == ([2], [2, 3])
     store.close()
 
 

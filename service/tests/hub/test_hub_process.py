@@ -1,4 +1,4 @@
-"""The hub as a process on loopback: shards report, people act, and it may be killed at any time."""
+"""The hub as a process on loopback, which is killed while shards report and people act."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def evidence(name: str, *, device: str = "s-01", level: Level = Level.ALARM) -> 
     )
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+async def until(condition: Callable[[], object], description: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{description}: not within {seconds} s"
         await asyncio.sleep(0.02)
 
 
@@ -75,7 +75,7 @@ def stored_ids(hub: HubProcess) -> set[str]:
 
 
 class Shard:
-    """A real Reporter over a real spool, for one shard without devices of its own."""
+    """A real Reporter with a real spool, for one shard without devices."""
 
     def __init__(self, hub: HubProcess, spool: Path) -> None:
         self.spool = Spool(spool)
@@ -117,7 +117,7 @@ async def test_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
         last = ""
         for _ in range(2):
             for _ in range(randomly.randint(5, 25)):
-                clock += SECOND  # a report for each, faster than in life
+                clock += SECOND  # a report for each second, faster than in reality
                 shard.observe(Level.ALARM, clock)
                 await asyncio.sleep(randomly.random() * 0.02)
             hub_process.kill()
@@ -139,7 +139,7 @@ async def test_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
 
 
 async def _report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
-    """Send `items` on one stream and note what the hub acknowledges, until all are or the stream breaks."""
+    """Send `items` on one stream and collect acknowledgements, until all are there or the stream breaks."""
     async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True)
         try:
@@ -172,10 +172,10 @@ async def test_acknowledged_reports_survive_a_kill_at_any_time(hub_process: HubP
         reporting = asyncio.ensure_future(_report(hub_process, items, acknowledged))
         await asyncio.sleep(randomly.random() * 0.25)
         hub_process.kill()
-        with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):  # the hub may be gone before it was reached
+        with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):  # the hub may be gone before it is reached
             await asyncio.wait_for(reporting, 10)
         query = hub_process.stored.query
-        if bus.server:  # which has what the hub had not stored yet
+        if bus.server:  # the stream has the reports that the hub had not stored yet
             hub_process.start()
             await until(partial(lambda owed: owed <= stored_ids(hub_process), acknowledged), "it is stored")
             hub_process.kill()
@@ -187,7 +187,7 @@ async def test_acknowledged_reports_survive_a_kill_at_any_time(hub_process: HubP
         assert len(cursors) >= latest
         latest = len(cursors)
         assert len({event.alarm for event in events}) <= 1
-        # Each report joined the alarm with exactly one event: evidence and its events are one transaction.
+        # Each report made exactly one event: evidence and its events are in one transaction.
         assert len(events) == len(stored)
 
 
@@ -205,7 +205,7 @@ async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fau
         pytest.skip("there is no NATS")
     hub.start()
     await hub.ready()
-    limit = max(10.0, 6 * hub.start_seconds)  # where a hub takes long to start, it takes long to come back
+    limit = max(10.0, 6 * hub.start_seconds)  # a hub that starts slowly also restarts slowly
 
     async def strike() -> None:
         if fault == "connections ended":
@@ -231,7 +231,7 @@ async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fau
         return 0
 
     async def report() -> None:
-        while len(acknowledged) < len(items):  # as a shard does: dial again, and send what was not acknowledged
+        while len(acknowledged) < len(items):  # as a shard does: reconnect and resend unacknowledged reports
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
                 owed = [item for item in items if item.id not in acknowledged][:50]
                 await asyncio.wait_for(_report(hub, owed, acknowledged), 10)
@@ -243,7 +243,7 @@ async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fau
         await strike()
         struck = time.monotonic()
         while await asyncio.to_thread(alarms) <= before < len(items):
-            assert time.monotonic() < struck + limit, "alarms go on within ten seconds"
+            assert time.monotonic() < struck + limit, "alarms continue within ten seconds"
             await asyncio.sleep(0.02)
     await asyncio.wait_for(reporting, 60)
     query = hub.stored.query
@@ -262,10 +262,10 @@ async def test_a_terminated_hub_stores_its_reports_and_stops_at_once(hub_process
         await feed.read()
         started = time.monotonic()
         assert await asyncio.to_thread(hub_process.terminate) == 0
-        took = time.monotonic() - started
+        stop_seconds = time.monotonic() - started
         feed.cancel()
     assert acknowledged == {"one", "two"}
-    assert took < max(5.0, 3 * hub_process.start_seconds)
+    assert stop_seconds < max(5.0, 3 * hub_process.start_seconds)
     assert "Traceback" not in hub_process.log()
 
 
@@ -274,11 +274,11 @@ async def test_a_hub_serves_before_its_clips_are_loaded(
 ) -> None:
     hub, folder = make_hub(Stored(tmp_path)), tmp_path / "clips" / "00"
     folder.mkdir(parents=True)
-    os.mkfifo(folder / "0.json")  # who reads it waits, as for a disk that does not answer
+    os.mkfifo(folder / "0.json")  # reading it blocks, like a disk that does not answer
     hub.start()
     await until(lambda: "hub ready" in hub.log(), "the hub serves", 20)
     os.close(os.open(folder / "0.json", os.O_WRONLY | os.O_NONBLOCK))
-    await until(lambda: not list(folder.iterdir()), "what is of no clip is cleared away")
+    await until(lambda: not list(folder.iterdir()), "files without a clip are removed")
 
 
 async def test_a_hub_stops_even_if_the_disk_of_its_clips_does_not_answer(
@@ -328,7 +328,7 @@ async def test_a_subscriber_that_resumes_by_cursor_gets_every_event_once(hub: Hu
 
     await _report(hub, reports[:10], set())
     await read(5)
-    reading = asyncio.ensure_future(read(20))  # from history into what is live
+    reading = asyncio.ensure_future(read(20))  # from the history into live events
     await asyncio.sleep(0.05)
     await _report(hub, reports[10:20], set())
     await reading
@@ -378,16 +378,14 @@ async def test_coverage_reports_of_an_undeclared_fleet_create_its_zones(hub: Hub
         assert [device["reason"] for device in devices] == ["silent", "silent"]
 
 
-async def test_other_users_cannot_read_the_hubs_files(
-    tmp_path: Path, make_hub: Callable[..., HubProcess]
-) -> None:
-    (tmp_path / "clips").mkdir(0o755)  # as an earlier version left it
+async def test_other_users_cannot_read_the_hubs_files(tmp_path: Path, make_hub: Callable[..., HubProcess]) -> None:
+    (tmp_path / "clips").mkdir(0o755)  # as created by an earlier version
     hub = make_hub(Stored(tmp_path))
     hub.start()
     await hub.ready()
-    kept = [path for path in tmp_path.iterdir() if path.name != "log"]
-    assert {"hub.sqlite", "hub.sqlite-wal", "clips", "admin-token"} <= {path.name for path in kept}
-    assert [path.name for path in kept if path.lstat().st_mode & 0o007] == []
+    files = [path for path in tmp_path.iterdir() if path.name != "log"]
+    assert {"hub.sqlite", "hub.sqlite-wal", "clips", "admin-token"} <= {path.name for path in files}
+    assert [path.name for path in files if path.lstat().st_mode & 0o007] == []
 
 
 async def test_a_password_in_the_arguments_is_warned_of_and_not_logged(

@@ -1,4 +1,4 @@
-"""Thermal pictures over cameras': kept over restarts in either database, and refused where they cannot be."""
+"""Overlays: stored over restarts in either database, and refused if they are invalid."""
 
 from dataclasses import replace
 
@@ -27,6 +27,6 @@ async def test_an_overlay_stays_stored_until_it_is_removed(stored: Stored) -> No
         assert hub.overlays.all() == []
         with pytest.raises(UnknownOverlayError, match="cam-1: has no overlay"):
             await hub.overlays.remove(ADA, CAMERA)
-        for wrong in ({"x": -0.1}, {"y": 1.1}, {"opacity": 2}, {"scale": 0.01}, {"scale": float("nan")}):
+        for change in ({"x": -0.1}, {"y": 1.1}, {"opacity": 2}, {"scale": 0.01}, {"scale": float("nan")}):
             with pytest.raises(ValueError, match="is not from"):
-                await hub.overlays.store(ADA, CAMERA, replace(OVERLAY, **wrong))
+                await hub.overlays.store(ADA, CAMERA, replace(OVERLAY, **change))

@@ -1,4 +1,4 @@
-"""Several hubs on one database: one owns it, the others pass everything on to it, and take over when it is gone."""
+"""Several hubs on one database: one owns it, the others forward connections and take over when it is gone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evidence(name: str) -> EvidenceItem:
 
 
 async def report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[str]) -> None:
-    """Send `items` to `hub` and note what it acknowledges, until all are or the stream breaks."""
+    """Send `items` to `hub` and collect acknowledgements, until all are there or the stream breaks."""
     async with hub.channel(hub.control) as link:
         call = EvidenceStub(link).Report(wait_for_ready=True)
         try:
@@ -66,7 +66,7 @@ async def report(hub: HubProcess, items: list[EvidenceItem], acknowledged: set[s
 async def replicas(
     stored_in_postgres: Stored, bus: Bus, make_hub: Callable[..., HubProcess], tmp_path: Path
 ) -> AsyncIterator[list[HubProcess]]:
-    """Three of them; the first owns the database."""
+    """Three replicas; the first one owns the database."""
     (tmp_path / "token").write_text(TOKEN)
     hubs = []
     for number in range(3):
@@ -84,14 +84,14 @@ async def replicas(
         assert not failed, why
 
 
-def owns(hub: HubProcess) -> bool:
-    """Whether it has become the owner since it began."""
-    told = [line for line in hub.log()[hub.began :].splitlines() if "hub ready:" in line or "standing by for" in line]
-    return bool(told) and "hub ready:" in told[-1]
+def is_owner(hub: HubProcess) -> bool:
+    """True if `hub` has become the owner since its process started."""
+    lines = [line for line in hub.log()[hub.began :].splitlines() if "hub ready:" in line or "standing by for" in line]
+    return bool(lines) and "hub ready:" in lines[-1]
 
 
 async def test_every_replica_accepts_reports_and_serves_feeds_history_and_actions(replicas: list[HubProcess]) -> None:
-    assert [owns(hub) for hub in replicas] == [True, False, False]
+    assert [is_owner(hub) for hub in replicas] == [True, False, False]
     seen: dict[int, list[int]] = {}
 
     async def subscribe(number: int) -> None:
@@ -114,25 +114,25 @@ async def test_every_replica_accepts_reports_and_serves_feeds_history_and_action
             while len(seen) < 3 or any(len(cursors) < 31 for cursors in seen.values()):
                 await asyncio.sleep(0.02)
     assert list(seen.values()) == [list(range(1, 32))] * 3
-    told = []
+    answers = []
     for hub in replicas:
         async with hub.channel() as link:
             history = await AlarmsStub(link).History(HistoryRequest(limit=100), timeout=10)
             zones = await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
         states = {zone.name: zone.state for zone in zones.zones}
-        told.append((history.SerializeToString(), states, hub.get("/v1/zones")["cursor"]))
-    assert told[0] == told[1] == told[2]
-    assert told[0][1]["r-0-0"] == ZoneState.ACKNOWLEDGED
+        answers.append((history.SerializeToString(), states, hub.get("/v1/zones")["cursor"]))
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0][1]["r-0-0"] == ZoneState.ACKNOWLEDGED
 
 
 async def strike(replicas: list[HubProcess], postgres: Postgres, nats: Nats | None, fault: str) -> None:
-    owner = next((hub for hub in replicas if owns(hub)), replicas[0])
+    owner = next((hub for hub in replicas if is_owner(hub)), replicas[0])
     match fault:
         case "owner killed":
             owner.kill()
         case "standby killed":
             next(hub for hub in replicas if hub is not owner).kill()
-        case "owner told to stop":
+        case "owner terminated":
             await asyncio.to_thread(owner.terminate)
         case "connections ended":
             await asyncio.to_thread(postgres.break_connections, owner.stored.database)
@@ -146,7 +146,7 @@ async def strike(replicas: list[HubProcess], postgres: Postgres, nats: Nats | No
 
 
 async def revive(replicas: list[HubProcess]) -> None:
-    """Start what has ended, as Kubernetes does."""
+    """Restart hubs that have ended, as Kubernetes does."""
     while True:
         for hub in replicas:
             if hub.process is not None and hub.process.poll() is not None:
@@ -155,7 +155,7 @@ async def revive(replicas: list[HubProcess]) -> None:
 
 
 async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], acknowledged: set[str]) -> None:
-    """Do as a shard does by a Service: dial any of them, and send what was not acknowledged, until all is."""
+    """Send reports to any replica until all are acknowledged, as a shard does through a Service."""
     randomly = random.Random(3)
     while owed := [item for item in items if item.id not in acknowledged][:20]:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
@@ -165,7 +165,7 @@ async def report_all(replicas: list[HubProcess], items: list[EvidenceItem], ackn
 @pytest.mark.needs(POSTGRES)
 def test_another_hub_takes_over_within_ten_seconds_of_losing_a_node() -> None:
     if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "iptables", "setpriv"))):
-        pytest.skip("a network of its own takes root, unshare, ip and iptables")
+        pytest.skip("a separate network needs root, unshare, ip and iptables")
     script = Path(__file__).with_name("lost_node.py")
     command = [
         "unshare",
@@ -182,10 +182,10 @@ def test_another_hub_takes_over_within_ten_seconds_of_losing_a_node() -> None:
         command, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, "PYTHONPATH": path}
     )
     assert not done.returncode, done.stderr
-    told = json.loads(done.stdout)
-    assert told["owner's connections"] == 1
-    assert told["seconds"] < 10
-    assert "reloading: another hub owned" in told["log"]
+    result = json.loads(done.stdout)
+    assert result["owner's connections"] == 1
+    assert result["seconds"] < 10
+    assert "reloading: another hub owned" in result["log"]
 
 
 async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standby(
@@ -193,19 +193,19 @@ async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standb
 ) -> None:
     first = replicas[0]
     assert first.process is not None
-    first.process.send_signal(signal.SIGSTOP)  # its node hangs: it does not know what happens meanwhile
+    first.process.send_signal(signal.SIGSTOP)  # its node hangs, so it does not notice what happens
     await asyncio.to_thread(postgres.break_connections, first.stored.database)
     async with asyncio.timeout(60):
-        while not any(owns(hub) for hub in replicas[1:]):
+        while not any(is_owner(hub) for hub in replicas[1:]):
             await asyncio.sleep(0.05)
     first.process.send_signal(signal.SIGCONT)
     acknowledged: set[str] = set()
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
         await asyncio.wait_for(report(first, [evidence("stale")], acknowledged), 5)
-    # What the stream has, the other one stores.
+    # The new owner stores the reports in the stream.
     assert bus.server or not acknowledged
     async with asyncio.timeout(60):
-        while owns(first):
+        while is_owner(first):
             await asyncio.sleep(0.05)
     assert "reloading: " in first.log()
     await first.ready()
@@ -215,7 +215,7 @@ async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standb
             await asyncio.sleep(0.05)
 
 
-FAULTS = ["owner killed", "standby killed", "owner told to stop", "connections ended", "NATS killed"]
+FAULTS = ["owner killed", "standby killed", "owner terminated", "connections ended", "NATS killed"]
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "NATS and owner killed"])
@@ -225,7 +225,7 @@ async def test_acknowledged_reports_count_once_and_alarms_resume_in_ten_seconds(
     if "NATS" in fault and bus.server is None:
         pytest.skip("there is no NATS")
     randomly, stored = random.Random(3), replicas[0].stored
-    limit = max(10.0, 6 * replicas[0].start_seconds)  # where a hub takes long to start, it takes long to come back
+    limit = max(10.0, 6 * replicas[0].start_seconds)  # a hub that starts slowly also restarts slowly
     acknowledged: set[str] = set()
     items = [evidence(f"r-{number}") for number in range(600)]
 
@@ -240,7 +240,7 @@ async def test_acknowledged_reports_count_once_and_alarms_resume_in_ten_seconds(
             before, struck = await asyncio.to_thread(alarms), time.monotonic()
             await strike(replicas, postgres, bus.server, fault)
             while await asyncio.to_thread(alarms) <= before < len(items):
-                assert time.monotonic() < struck + limit, f"{fault}: alarms go on within ten seconds"
+                assert time.monotonic() < struck + limit, f"{fault}: alarms continue within ten seconds"
                 await asyncio.sleep(0.02)
         await asyncio.wait_for(asyncio.shield(sending), 60)
         async with asyncio.timeout(60):

@@ -292,7 +292,7 @@ def test_a_shards_clock_is_measured_by_its_fastest_report() -> None:
 
 
 @pytest.mark.parametrize("delays", [(5, 1, 4), (5, 4, 3, 5), (3, 3, 3, 3, 3, 3, 3, 3, 3, 1)])
-def test_a_slow_line_is_not_a_wrong_clock(delays: Sequence[int]) -> None:
+def test_a_slow_connection_is_not_a_wrong_clock(delays: Sequence[int]) -> None:
     skew, now = Skew(), 1_700_000_000 * SECOND
     for delay in delays:
         skew.observe(Coverage(shard="s", clock_ns=now - delay * SECOND), now)

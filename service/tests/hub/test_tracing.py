@@ -1,6 +1,6 @@
-"""An alarm's trace, from a device's bytes to the alarm told, at a collector that speaks OTLP over gRPC.
+"""An alarm's trace, from a device's bytes to the published event, at a collector that speaks OTLP over gRPC.
 
-The collector is `opentelemetry-proto`'s own service in this process: whatever receives OTLP receives these calls.
+The collector is the service of `opentelemetry-proto` in this process, so that any OTLP collector gets the same calls.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Collector:
         class Traces(service.TraceServiceServicer):
             def Export(self, request: Any, context: object) -> Any:
                 for resource in request.resource_spans:
-                    told = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
+                    attributes = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
                     for scope in resource.scope_spans:
-                        spans.extend((told["service.name"], span) for span in scope.spans)
+                        spans.extend((attributes["service.name"], span) for span in scope.spans)
                 return messages.ExportTraceServiceResponse()
 
         self.server = grpc.server(ThreadPoolExecutor(2))
@@ -73,7 +73,7 @@ async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_published_event
         _, writer = await asyncio.open_connection("127.0.0.1", shard.tcp_port)
         writer.write(b"#serialno:s-1!\r\n#Sensor:ADC1=0!\r\n")
         await asyncio.sleep(0.2)
-        assert collector.spans == []  # what is quiet is not traced
+        assert collector.spans == []  # quiet lines are not traced
         for _ in range(30):
             writer.write(b"#Sensor:ADC1=4095!\r\n")  # for 3 s: repeated reports of one level
             await asyncio.sleep(0.1)
@@ -91,18 +91,24 @@ async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_published_event
     starts = [spans[name].start_time_unix_nano for name in chain]
     assert starts == sorted(starts)
     assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in spans.values())
-    assert spans["report"].end_time_unix_nano >= spans["publish"].end_time_unix_nano  # until it is acknowledged
-    told = {pair.key: pair.value.string_value for pair in spans["analyse"].attributes}
-    assert (told["embereye.device"], told["embereye.zone"], told["embereye.kind"]) == ("s-1", "hall", "smoke")
+    assert (
+        spans["report"].end_time_unix_nano >= spans["publish"].end_time_unix_nano
+    )  # the report ends when it is acknowledged
+    attributes = {pair.key: pair.value.string_value for pair in spans["analyse"].attributes}
+    assert (attributes["embereye.device"], attributes["embereye.zone"], attributes["embereye.kind"]) == (
+        "s-1",
+        "hall",
+        "smoke",
+    )
     collector.server.stop(0)
 
 
 async def test_an_unreachable_collector_delays_neither_alarms_nor_the_exit(
     hub_process: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as nobody:  # bound, but not listening
-        nobody.bind(("127.0.0.1", 0))
-        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+    with socket.socket() as closed:  # bound, but not listening
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{closed.getsockname()[1]}")
         hub_process.start()
         await hub_process.ready()
         async with shard_process(SensorShard(), hub_process, tmp_path, WATCHED) as shard:

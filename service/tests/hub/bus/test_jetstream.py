@@ -1,4 +1,4 @@
-"""A hub in this process and a real nats-server: what is acknowledged by whom, and how often it counts."""
+"""A hub in this process and a real nats-server: acknowledgements, duplicates and recovery."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ async def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 @contextlib.asynccontextmanager
 async def running(stored: Stored, options: BusOptions) -> AsyncIterator[tuple[Hub, JetStreamBus]]:
-    """A hub and its bus; both end at once, as when they are killed."""
+    """Run a hub and its bus; both end abruptly, as when killed."""
     threads = stored.threads()
     hub = Hub(threads, retention_ns=10**18)
     await hub.open()
@@ -64,17 +64,17 @@ async def running(stored: Stored, options: BusOptions) -> AsyncIterator[tuple[Hu
 
 
 class Sender:
-    """Publishes, and knows what became of it."""
+    """Publishes reports and records their outcome."""
 
     def __init__(self, bus: JetStreamBus) -> None:
         self._bus = bus
-        self.taken: list[str] = []
+        self.published: list[str] = []
         self.failed: list[str] = []
 
     async def send(self, *items: EvidenceItem, at_ns: int = 0) -> bool:
         offered = [
             await self._bus.offer(
-                Outgoing(item, self.taken.append, lambda item: self.failed.append(item.id)), at_ns or now_ns()
+                Outgoing(item, self.published.append, lambda item: self.failed.append(item.id)), at_ns or now_ns()
             )
             for item in items
         ]
@@ -101,7 +101,7 @@ def options(own_nats: Nats) -> BusOptions:
 async def test_the_bus_ends_even_if_the_library_swallows_its_cancellation(
     options: BusOptions, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """As `asyncio.wait_for` does, which the library waits by: a hub was not ready, or did not end."""
+    """The library uses `asyncio.wait_for`, which can swallow a cancellation."""
     make, called = getattr(Client, call), asyncio.Event()
 
     async def swallow(*arguments: object, **options: object) -> object:
@@ -127,12 +127,12 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
         await until(lambda: not bus.failing)
         sender = Sender(bus)
         assert await sender.send(*(smoke(f"r-{n}") for n in range(50)))
-        assert await sender.send(smoke("r-7"), smoke("r-8"))  # the shard did not hear of it
+        assert await sender.send(smoke("r-7"), smoke("r-8"))  # resent, because the shard got no acknowledgement
         await until(lambda: hub.feed.latest == 50)
-        await until(lambda: len(sender.taken) == 52)
+        await until(lambda: len(sender.published) == 52)
         assert sender.failed == []
-    async with running(stored, options) as (hub, bus):  # goes on behind what was committed
-        assert [(one.stream, one.sequence) for one in hub.consumed] == [("embereye", 50)]
+    async with running(stored, options) as (hub, bus):  # continues after the committed position
+        assert [(position.stream, position.sequence) for position in hub.consumed] == [("embereye", 50)]
         await until(lambda: not bus.failing)
         await Sender(bus).send(smoke("next"))
         await until(lambda: hub.feed.latest == 51)
@@ -147,20 +147,20 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
 async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
     stored: Stored, options: BusOptions
 ) -> None:
-    publishing = JetStreamBus(options)  # a replica that owns nothing
+    publishing = JetStreamBus(options)  # a replica that does not own the database
     async with beside(publishing.run(), name="publish"):
         await until(lambda: not publishing.failing)
         sender = Sender(publishing)
         began = time.monotonic_ns()
         await sender.send(smoke("waiting"), at_ns=now_ns())
-        await until(lambda: sender.taken == ["waiting"])
+        await until(lambda: sender.published == ["waiting"])
     taken_at = time.monotonic_ns()
     await asyncio.sleep(1.5)
     taken = list[EvidenceItem]()
     threads = stored.threads()
     hub = Hub(threads, retention_ns=10**18)
     await hub.open()
-    # Another day altogether by its own timeline: ages are what counts.
+    # The hub's timeline is hours ahead; only ages count.
     hub.timeline.resume(now_ns() + 300 * MINUTE)
     admit = hub.inbox.admit
     hub.inbox.admit = lambda item, *more: (taken.append(item), admit(item, *more))[1]  # type: ignore[method-assign]
@@ -173,9 +173,7 @@ async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
     await threads.close()
 
 
-async def test_a_stream_that_was_lost_or_truncated_is_read_from_its_start(
-    stored: Stored, options: BusOptions
-) -> None:
+async def test_a_stream_that_was_lost_or_truncated_is_read_from_its_start(stored: Stored, options: BusOptions) -> None:
     async with running(stored, options) as (hub, bus):
         await until(lambda: not bus.failing)
         await Sender(bus).send(smoke("a"), smoke("b"), smoke("c"))
@@ -186,8 +184,8 @@ async def test_a_stream_that_was_lost_or_truncated_is_read_from_its_start(
     async with beside(publishing.run(), name="publish"):
         await until(lambda: not publishing.failing)
         sender = Sender(publishing)
-        await sender.send(*map(smoke, "cdefg"))  # the sequence of the third was that of another message
-        await until(lambda: len(sender.taken) == 5)
+        await sender.send(*map(smoke, "cdefg"))  # the third message gets a sequence that another one had
+        await until(lambda: len(sender.published) == 5)
     async with running(stored, options) as (hub, bus):
         await until(lambda: hub.feed.latest == 7)
         assert hub.inbox.counters.duplicate == 1
@@ -207,7 +205,7 @@ async def test_reports_enter_the_stream_while_the_database_is_away(
         await until(lambda: hub.feed.latest == 1)
         await asyncio.to_thread(own_postgres.stop)
         await sender.send(*(smoke(f"r-{n}") for n in range(20)))
-        await until(lambda: len(sender.taken) == 21)
+        await until(lambda: len(sender.published) == 21)
         await until(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM)
         assert hub.feed.latest == 1
         await asyncio.to_thread(own_postgres.start)
@@ -229,7 +227,7 @@ async def test_an_unacknowledged_report_fails_and_the_bus_reconnects(
         if await sender.send(smoke("a")):
             await until(lambda: sender.failed == ["a"])
         await until(lambda: bus.failing)
-        assert not await sender.send(smoke("b")), "nobody is kept waiting"
+        assert not await sender.send(smoke("b")), "senders do not wait"
         if fault == "killed":
             own_nats.start()
         else:
@@ -237,7 +235,7 @@ async def test_an_unacknowledged_report_fails_and_the_bus_reconnects(
         await until(lambda: not bus.failing)
         assert await sender.send(smoke("c"))
         await until(lambda: ("default", "c") in hub.zones.states())
-        assert sender.taken[-1] == "c"
+        assert sender.published[-1] == "c"
         assert bus.failures >= 1
 
 
@@ -261,11 +259,11 @@ async def test_a_hub_can_end_at_the_moment_in_which_nats_ends(
 ) -> None:
     connections: list[Connection] = []
 
-    async def noted(options: BusOptions) -> Connection:
+    async def noted_dial(options: BusOptions) -> Connection:
         connections.append(await dial(options))
         return connections[-1]
 
-    monkeypatch.setattr(jetstream, "dial", noted)
+    monkeypatch.setattr(jetstream, "dial", noted_dial)
     bus = JetStreamBus(options)
     running = asyncio.ensure_future(bus.run())
     await until(lambda: not bus.failing)
@@ -282,10 +280,10 @@ async def test_a_stall_of_the_hub_does_not_break_the_connection(
         await until(lambda: not bus.failing)
         sender = Sender(bus)
         assert await sender.send(smoke("a"))
-        time.sleep(5)  # noqa: ASYNC251 -- the hub stands still, for longer than the server may be silent
+        time.sleep(5)  # noqa: ASYNC251 -- the hub stalls for longer than the server may be silent
         await until(lambda: ("default", "a") in hub.zones.states())
         await asyncio.sleep(1)
-        assert (bus.failures, bus.failing, sender.taken) == (0, "", ["a"])
+        assert (bus.failures, bus.failing, sender.published) == (0, "", ["a"])
 
 
 async def test_a_full_or_unfit_stream_accepts_nothing_and_says_why(tmp_path: Path, options: BusOptions) -> None:
@@ -303,7 +301,7 @@ async def test_a_full_or_unfit_stream_accepts_nothing_and_says_why(tmp_path: Pat
         await sender.send(smoke("a"), smoke("b"))
         await until(lambda: sender.failed == ["b"])
         assert "maximum messages exceeded" in publishing.failing
-    async with running(Stored(tmp_path), small) as (hub, _):  # who empties it can still do so
+    async with running(Stored(tmp_path), small) as (hub, _):  # a consumer can still empty it
         await until(lambda: hub.feed.latest == 1)
     unfit = JetStreamBus(replace(options, stream="orders"))
     async with beside(unfit.run(), name="unfit"):
@@ -320,7 +318,7 @@ async def test_consumed_messages_are_removed_some_time_later(
         await Sender(bus).send(*(smoke(f"r-{n}") for n in range(5)))
         await until(lambda: hub.feed.latest == 5)
         async with asyncio.timeout(10):
-            while (await stream.state()).first != 5:  # the last one shows that the stream is still the same
+            while (await stream.state()).first != 5:  # the last message stays and identifies the stream
                 await asyncio.sleep(0.05)
     async with running(Stored(tmp_path), options) as (hub, bus):
         await until(lambda: not bus.failing)
@@ -330,15 +328,15 @@ async def test_consumed_messages_are_removed_some_time_later(
 
 
 class Stuck:
-    """A reader whose database does not know of the stream as it is now, and takes no more."""
+    """A reader with the position of an earlier stream, which accepts no messages."""
 
-    admitted = committed = Position("embereye", 3, "of the stream that was here before")
+    admitted = committed = Position("embereye", 3, "of the earlier stream")
 
     async def room(self) -> None:
         await asyncio.Event().wait()
 
     def accept(self, delivered: Delivered, age_ns: int | None) -> None:
-        raise AssertionError("nothing was asked for")
+        raise AssertionError("no message was requested")
 
 
 async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
@@ -350,7 +348,7 @@ async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
         await until(lambda: not bus.failing)
         sender = Sender(bus)
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
-        await until(lambda: len(sender.taken) == 5)
+        await until(lambda: len(sender.published) == 5)
         await asyncio.sleep(0.5)
         assert (await Stream(connection, options, now_ns).state()).messages == 5
 
@@ -361,7 +359,7 @@ async def test_waiting_messages_are_counted_before_they_are_read(options: BusOpt
         await until(lambda: not publishing.failing)
         sender = Sender(publishing)
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
-        await until(lambda: len(sender.taken) == 5)
+        await until(lambda: len(sender.published) == 5)
     reading = JetStreamBus(options, Stuck())
     async with beside(reading.run(), name="read"):
         await until(lambda: not reading.failing)
@@ -372,13 +370,13 @@ async def test_an_unreadable_stream_acknowledges_nothing(
     tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: Consumer, after: int) -> None:
-        raise BusError(f"nobody may read what comes after {after}")
+        raise BusError(f"reading after {after} is not allowed")
 
     monkeypatch.setattr(Consumer, "begin", refuse)
     async with running(Stored(tmp_path), options) as (_, bus):
         await until(lambda: bus.failures >= 3)
         assert not await Sender(bus).send(smoke("a"))
-        assert "nobody may read" in bus.failing
+        assert "is not allowed" in bus.failing
 
 
 async def test_a_secret_that_is_not_text_does_not_end_the_hub(tmp_path: Path, options: BusOptions) -> None:
@@ -402,25 +400,28 @@ async def test_a_picture_that_is_too_large_for_nats_is_removed_from_its_report(
         large.snapshot = bytes(3 << 20)
         sender = Sender(bus)
         await sender.send(large)
-        await until(lambda: sender.taken == ["large"])
+        await until(lambda: sender.published == ["large"])
         await until(lambda: hub.feed.latest == 1)
-    assert large.snapshot, "the caller's is left as it was"
+    assert large.snapshot, "the caller's report is unchanged"
 
 
 async def test_secrets_are_read_for_each_attempt_and_need_tls_if_requested(
     tmp_path: Path,
 ) -> None:
     authority = SiteAuthority(tmp_path / "authority")
-    shown = authority.issue("nats", alternatives=["127.0.0.1"])
+    certificate = authority.issue("nats", alternatives=["127.0.0.1"])
     login = tmp_path / "login"
     login.mkdir()
     (login / "username").write_text(USER)
     (login / "password").write_text("wrong")
-    server, plain = Nats(tmp_path / "nats", login=True, certificates=shown.folder), Nats(tmp_path / "plain", login=True)
+    server, plain = (
+        Nats(tmp_path / "nats", login=True, certificates=certificate.folder),
+        Nats(tmp_path / "plain", login=True),
+    )
     server.start()
     plain.start()
     try:
-        options = read_bus(server.address, credentials=login, certificates=shown.folder)
+        options = read_bus(server.address, credentials=login, certificates=certificate.folder)
         bus = JetStreamBus(options)
         async with beside(bus.run(), name="bus"):
             await until(lambda: "Authorization Violation" in bus.failing)
@@ -460,7 +461,7 @@ async def test_a_stream_on_three_servers_survives_the_loss_of_each(tmp_path: Pat
             sender = Sender(bus)
 
             async def report() -> None:
-                while owed := [name for name in names if name not in sender.taken][:10]:  # as shards do
+                while owed := [name for name in names if name not in sender.published][:10]:  # as shards do
                     await sender.send(*map(smoke, owed))
                     await asyncio.sleep(0.1)
 

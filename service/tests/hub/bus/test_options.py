@@ -1,4 +1,4 @@
-"""Which NATS a hub is told of, and what is refused with a sentence."""
+"""The options of the bus: valid ones, and refusals with a reason."""
 
 from pathlib import Path
 

@@ -21,14 +21,14 @@ async def test_a_silent_server_is_noticed_even_if_the_hub_often_stalls(
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.5)
 
     async def publish(*_: object, **__: object) -> None:
-        """As a server that goes on and answers nothing."""
+        """Accept a report and never answer."""
 
     silent = SimpleNamespace(new_inbox=lambda: "inbox", publish=publish, max_message_bytes=1_000_000, server="nats")
     publishing = Publisher(cast("Any", silent), BusOptions(["nats://nats:4222"]), "here")
     await publishing.send(Outgoing(EvidenceItem(id="a"), lambda _: None, lambda _: None), time.time_ns())
     watching = asyncio.ensure_future(publishing.watch())
     for _ in range(30):
-        time.sleep(0.1)  # noqa: ASYNC251 -- it stands still
+        time.sleep(0.1)  # noqa: ASYNC251 -- the hub stalls
         await asyncio.sleep(0.06)
     assert watching.done()
     assert isinstance(watching.exception(), BusError)

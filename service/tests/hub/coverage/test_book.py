@@ -39,17 +39,17 @@ def book_at_rest() -> CoverageBook:
     return book
 
 
-def one(book: CoverageBook, device: str = "cam-1") -> tuple[Fleet, Watched]:
-    found = book.find(FLEET, device)
-    assert found is not None
-    return found
+def declared_device(book: CoverageBook, device: str = "cam-1") -> tuple[Fleet, Watched]:
+    declared = book.find(FLEET, device)
+    assert declared is not None
+    return declared
 
 
 def test_a_device_is_covered_while_a_fresh_report_says_so() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
-    assert book.is_covered(*one(book), START + FRESH - 1)
-    assert not book.is_covered(*one(book), START + FRESH)
+    assert book.is_covered(*declared_device(book), START + FRESH - 1)
+    assert not book.is_covered(*declared_device(book), START + FRESH)
     assert book.counts(START)["default", "yard"] == (2, 1)
 
 
@@ -57,55 +57,55 @@ def test_an_uncovered_device_is_dark_after_its_deadline_and_the_margin() -> None
     book = book_at_rest()
     book.report(report("cam-1"), START + SECOND)
     due = START + SECOND + DEADLINE + MARGIN
-    assert not book.is_dark(*one(book), due)
-    assert book.is_dark(*one(book), due + 1)
-    assert book.reason(*one(book), due + 1) == NOBODY
+    assert not book.is_dark(*declared_device(book), due)
+    assert book.is_dark(*declared_device(book), due + 1)
+    assert book.reason(*declared_device(book), due + 1) == NOBODY
 
 
 def test_a_newly_declared_device_gets_the_same_time() -> None:
     book = book_at_rest()
-    assert not book.is_dark(*one(book), START + DEADLINE + MARGIN)
-    assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
+    assert not book.is_dark(*declared_device(book), START + DEADLINE + MARGIN)
+    assert book.is_dark(*declared_device(book), START + DEADLINE + MARGIN + 1)
 
 
 def test_after_a_restart_shards_get_time_to_come_back() -> None:
     book = CoverageBook(START)
     book.restore(roster(), derived=False)
-    assert not book.is_dark(*one(book), START + DEADLINE + RESTART_GRACE)
-    assert book.is_dark(*one(book), START + DEADLINE + RESTART_GRACE + 1)
+    assert not book.is_dark(*declared_device(book), START + DEADLINE + RESTART_GRACE)
+    assert book.is_dark(*declared_device(book), START + DEADLINE + RESTART_GRACE + 1)
 
 
 def test_the_shards_reason_is_reported() -> None:
     book = book_at_rest()
     book.report(report(dark=("cam-1",)), START)
-    assert book.reason(*one(book), START) == "silent for 6.2 s"
+    assert book.reason(*declared_device(book), START) == "silent for 6.2 s"
 
 
 def test_during_a_hand_over_either_shard_covers_the_device() -> None:
     book = book_at_rest()
     book.report(report("cam-1", shard="yard-0"), START)
     book.report(report(dark=("cam-1",), shard="yard-1"), START)
-    assert book.is_covered(*one(book), START)
-    book.report(report("cam-2", shard="yard-0", time=1), START)  # yard-0 let go
-    assert not book.is_covered(*one(book), START)
-    assert book.reason(*one(book), START) == "silent for 6.2 s"
+    assert book.is_covered(*declared_device(book), START)
+    book.report(report("cam-2", shard="yard-0", time=1), START)  # yard-0 no longer lists cam-1
+    assert not book.is_covered(*declared_device(book), START)
+    assert book.reason(*declared_device(book), START) == "silent for 6.2 s"
 
 
 def test_a_shard_that_works_under_an_outdated_assignment_does_not_cover() -> None:
     book = book_at_rest()
     book.set_roster(roster(2), START)
     book.report(report("cam-1", epoch=1), START)
-    assert not book.is_covered(*one(book), START)
-    assert book.reason(*one(book), START) == "yard-0 still works under assignment 1, but 2 is in force"
+    assert not book.is_covered(*declared_device(book), START)
+    assert book.reason(*declared_device(book), START) == "yard-0 still works under assignment 1, but 2 is in force"
     book.report(report("cam-1", epoch=3, time=1), START)
-    assert book.is_covered(*one(book), START)
+    assert book.is_covered(*declared_device(book), START)
 
 
 def test_a_new_roster_retains_the_state_of_its_remaining_devices() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     book.set_roster(roster(1, "cam-1", "cam-9"), START)
-    assert book.is_covered(*one(book), START)
+    assert book.is_covered(*declared_device(book), START)
     assert book.find(FLEET, "cam-2") is None
 
 
@@ -113,7 +113,7 @@ def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
     book = book_at_rest()
     book.report(report(dark=("cam-1",), time=20), START)
     book.report(report("cam-1", time=10), START)
-    assert not book.is_covered(*one(book), START)
+    assert not book.is_covered(*declared_device(book), START)
 
 
 def test_an_undeclared_fleet_has_the_devices_that_its_shards_list() -> None:
@@ -139,7 +139,7 @@ def test_a_report_without_a_picture_leaves_the_picture_in_place() -> None:
     status = DeviceStatus(id="cam-1", covered=True, picture=b"jpeg", thermal=ThermalPicture(celsius=[20.0]))
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=5, devices=[status]), START)
     book.report(report("cam-1", time=6), START)
-    watched = one(book)[1]
+    watched = declared_device(book)[1]
     assert (watched.picture, watched.picture_ns) == (b"jpeg", 5)
     assert watched.thermal is not None
     assert list(watched.thermal.celsius) == [20.0]
@@ -149,7 +149,7 @@ def test_the_reports_of_a_vanished_shard_are_dropped_later() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     book.tidy(START + 61 * SECOND)
-    assert not one(book)[1].sightings
+    assert not declared_device(book)[1].sightings
 
 
 def test_no_device_is_judged_for_a_while_after_the_hub_was_suspended() -> None:
@@ -161,14 +161,14 @@ def test_no_device_is_judged_for_a_while_after_the_hub_was_suspended() -> None:
 
 
 def test_a_hub_that_often_stalls_still_finds_dark_devices() -> None:
-    book, now, found = CoverageBook(START), START, False
+    book, now, is_dark = CoverageBook(START), START, False
     book.set_roster(roster(), now)
     book.report(report("cam-1"), now)
     for _ in range(30):
         for step_ns in (SECOND * 4 // 3, SECOND // 4, SECOND // 4):
             now += step_ns
-            found |= book.check_listening(now) and book.is_dark(*one(book), now - book.unheard)
-    assert found
+            is_dark |= book.check_listening(now) and book.is_dark(*declared_device(book), now - book.unheard)
+    assert is_dark
 
 
 def test_a_device_heard_and_reported_dark_gets_only_the_margin() -> None:
@@ -177,8 +177,8 @@ def test_a_device_heard_and_reported_dark_gets_only_the_margin() -> None:
     book.report(report("cam-1"), later)
     silent = DeviceStatus(id="cam-1", zone="yard", reason="silent for 2.1 s", heard_ns=1)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[silent]), later + SECOND)
-    assert not book.is_dark(*one(book), later + MARGIN)
-    assert book.is_dark(*one(book), later + MARGIN + 1)
+    assert not book.is_dark(*declared_device(book), later + MARGIN)
+    assert book.is_dark(*declared_device(book), later + MARGIN + 1)
 
 
 def test_a_new_owner_that_never_heard_the_device_gets_the_deadline() -> None:
@@ -187,38 +187,38 @@ def test_a_new_owner_that_never_heard_the_device_gets_the_deadline() -> None:
     book.report(report("cam-1"), later)
     unheard = DeviceStatus(id="cam-1", zone="yard", reason="never heard")
     book.report(Coverage(fleet=FLEET, shard="yard-1", epoch=2, devices=[unheard]), later + SECOND)
-    assert not book.is_dark(*one(book), later + MARGIN + 1)
+    assert not book.is_dark(*declared_device(book), later + MARGIN + 1)
 
 
 def test_a_device_never_heard_gets_its_deadline_from_its_shards_start() -> None:
     book = book_at_rest()
     began = START + DEADLINE + MARGIN
     book.report(report(dark=("cam-1",)), began)
-    assert not book.is_dark(*one(book), began + DEADLINE + MARGIN)
+    assert not book.is_dark(*declared_device(book), began + DEADLINE + MARGIN)
     for second in range(1, 10):
         book.report(report(dark=("cam-1",), shard=f"yard-{second}", epoch=second), began + second * SECOND)
-    assert book.is_dark(*one(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
+    assert book.is_dark(*declared_device(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
 
 
 def test_a_dark_device_stays_dark_when_a_new_shard_starts_to_wait() -> None:
     book = book_at_rest()
     late = START + DEADLINE + MARGIN + 1
-    assert book.is_dark(*one(book), late)
+    assert book.is_dark(*declared_device(book), late)
     book.report(report(dark=("cam-1",)), late)
-    assert book.is_dark(*one(book), late)
+    assert book.is_dark(*declared_device(book), late)
 
 
 def test_a_new_device_heard_and_reported_dark_gets_no_extra_time() -> None:
     book = book_at_rest()
     blind = DeviceStatus(id="cam-1", zone="yard", reason="lens covered", heard_ns=1)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[blind]), START + SECOND)
-    assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
+    assert book.is_dark(*declared_device(book), START + DEADLINE + MARGIN + 1)
 
 
 def test_an_undeclared_device_is_listed_separately_while_reported() -> None:
     book = book_at_rest()
-    stranger = DeviceStatus(id="x", reason="not declared in this fleet")
-    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[stranger]), START)
+    undeclared = DeviceStatus(id="x", reason="not declared in this fleet")
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[undeclared]), START)
     assert [watched.device.id for _, watched in book.undeclared_devices()] == ["x"]
     assert book.find(FLEET, "x") is None
     assert book.counts(START)["default", "yard"] == (2, 0)
@@ -237,7 +237,7 @@ def test_undeclared_devices_vanish_with_the_shard_that_reported_them() -> None:
     book.tidy(START + FORGET)
     assert len(list(book.undeclared_devices())) == MAX_UNDECLARED
     later = START + FORGET + 1
-    book.tidy(later)  # it was killed, or taken away: it has never said that they are gone
+    book.tidy(later)  # the shard was killed without reporting that they are gone
     assert not list(book.undeclared_devices())
     newcomer = DeviceStatus(id="y")
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=2, devices=[newcomer]), later)
@@ -247,17 +247,17 @@ def test_undeclared_devices_vanish_with_the_shard_that_reported_them() -> None:
 def test_a_report_in_parts_lists_the_devices_of_all_parts() -> None:
     book = CoverageBook(START)
 
-    def tell(time: int, *parts: tuple[str, ...]) -> None:
+    def send_parts(time: int, *parts: tuple[str, ...]) -> None:
         for number, names in enumerate(parts):
             coverage = report(*names, time=time)
             coverage.more = number < len(parts) - 1
             book.report(coverage, START + time)
 
-    tell(1, ("a", "b"), ("c",))
+    send_parts(1, ("a", "b"), ("c",))
     (fleet,) = book.fleets.values()
     assert all(watched.sightings for watched in fleet.devices.values())
     assert set(fleet.devices) == {"a", "b", "c"}
-    tell(2, ("a",), ("c",))
+    send_parts(2, ("a",), ("c",))
     assert {name: bool(watched.sightings) for name, watched in fleet.devices.items()} == {
         "a": True,
         "b": False,

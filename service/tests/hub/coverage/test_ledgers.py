@@ -1,4 +1,4 @@
-"""The ledgers of a device's owners, past and present."""
+"""The ledgers of a device's past and present owners."""
 
 import os
 
@@ -12,7 +12,9 @@ from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledge
 FLEET = "default/sensors/hall"
 
 
-def told(shard: str, time_ns: int, analysed: int, *, since: int = 1, final: bool = False, shed: int = 0) -> Coverage:
+def coverage_report(
+    shard: str, time_ns: int, analysed: int, *, since: int = 1, final: bool = False, shed: int = 0
+) -> Coverage:
     ledger = Ledger(offered=analysed + shed, analysed=analysed, shed={"compacted": shed}, since_ns=since)
     status = DeviceStatus(id="s-01", zone="hall", ledger=ledger)
     return Coverage(fleet=FLEET, shard=shard, time_ns=time_ns, devices=[status], final=final)
@@ -28,10 +30,10 @@ def owners(book: LedgerBook) -> list[tuple[str, int, bool]]:
 
 def test_a_handed_over_device_retains_its_old_owners_ledger() -> None:
     book = LedgerBook()
-    report(book, told("one", 10, 5))
+    report(book, coverage_report("one", 10, 5))
     closed = ClosedLedger(device="s-01", ledger=Ledger(offered=7, analysed=7, since_ns=1))
     report(book, Coverage(fleet=FLEET, shard="one", time_ns=20, closed=[closed]))
-    report(book, told("two", 21, 4, since=15, shed=2))
+    report(book, coverage_report("two", 21, 4, since=15, shed=2))
     assert owners(book) == [("one", 7, True), ("two", 4, False)]
     total = add_up(part.ledger for part in book.parts(FLEET, "s-01"))
     assert (total.offered, total.analysed, dict(total.shed), total.since_ns) == (13, 11, {"compacted": 2}, 1)
@@ -39,24 +41,24 @@ def test_a_handed_over_device_retains_its_old_owners_ledger() -> None:
 
 def test_a_killed_shards_last_ledger_remains() -> None:
     book = LedgerBook()
-    report(book, told("one", 10, 5, since=1))
-    report(book, told("one", 20, 3, since=15))  # the same name, started again
+    report(book, coverage_report("one", 10, 5, since=1))
+    report(book, coverage_report("one", 20, 3, since=15))  # the same shard, restarted
     assert owners(book) == [("one", 5, False), ("one", 3, False)]
 
 
 def test_a_report_that_is_late_or_follows_the_final_one_changes_nothing() -> None:
     book = LedgerBook()
-    report(book, told("one", 10, 5))
-    report(book, told("one", 9, 4))
-    report(book, told("one", 11, 6, final=True))
-    report(book, told("one", 12, 5))
+    report(book, coverage_report("one", 10, 5))
+    report(book, coverage_report("one", 9, 4))
+    report(book, coverage_report("one", 11, 6, final=True))
+    report(book, coverage_report("one", 12, 5))
     assert owners(book) == [("one", 6, True)]
 
 
 def test_the_oldest_owners_ledgers_are_merged() -> None:
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 4):
-        report(book, told(f"shard-{number}", number, 10, since=number))
+        report(book, coverage_report(f"shard-{number}", number, 10, since=number))
     parts = owners(book)
     assert len(parts) == MAX_OWNERS
     assert parts[0] == (EARLIER, 40, False)
@@ -66,9 +68,9 @@ def test_the_oldest_owners_ledgers_are_merged() -> None:
 def test_an_owner_whose_clock_is_behind_counts_once() -> None:
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 1):
-        report(book, told(f"shard-{number}", 100 + number, 10, since=100 + number))
+        report(book, coverage_report(f"shard-{number}", 100 + number, 10, since=100 + number))
     for time_ns in (201, 202, 203):
-        book.report(told("late", time_ns, 10, since=1), time_ns)
+        book.report(coverage_report("late", time_ns, 10, since=1), time_ns)
     assert dict(book.fleets())[FLEET]["analysed"] == 10 * (MAX_OWNERS + 1)
     assert ("late", 10, False) in owners(book)
     assert len(owners(book)) == MAX_OWNERS
@@ -78,7 +80,7 @@ def test_a_ledger_takes_less_than_a_kilobyte() -> None:
     book, devices = LedgerBook(), 2_000
     before = resident_mb(os.getpid())
     for number in range(MAX_OWNERS):
-        coverage = told(f"shard-{number}", number + 1, 10, since=number + 1)
+        coverage = coverage_report(f"shard-{number}", number + 1, 10, since=number + 1)
         for device in range(1, devices):
             coverage.devices.add(id=f"s-{device}", zone="hall", ledger=coverage.devices[0].ledger)
         report(book, Coverage.FromString(coverage.SerializeToString()))
@@ -91,7 +93,7 @@ def test_a_ledger_takes_less_than_a_kilobyte() -> None:
 def test_a_fleets_totals_include_all_owners_and_never_decrease() -> None:
     book = LedgerBook()
     for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
-        report(book, told(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
+        report(book, coverage_report(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
     [(fleet, counts)] = book.fleets()
     assert fleet == FLEET
     assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
@@ -113,7 +115,7 @@ def test_an_undeclared_device_has_no_ledger() -> None:
 
 
 def test_ledgers_survive_the_hub_and_vanish_with_their_fleet(stored: Stored) -> None:
-    def stored_anew(book: LedgerBook) -> LedgerBook:
+    def reloaded(book: LedgerBook) -> LedgerBook:
         store = stored.open()
         store.commit(Transaction(ledgers=book.changes()))
         again = LedgerBook()
@@ -123,10 +125,10 @@ def test_ledgers_survive_the_hub_and_vanish_with_their_fleet(stored: Stored) -> 
 
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 4):
-        report(book, told(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
-    again = stored_anew(book)
+        report(book, coverage_report(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
+    again = reloaded(book)
     assert owners(again) == owners(book)
     again.expire(MAX_OWNERS + 3)
     assert owners(again) == owners(book)
     again.forget(FLEET)
-    assert not owners(stored_anew(again))
+    assert not owners(reloaded(again))

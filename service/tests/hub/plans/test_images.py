@@ -1,4 +1,4 @@
-"""Pictures that people upload: what is kept of them, and what is refused."""
+"""Uploaded pictures: their stored form, and refusals."""
 
 import struct
 import zlib
@@ -38,9 +38,9 @@ async def test_hidden_contents_of_a_file_are_removed() -> None:
     photograph = encoded(".jpg")
     hidden = photograph[:2] + comment + photograph[2:] + b"<script>alert(1)</script>"
     assert secret in hidden
-    kept = (await make_plan_image(hidden)).data
-    assert secret not in kept
-    assert b"script" not in kept
+    stored = (await make_plan_image(hidden)).data
+    assert secret not in stored
+    assert b"script" not in stored
 
 
 async def test_transparent_pixels_become_white() -> None:
@@ -68,7 +68,7 @@ def test_a_picture_that_stays_too_large_becomes_a_jpeg(monkeypatch: pytest.Monke
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG of a few bytes that asks for that many pixels."""
+    """A PNG of a few bytes that claims to have many pixels."""
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
 

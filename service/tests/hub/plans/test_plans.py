@@ -1,4 +1,4 @@
-"""Plans of a hub: stored, furnished, over restarts and moves into another database."""
+"""Floor plans and devices' places: over restarts, backups and moves into another database."""
 
 import asyncio
 from pathlib import Path
@@ -36,12 +36,12 @@ async def test_plans_and_devices_places_survive_a_restart(stored: Stored) -> Non
         await hub.plans.store(ADA, plan.name, other)
         assert hub.plans.find(plan.name).devices == {DEVICE: Place(0.75, 1 / 3)}, "they stay where they are"
         await hub.plans.store(ADA, "Attic", IMAGE)
-        assert [one.name for one in hub.plans.all()] == ["Erdgeschoß (Ost)", "Attic"], "in the order they came"
+        assert [plan.name for plan in hub.plans.all()] == ["Erdgeschoß (Ost)", "Attic"], "in order of creation"
         await hub.plans.remove(ADA, plan.name)
         await hub.plans.store(ADA, plan.name, other)
     async with running(stored) as hub:
         plan = hub.plans.find("Erdgeschoß (Ost)")
-        assert (plan.media, plan.devices) == ("image/jpeg", {}), "a new one of the name begins empty"
+        assert (plan.media, plan.devices) == ("image/jpeg", {}), "a new plan of the same name starts empty"
         actions = [entry.action for entry in await hub.history.audit(0, 20)]
         assert actions[:3] == ["store plan", "remove plan", "store plan"]
         assert {"place on plan", "take off plan"} <= set(actions)
@@ -62,7 +62,9 @@ async def test_a_plan_is_part_of_a_backup(stored: Stored, tmp_path: Path) -> Non
         assert await hub.plans.image("Ground floor") == IMAGE.data
 
 
-async def test_an_invalid_change_of_a_plan_is_refused_with_a_reason(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_change_of_a_plan_is_refused_with_a_reason(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(stored) as hub:
         for name in ("", " x", "a/b", "x" * 64, "\u200bx", "a\nb"):
             with pytest.raises(PlanRefusedError, match="is not a valid plan name"):

@@ -1,4 +1,4 @@
-"""What a hub knows of the clips that it keeps."""
+"""The index of stored clips."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
 from embereye.v1.clips_pb2 import Clip
 
-# A process that learns of clips as they come; by how many bytes it grew for each of the latest.
+# A process that indexes clips and prints its growth in bytes for each of the latest ones.
 GROWTH = """
 import asyncio, os, sys, tempfile, time
 from hashlib import sha256
@@ -71,23 +71,24 @@ def test_newest_sorts_by_frame_time_and_oldest_by_storing_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retention_ns", "ended"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
+    ("retention_ns", "is_expired"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
 )
-def test_a_clip_expires_after_its_retention(retention_ns: int, ended: bool) -> None:
+def test_a_clip_expires_after_its_retention(retention_ns: int, is_expired: bool) -> None:
     index = ClipIndex()
     index.add(named(1, kept_ns=100, retention_ns=retention_ns))
-    assert bool(index.expired(106)) == ended
+    assert bool(index.expired(106)) == is_expired
 
 
 @pytest.mark.parametrize(
-    ("stored_by", "retention_ns", "ended"), [("", 0, True), ("", 9, False), ("robot", 0, False), ("robot", 5, True)]
+    ("stored_by", "retention_ns", "is_expired"),
+    [("", 0, True), ("", 9, False), ("robot", 0, False), ("robot", 5, True)],
 )
 def test_a_shards_clip_without_retention_expires_with_the_history(
-    stored_by: str, retention_ns: int, ended: bool
+    stored_by: str, retention_ns: int, is_expired: bool
 ) -> None:
     index = ClipIndex(recordings_ns=5)
     index.add(named(1, kept_ns=100, retention_ns=retention_ns, stored_by=stored_by))
-    assert bool(index.expired(106)) == ended
+    assert bool(index.expired(106)) == is_expired
 
 
 def test_the_place_of_a_whole_clip_is_returned() -> None:

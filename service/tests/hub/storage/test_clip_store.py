@@ -1,4 +1,4 @@
-"""Clips from a shard's disk to the hub's, and from there to people."""
+"""Clips from a shard's disk to the hub's disk, and from there to people."""
 
 import asyncio
 import contextlib
@@ -114,7 +114,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     writing = asyncio.ensure_future(hub.run())
     service = Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")
     server, control = GrpcServer([service]), GrpcServer([service], control=True)
-    people, address = (f"127.0.0.1:{one.listen('127.0.0.1:0')}" for one in (server, control))
+    people, address = (f"127.0.0.1:{opened_server.listen('127.0.0.1:0')}" for opened_server in (server, control))
     await server.start()
     await control.start()
     web = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
@@ -138,9 +138,9 @@ async def test_a_clip_is_stored_by_its_sha256_and_known_after_a_restart(running:
     assert (await running.control.Held(clip)).whole
     again = ClipStore(running.folder)
     await again.open()
-    kept = again.find(clip.sha256[:8])
-    assert kept is not None
-    assert (kept.sha256, kept.until_ns, kept.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
+    reloaded = again.find(clip.sha256[:8])
+    assert reloaded is not None
+    assert (reloaded.sha256, reloaded.until_ns, reloaded.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
     assert again.size == len(data)
     await again.close()
 
@@ -151,14 +151,14 @@ async def test_an_interrupted_delivery_resumes_where_it_stopped(running: Running
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.deliver(data, clip, upto=3000)
     assert caught.value.code() == grpc.StatusCode.ABORTED
-    held = await running.control.Held(clip)
-    assert (held.bytes, held.whole) == (3000, False)
+    progress = await running.control.Held(clip)
+    assert (progress.bytes, progress.whole) == (3000, False)
     await running.deliver(data, clip, offset=3000)
     assert running.clips.path(clip).read_bytes() == data
 
 
 class Unidentified:
-    """Stands for the context of a call by whom nobody asks for a certificate."""
+    """The context of a call without a client certificate."""
 
     def auth_context(self) -> dict[str, object]:
         return {}
@@ -170,31 +170,31 @@ class Unidentified:
 async def test_deliveries_of_the_same_clip_wait_for_each_other(running: Running) -> None:
     data = content()
     clip, half, service = described(data), len(data) // 2, ClipsService(running.hub, running.clips)
-    gone, go_on, asked = asyncio.Event(), asyncio.Event(), [asyncio.Event() for _ in range(3)]
+    disconnected, proceed, requested = asyncio.Event(), asyncio.Event(), [asyncio.Event() for _ in range(3)]
 
-    async def breaks_off() -> AsyncIterator[ClipChunk]:
+    async def interrupted() -> AsyncIterator[ClipChunk]:
         yield ClipChunk(clip=clip)
-        asked[0].set()
-        await gone.wait()
+        requested[0].set()
+        await disconnected.wait()
 
-    async def whole(mine: asyncio.Event) -> AsyncIterator[ClipChunk]:
+    async def complete(mine: asyncio.Event) -> AsyncIterator[ClipChunk]:
         yield ClipChunk(clip=clip)
         mine.set()
         yield ClipChunk(offset=0, data=data[:half])
-        await go_on.wait()
+        await proceed.wait()
         yield ClipChunk(offset=half, data=data[half:])
 
     def deliver(chunks: AsyncIterator[ClipChunk]) -> "asyncio.Task[HeldResponse]":
         return asyncio.ensure_future(service.Deliver(chunks, cast("Any", Unidentified())))
 
-    first = deliver(breaks_off())
-    await asked[0].wait()
-    second = deliver(whole(asked[1]))
+    first = deliver(interrupted())
+    await requested[0].wait()
+    second = deliver(complete(requested[1]))
     await asyncio.sleep(0)  # it waits for the first
-    gone.set()
-    await asked[1].wait()
-    third = deliver(whole(asked[2]))
-    go_on.set()
+    disconnected.set()
+    await requested[1].wait()
+    third = deliver(complete(requested[2]))
+    proceed.set()
     assert (await second).whole
     assert (await third).whole
     assert first.exception()
@@ -261,8 +261,8 @@ async def test_a_temporary_read_error_loses_no_clip(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read, data, others = Path.read_bytes, content(seed=1), content(seed=2)
-    for one in (data, others):
-        await running.deliver(one, described(one))
+    for contents in (data, others):
+        await running.deliver(contents, described(contents))
     unreadable = running.clips.path(described(data)).with_suffix(".json")
 
     def fail(path: Path) -> bytes:
@@ -293,7 +293,7 @@ async def test_a_full_disk_refuses_clips_and_is_logged_once(
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert caplog.text.count("no clip can be stored") == 1
     assert running.clips.failing
-    assert await running.alarm(), "alarms go on"
+    assert await running.alarm(), "alarms continue"
     monkeypatch.undo()
     await running.deliver(data, described(data))
     assert not running.clips.failing
@@ -413,7 +413,7 @@ async def test_a_missing_or_truncated_clip_is_reported(running: Running) -> None
 
 
 def ask_from(address: str, base: str, path: str) -> socket.socket:
-    """A request from `address` whose answer is not read."""
+    """Send a request from `address` without reading its answer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.bind((address, 0))
@@ -435,9 +435,9 @@ async def test_one_address_cannot_use_all_replays(running: Running) -> None:
             return (await asyncio.to_thread(connection.recv, 4096)).partition(b"\r\n")[0]
 
         greedy = [await status("127.0.0.1") for _ in range(6)]
-        assert [b"200" in one for one in greedy] == [True] * 4 + [False] * 2
+        assert [b"200" in answer for answer in greedy] == [True] * 4 + [False] * 2
         others = [await status("127.0.0.2") for _ in range(5)]
-        assert [b"200" in one for one in others] == [True] * 4 + [False]
+        assert [b"200" in answer for answer in others] == [True] * 4 + [False]
         assert b"503" in await status("127.0.0.3")
 
 
@@ -487,7 +487,7 @@ async def test_a_shard_delivers_its_recordings_once_the_hub_is_available(tmp_pat
         report, before, box=None, now_ns=now, about=Clip(fleet="default/cameras/yard"), after_ns=60 * SECOND
     )
     await killed.run(lambda _: None)
-    killed.close()  # as a kill would: the clip is not finished
+    killed.close()  # like a kill: the clip is unfinished
 
     alarm = await running.alarm()
     recorder = Recorder(tmp_path / "spool", lambda: None)
@@ -555,7 +555,7 @@ async def test_a_temporary_disk_error_only_delays_the_clip(
         monkeypatch.setattr(delivery_module, "_read", FaultyDisk(read, 2))
     else:
         name = faulty.partition(".")[2]
-        times = 2 if name == "waiting" else 10**9  # a disk that cannot be written stays so
+        times = 2 if name == "waiting" else 10**9  # the disk stays unwritable
         monkeypatch.setattr(ClipSpool, name, FaultyDisk(getattr(ClipSpool, name), times))
     delivery = Delivery(Links(running.address), recorder)
     async with Tasks() as tasks:

@@ -1,4 +1,4 @@
-"""The queue of the hub's only writer under many producers: every report once, in order, and nobody left waiting."""
+"""The committer with many producers: every report once, in order, and no caller waits forever."""
 
 import asyncio
 import contextlib
@@ -52,18 +52,18 @@ def report(hub: Hub, producer: int, number: int) -> EvidenceItem:
 async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(
     hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "MAX_PENDING", most := 500)
-    each = (10_000 if debugged else 50_000) // PRODUCERS
+    monkeypatch.setattr(inbox, "MAX_PENDING", limit := 500)
+    reports = (10_000 if debugged else 50_000) // PRODUCERS
     acknowledged, waited = list[str](), 0
 
     async def produce(producer: int) -> None:
         nonlocal waited
-        for number in range(each):
+        for number in range(reports):
             while not hub.inbox.has_room():
                 waited += 1
                 await hub.inbox.wait_for_room()
             hub.inbox.admit(report(hub, producer, number), acknowledged.append)
-            assert hub.inbox.counters.received - len(acknowledged) <= most
+            assert hub.inbox.counters.received - len(acknowledged) <= limit
             if number % 64 == producer:
                 await asyncio.sleep(0)
 
@@ -73,12 +73,12 @@ async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(
     assert set(Counter(acknowledged).values()) == {1}
     for producer in range(PRODUCERS):
         mine = [name for name in acknowledged if name.startswith(f"{producer}/")]
-        assert mine == [f"{producer}/{number}" for number in range(each)]
+        assert mine == [f"{producer}/{number}" for number in range(reports)]
     assert len(hub.zones.messages()) == PRODUCERS
 
 
 async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: Hub, debugged: bool) -> None:
-    # SQLite answers a database that may not grow as it answers a full disk.
+    # SQLite reports a database at its page limit like a full disk.
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
 
     def step(draft: Draft) -> None:
@@ -86,7 +86,7 @@ async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: H
 
     waiting = [asyncio.ensure_future(hub.committer.commit(step)) for _ in range(8)]
     ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
-    assert [type(one) for one in ended] == [StoreFailingError] * 8
+    assert [type(error) for error in ended] == [StoreFailingError] * 8
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
     with contextlib.suppress(StoreFailingError):
@@ -104,8 +104,8 @@ async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
     seen.snapshot = b"jpeg" * 10_000
     await service.admit_report(stream, seen, 0)
     async with asyncio.timeout(60):
-        await service.admit_report(stream, report(hub, 2, 1), 0)  # the disk has not been found to be full yet
-    assert stream.resend_due, "it is to be sent again"
+        await service.admit_report(stream, report(hub, 2, 1), 0)  # the hub has not noticed the full disk yet
+    assert stream.resend_due, "the shard has to send it again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(60)
 
@@ -126,11 +126,11 @@ async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
             assert [entry.event.zone for entry in await subscription.next()] == ["zone-1"]
             await service.admit_report(stream, other, 0)
             assert [entry.event.zone for entry in await subscription.next()] == ["zone-2"]
-            for number in range(2, 5):  # the fire goes on
+            for number in range(2, 5):  # the fire continues
                 await service.admit_report(stream, report(hub, 2, number), 0)
                 await asyncio.sleep(0.02)
             assert hub.committer.open_reports == 2
-    assert stream.resend_due, "it is to be sent again"
+    assert stream.resend_due, "the shard has to send it again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
     await service.admit_report(stream, again, 0)
@@ -142,36 +142,36 @@ async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
 async def test_unstored_events_are_published_at_once_and_later_stored_once(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while the database is dialled, which lasts where nobody answers there."""
+    """Events are published even while the hub connects to a database that does not answer."""
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
-    told, acknowledged, dialling, answered = list[str](), list[str](), threading.Event(), threading.Event()
+    zones, acknowledged, connecting, answered = list[str](), list[str](), threading.Event(), threading.Event()
 
-    def fails(store: Store, transaction: object) -> None:
-        raise StoreError("nobody answers")
+    def fail(store: Store, transaction: object) -> None:
+        raise StoreError("no answer")
 
-    def dials(store: Store) -> None:
-        dialling.set()
+    def connect_slowly(store: Store) -> None:
+        connecting.set()
         answered.wait()
 
-    async def tell(entry: Entry) -> None:
-        told.extend([entry.event.zone] if entry.unstored else [])
+    async def note_unstored(entry: Entry) -> None:
+        zones.extend([entry.event.zone] if entry.unstored else [])
 
     async def listen() -> None:
         with hub.feed.subscribe(0, unstored=True) as subscription:
             while True:
-                await subscription.deliver(tell)
+                await subscription.deliver(note_unstored)
 
     with monkeypatch.context() as fault:
-        fault.setattr(Store, "commit", fails)
-        fault.setattr(Store, "reconnect", dials)
+        fault.setattr(Store, "commit", fail)
+        fault.setattr(Store, "reconnect", connect_slowly)
         async with beside(listen(), name="listen"), asyncio.timeout(20):
             hub.inbox.admit(report(hub, 1, 1), acknowledged.append)
-            while not dialling.is_set():
+            while not connecting.is_set():
                 await asyncio.sleep(0.01)
-            for producer in (2, 3, 2):  # the last is sent again
+            for producer in (2, 3, 2):  # the last report is a duplicate
                 hub.inbox.admit(report(hub, producer, 1), acknowledged.append)
                 await asyncio.sleep(0.05)
-            assert told == ["zone-1", "zone-2", "zone-3"]
+            assert zones == ["zone-1", "zone-2", "zone-3"]
             assert not acknowledged
             fault.undo()
             answered.set()

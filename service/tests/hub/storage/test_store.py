@@ -1,4 +1,4 @@
-"""Clips/Store by associations and over gRPC: what is acknowledged is there, whole, after whatever happens."""
+"""Clips/Store over associations and gRPC: acknowledged clips are complete after any fault."""
 
 import asyncio
 import errno
@@ -48,8 +48,8 @@ class Served:
     def link(self, token: str = TOKEN) -> Link:
         return Link(self.address, STORE, token, timeout=20)
 
-    async def loaded_anew(self) -> ClipStore:
-        """What a hub that starts on the same folder knows."""
+    async def reloaded(self) -> ClipStore:
+        """The clips that a new hub on the same folder loads."""
         again = ClipStore(self.folder)
         await again.open()
         await again.close()
@@ -93,8 +93,8 @@ def still(data: bytes, **fields: Any) -> Clip:
 async def test_a_delivery_waits_until_the_stored_clips_are_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "clips" / "00"
     folder.mkdir(parents=True)
-    os.mkfifo(folder / "0.json")  # who reads it waits
-    clips, data, other = ClipStore(tmp_path / "clips"), b"a whole one", b"one in parts"
+    os.mkfifo(folder / "0.json")  # reading it blocks
+    clips, data, other = ClipStore(tmp_path / "clips"), b"a whole clip", b"a clip in parts"
     running = asyncio.ensure_future(clips.run())
     storing = asyncio.ensure_future(clips.store([(still(data), data)]))
     asking = asyncio.ensure_future(clips.upload_progress(still(other)))
@@ -118,10 +118,10 @@ async def test_many_concurrent_clips_are_stored_and_known_after_a_restart(served
             return [link.receive(StoreResponse) for _ in contents]
 
     answers = await away(store)
-    assert [(one.sha256, one.whole, one.refused) for one in answers] == [
+    assert [(answer.sha256, answer.whole, answer.refused) for answer in answers] == [
         (hashlib.sha256(data).hexdigest(), True, "") for data in contents
     ]
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     assert len(known) == 150
     for data in contents:
         clip = known.find(hashlib.sha256(data).hexdigest())
@@ -137,7 +137,7 @@ async def test_concurrent_clips_are_stored_even_if_one_client_disconnects(served
     ended = await asyncio.wait_for(asyncio.gather(*storing, return_exceptions=True), 20)
     assert isinstance(ended[1], asyncio.CancelledError)
     assert [ended[0], *ended[2:]] == [[None]] * 15
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     assert all(known.find(still(data).sha256) for data in [contents[0], *contents[2:]])
 
 
@@ -153,7 +153,7 @@ async def test_long_clips_of_several_clients_are_stored_exactly(served: Served, 
 
     answers = await asyncio.gather(*(away(lambda mine=mine: store(mine)) for mine in contents))
     assert answers == [[True] * 12] * 4
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     for data in itertools.chain(*contents):
         assert known.path(still(data)).read_bytes() == data
     assert list((served.folder / "partial").iterdir()) == []
@@ -173,7 +173,7 @@ async def test_a_client_may_send_its_first_still_before_the_hub_answers(served: 
     while len(messages) < 3:
         messages += read.receive(await asyncio.wait_for(reader.read(1 << 16), 20))
     writer.close()
-    assert [StoreResponse.FromString(one).whole for one in messages[1:]] == [True, True]
+    assert [StoreResponse.FromString(message).whole for message in messages[1:]] == [True, True]
 
 
 async def test_the_same_content_from_several_clients_is_stored_once(served: Served) -> None:
@@ -181,7 +181,7 @@ async def test_the_same_content_from_several_clients_is_stored_once(served: Serv
     assert await asyncio.gather(*(served.clips.store([(still(data), data)] * 3) for _ in range(8))) == [[None] * 3] * 8
     assert (len(served.clips), served.clips.size) == (1, len(data))
     assert list((served.folder / "partial").iterdir()) == []
-    assert (await served.loaded_anew()).path(still(data)).read_bytes() == data
+    assert (await served.reloaded()).path(still(data)).read_bytes() == data
 
 
 @pytest.mark.parametrize("faulty", ["a content", "its description", "their names"])
@@ -208,7 +208,7 @@ async def test_a_disk_error_leaves_no_acknowledgement_and_no_files(
     assert [path for path in served.folder.rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     assert await served.clips.store(items) == [None] * 20
-    assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
+    assert (served.clips.failing, len(await served.reloaded())) == ("", 20)
 
 
 async def test_content_is_durable_before_it_is_described_and_acknowledged(
@@ -226,7 +226,7 @@ async def test_content_is_durable_before_it_is_described_and_acknowledged(
 
     monkeypatch.setattr(os, "fsync", noting)
     assert await served.clips.store(items) == [None] * 5
-    # The folder that holds them all is synced once for each start of the hub.
+    # The folder of all clips is synced once for each start of the hub.
     assert synced == [".jpg"] * 5 + [clip_store.DESCRIBED, clip_store.STORED, served.folder.name]
 
 
@@ -241,7 +241,7 @@ async def test_unfinished_files_of_a_crash_are_neither_shown_nor_retained(served
     (folder / gone).unlink()
     strange = lines[4].replace(misnamed.encode(), b"../../" + misnamed.encode())
     described.write_bytes(b"\n".join([*lines[:2], strange, lines[5], lines[3][:-20]]))
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     assert [known.path(clip).name for clip in known.newest(10)] == [whole]
     assert known.size == 2_000
     assert {path.name for path in folder.iterdir()} == {described.name, whole}
@@ -249,7 +249,7 @@ async def test_unfinished_files_of_a_crash_are_neither_shown_nor_retained(served
 
 
 async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served: Served) -> None:
-    """Its earlier line is there still, with those of others; a torn file of the same content must not fit it."""
+    """Its old line remains beside others' lines; a torn file with the same content must not match it."""
     data, other = os.urandom(3_000), os.urandom(3_000)
     assert await served.clips.store([(still(data, retention_ns=1), data), (still(other), other)]) == [None] * 2
     await served.clips.prune()
@@ -257,7 +257,7 @@ async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served:
     assert await served.clips.store([(still(data, device="yard"), data)]) == [None]
     path = served.clips.path(still(data))
     assert path.read_bytes() == data
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     again = known.find(still(data).sha256)
     assert again is not None
     assert (again.device, known.path(again), len(known)) == ("yard", path, 2)
@@ -266,7 +266,7 @@ async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served:
     for described in path.parent.glob(f"*{clip_store.DESCRIBED}"):
         if b"yard" in described.read_bytes():
             described.unlink()
-    assert (await served.loaded_anew()).find(still(data).sha256) is None
+    assert (await served.reloaded()).find(still(data).sha256) is None
 
 
 async def test_a_description_file_is_removed_with_its_last_clip(
@@ -274,9 +274,9 @@ async def test_a_description_file_is_removed_with_its_last_clip(
 ) -> None:
     contents = [os.urandom(1_000) for _ in range(3)]
     folder = served.folder / clip_store.STORED
-    kept = [still(data, retention_ns=number and 10**18) for number, data in enumerate(contents)]
-    kept[0].retention_ns = 1
-    assert await served.clips.store(list(zip(kept, contents, strict=True))) == [None] * 3
+    clips = [still(data, retention_ns=number and 10**18) for number, data in enumerate(contents)]
+    clips[0].retention_ns = 1
+    assert await served.clips.store(list(zip(clips, contents, strict=True))) == [None] * 3
     await served.clips.prune()
     assert len(list(folder.iterdir())) == 3
     monkeypatch.setattr(served.clips, "_clock", lambda: time.time_ns() + 2 * 10**18)
@@ -299,14 +299,14 @@ async def test_an_unreadable_description_file_loses_no_content(
         return read(path)
 
     monkeypatch.setattr(Path, "read_bytes", reading)
-    assert len(await served.loaded_anew()) == 1
+    assert len(await served.reloaded()) == 1
     assert "cannot be read, and its clips are not shown: Input/output error" in caplog.text
     monkeypatch.undo()
-    assert len(await served.loaded_anew()) == 2
+    assert len(await served.reloaded()) == 2
 
 
 async def test_clips_of_an_earlier_version_are_served_and_not_stored_again(served: Served) -> None:
-    """A content and its description as two files of the same name, whole ones as well."""
+    """Earlier versions stored every clip as two files of the same name, content and description."""
     contents = [os.urandom(4_000) for _ in range(3)]
     for number, data in enumerate(contents):
         clip = still(data, until_ns=number + 1, kept_ns=number + 1, stored_by="program")
@@ -342,11 +342,11 @@ async def test_contents_that_wait_for_a_stalled_disk_are_limited(
     monkeypatch.setattr(clip_store, "STORING_BYTES", 5_000)
     moving, fsync = threading.Event(), os.fsync
 
-    def standing(descriptor: int) -> None:
+    def stalled_fsync(descriptor: int) -> None:
         moving.wait()
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", standing)
+    monkeypatch.setattr(os, "fsync", stalled_fsync)
     contents = [os.urandom(1_000) for _ in range(6)]
     callers = [asyncio.ensure_future(served.clips.store([(still(data), data)])) for data in contents[:5]]
     await asyncio.sleep(0)
@@ -357,7 +357,7 @@ async def test_contents_that_wait_for_a_stalled_disk_are_limited(
         await served.clips.store([(still(contents[5]), contents[5])])
     assert "wait for the hub's disk" in served.clips.failing
     moving.set()
-    while len(served.clips) < 5:  # they were promised to nobody, and are kept all the same
+    while len(served.clips) < 5:  # they are stored although their callers have gone
         await asyncio.sleep(0.01)
     assert await served.clips.store([(still(contents[5]), contents[5])]) == [None]
     assert served.clips.failing == ""
@@ -370,14 +370,14 @@ async def test_clips_can_be_queried_while_others_are_stored(served: Served) -> N
         served.clips._clips.add(Clip(sha256=f"{number:064x}", episode="other"))
     ending = threading.Event()
 
-    def keep() -> None:
+    def add_clips() -> None:
         for number in range(20_000, 200_000):
             if ending.is_set():
                 return
             served.clips._clips.add(Clip(sha256=f"{number:064x}"))
 
-    keeping = threading.Thread(target=keep)
-    keeping.start()
+    adding = threading.Thread(target=add_clips)
+    adding.start()
     try:
         for _ in range(10):
             assert len(served.clips.of_episodes(["fire"])) == 1
@@ -385,7 +385,7 @@ async def test_clips_can_be_queried_while_others_are_stored(served: Served) -> N
             assert served.clips.find(hashlib.sha256(wanted).hexdigest()[:12]) is not None
     finally:
         ending.set()
-        keeping.join()
+        adding.join()
 
 
 async def test_a_removed_folder_is_created_again(served: Served) -> None:
@@ -395,7 +395,7 @@ async def test_a_removed_folder_is_created_again(served: Served) -> None:
     with pytest.raises(clip_store.NoRoomError):
         await served.clips.store([(still(other), other)])
     assert await served.clips.store([(still(other), other)]) == [None]
-    assert (await served.loaded_anew()).path(still(other)).read_bytes() == other
+    assert (await served.reloaded()).path(still(other)).read_bytes() == other
 
 
 async def test_a_part_of_a_clip_that_another_client_completed_is_accepted(served: Served) -> None:
@@ -417,7 +417,7 @@ async def test_a_part_of_a_clip_that_another_client_completed_is_accepted(served
         from_ns=st.integers(-(2**63), 2**63 - 1),
         bytes=st.integers(0, 2**64 - 1),
         frames=st.integers(0, 2**32 - 1),
-        kind=st.sampled_from((0, 1, 2, 77)),  # one that a newer program knows
+        kind=st.sampled_from((0, 1, 2, 77)),  # 77: a kind that only a newer program knows
     )
 )
 def test_a_description_equals_protobufs_json(clip: Clip) -> None:
@@ -427,13 +427,13 @@ def test_a_description_equals_protobufs_json(clip: Clip) -> None:
 async def test_a_draft_of_a_crashed_hub_is_removed_at_the_next_start(served: Served) -> None:
     (served.folder / "partial" / f"{'0' * 64}-7").write_bytes(b"half")
     (served.folder / "partial" / f"{'0' * 64}-7.json").write_bytes(b"{}")
-    (served.folder / "partial" / ("1" * 64)).write_bytes(b"a part that is gone on with")
-    await served.loaded_anew()
+    (served.folder / "partial" / ("1" * 64)).write_bytes(b"an unfinished upload")
+    await served.reloaded()
     assert [path.name for path in (served.folder / "partial").iterdir()] == ["1" * 64]
 
 
-async def keep_both_ways(served: Served) -> list[Path]:
-    """One content that came whole, and one that came in parts; where each is described."""
+async def store_both_ways(served: Served) -> list[Path]:
+    """Store one whole clip and one in parts; returns the files of their descriptions."""
     whole, parts = os.urandom(2_000), os.urandom(3_000)
     assert await served.clips.store([(still(whole), whole)]) == [None]
     await served.clips.write(still(parts), 0, parts)
@@ -443,12 +443,12 @@ async def keep_both_ways(served: Served) -> list[Path]:
 
 
 async def test_a_file_that_cannot_be_removed_hides_no_clip(served: Served) -> None:
-    described = await keep_both_ways(served)
-    # As a file server puts one into each folder; a disk that can only be read keeps drafts likewise.
+    described = await store_both_ways(served)
+    # Some file servers create a folder in each folder; on a read-only disk, drafts cannot be removed either.
     for folder in (*(path.parent for path in described), served.folder / "partial"):
         (folder / "@eaDir").mkdir()
-    (served.folder / "partial" / ("1" * 64)).write_bytes(b"a part that is gone on with")
-    known = await served.loaded_anew()
+    (served.folder / "partial" / ("1" * 64)).write_bytes(b"an unfinished upload")
+    known = await served.reloaded()
     assert (len(known), known.size, known.failing) == (2, 5_000, "")
     assert list(known._partials) == ["1" * 64]
 
@@ -456,16 +456,16 @@ async def test_a_file_that_cannot_be_removed_hides_no_clip(served: Served) -> No
 async def test_clips_of_an_unknown_kind_stay_but_are_not_shown(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    described = await keep_both_ways(served)
+    described = await store_both_ways(served)
     for path in described:
         path.write_bytes(path.read_bytes().replace(b"MEDIA_STILL", b"MEDIA_SMELL"))
     files = {path for path in served.folder.rglob("*") if path.is_file()}
-    assert len(await served.loaded_anew()) == 0
+    assert len(await served.reloaded()) == 0
     assert caplog.text.count("a kind of clip that this version does not know") == 2
     assert {path for path in served.folder.rglob("*") if path.is_file()} == files
     for path in described:
         path.write_bytes(path.read_bytes().replace(b"MEDIA_SMELL", b"MEDIA_STILL"))
-    assert len(await served.loaded_anew()) == 2, "once that hub is back"
+    assert len(await served.reloaded()) == 2, "after the newer hub is back"
 
 
 async def test_an_interrupted_upload_is_continued(served: Served) -> None:
@@ -480,20 +480,20 @@ async def test_an_interrupted_upload_is_continued(served: Served) -> None:
             link.send(StoreRequest(clip=clip))
             assert link.receive(StoreResponse).bytes == 3 * PART
 
-    def go_on() -> StoreResponse:
+    def resume() -> StoreResponse:
         with served.link() as link:
             link.send(StoreRequest(clip=clip))
-            held = link.receive(StoreResponse)
-            assert (held.bytes, held.whole) == (3 * PART, False)
-            for start in range(held.bytes, len(data), PART):
-                begins = clip if start == held.bytes else None
+            progress = link.receive(StoreResponse)
+            assert (progress.bytes, progress.whole) == (3 * PART, False)
+            for start in range(progress.bytes, len(data), PART):
+                begins = clip if start == progress.bytes else None
                 link.send(StoreRequest(clip=begins, offset=start, data=data[start : start + PART]))
             return link.receive(StoreResponse)
 
     await away(begin)
-    answer = await away(go_on)
+    answer = await away(resume)
     assert (answer.whole, answer.bytes) == (True, len(data))
-    known = await served.loaded_anew()
+    known = await served.reloaded()
     assert known.path(clip).read_bytes() == data
 
 
@@ -508,7 +508,7 @@ async def test_a_known_clip_is_answered_at_once_and_stored_once(served: Served) 
                 link.send(StoreRequest(offset=PART, data=large[PART:]))
             return [link.receive(StoreResponse) for _ in range(6)]
 
-    assert [one.whole for one in await away(store)] == [True] * 6
+    assert [answer.whole for answer in await away(store)] == [True] * 6
     assert (len(served.clips), served.clips.size) == (2, len(data) + len(large))
 
 
@@ -532,12 +532,12 @@ async def test_an_invalid_clip_is_refused_without_affecting_the_next(
         for name, value in fields.items():
             setattr(clip, name, value)
         with served.link() as link:
-            for one, data in ((clip, bad), (still(good), good)):
-                link.send(StoreRequest(clip=one, data=data))
+            for described, data in ((clip, bad), (still(good), good)):
+                link.send(StoreRequest(clip=described, data=data))
             return [link.receive(StoreResponse) for _ in range(2)]
 
-    refused, kept = await away(store)
-    assert (sentence in refused.refused, refused.whole, refused.retry, kept.whole) == (True, False, False, True)
+    refused, accepted = await away(store)
+    assert (sentence in refused.refused, refused.whole, refused.retry, accepted.whole) == (True, False, False, True)
     assert len(served.clips) == 1
 
 
@@ -566,7 +566,7 @@ async def test_without_room_a_clip_is_refused_temporarily(served: Served, monkey
 
     answer = await away(store)
     assert (answer.retry, "are free on the hub's disk" in answer.refused) == (True, True)
-    assert "are free on the hub's disk" in served.clips.failing, "by which EmberEyeClipsFailing fires"
+    assert "are free on the hub's disk" in served.clips.failing, "EmberEyeClipsFailing fires on it"
     monkeypatch.undo()
     assert (await away(store)).whole
     assert served.clips.failing == ""
@@ -590,5 +590,5 @@ async def test_clips_are_stored_over_grpc(served: Served) -> None:
         for data in contents:
             await call.write(StoreRequest(clip=still(data), data=data))
         await call.done_writing()
-        answers = [one async for one in call]
-    assert [one.whole for one in answers] == [True] * 20
+        answers = [answer async for answer in call]
+    assert [answer.whole for answer in answers] == [True] * 20

@@ -1,4 +1,4 @@
-"""A history that is backed up, restored or moved into another database is the same history."""
+"""Backup, restore and migration: the copied history equals the original."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
 
 async def burn(stored: Stored, zones: int = 3) -> None:
-    """Fires, a person who does something about one, a roster, a token."""
+    """Store fires, an acknowledgement, a roster and a token."""
     async with running(stored, DAY) as hub:
         devices = [Device(id=f"s-{number}", zone=f"zone {number}") for number in range(zones)]
         await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=3, deadline_ns=90 * SECOND, devices=devices))
@@ -51,7 +51,7 @@ async def burn(stored: Stored, zones: int = 3) -> None:
 
 
 async def everything(stored: Stored) -> dict[str, Any]:
-    """What people can find out from a hub that goes on from `stored`."""
+    """Everything that people can query from a hub on `stored`."""
     async with running(stored, DAY) as hub:
         events = await hub.history.events(0, 1000)
         zones = sorted(hub.zones.messages(), key=lambda zone: zone.name)
@@ -66,13 +66,13 @@ async def everything(stored: Stored) -> dict[str, Any]:
         }
 
 
-def place(stored: Stored) -> list[str]:
+def location_options(stored: Stored) -> list[str]:
     return ["--database", stored.address] if stored.address else ["--data", str(stored.folder)]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
-    """Another database, of either kind."""
+    """Another database of each kind."""
     folder = tmp_path / "other"
     folder.mkdir()
     if request.param == "sqlite":
@@ -90,14 +90,14 @@ async def test_a_restored_backup_has_the_same_history(
     await burn(stored)
     before = await everything(stored)
     file = tmp_path / "backup"
-    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 0
     assert "identical" in capsys.readouterr().out
     assert file.stat().st_mode & 0o777 == 0o600
-    assert main(["hub", "restore", *place(other), str(file)]) == 0
+    assert main(["hub", "restore", *location_options(other), str(file)]) == 0
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
     assert len(before["events"]) >= 4
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup"]
-    # And life goes on: whoever was told more since the backup, and remembers that, is told what comes next.
+    # A client with a cursor from after the backup still gets the next event.
     async with running(other, DAY) as hub:
         with hub.feed.subscribe(before["latest"] + 5) as subscription:
             event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
@@ -109,15 +109,17 @@ async def test_a_moved_history_is_the_same(stored: Stored, other: Stored) -> Non
     await burn(stored)
     before = await everything(stored)
     to = other.address or str(other.folder)
-    assert main(["hub", "migrate", *place(stored), "--to", to]) == 0
+    assert main(["hub", "migrate", *location_options(stored), "--to", to]) == 0
     assert await everything(other) == before
-    assert await everything(stored) == before, "what it was moved from stays"
+    assert await everything(stored) == before, "the original is unchanged"
 
 
 async def test_a_backup_of_a_running_hub_shows_one_moment(stored: Stored, tmp_path: Path) -> None:
     await burn(stored)
     async with running(stored, DAY) as hub:
-        backup = asyncio.ensure_future(asyncio.to_thread(main, ["hub", "backup", *place(stored), str(tmp_path / "b")]))
+        backup = asyncio.ensure_future(
+            asyncio.to_thread(main, ["hub", "backup", *location_options(stored), str(tmp_path / "b")])
+        )
         tests = 0
         while not backup.done():
             await hub.actions.perform(Action.TEST, ADA, "default", "zone 0")
@@ -127,7 +129,7 @@ async def test_a_backup_of_a_running_hub_shows_one_moment(stored: Stored, tmp_pa
         cursors = [row[0] for row in database.execute("SELECT cursor FROM events ORDER BY cursor")]
         (acts,) = database.execute("SELECT COUNT(*) FROM audit WHERE action IN ('test', 'acknowledge')").fetchone()
     assert cursors == list(range(1, len(cursors) + 1))
-    assert len(cursors) - acts == 3, "every act is there with its event"
+    assert len(cursors) - acts == 3, "every action has its event"
 
 
 async def test_a_database_with_a_history_is_overwritten_only_on_request(
@@ -135,15 +137,15 @@ async def test_a_database_with_a_history_is_overwritten_only_on_request(
 ) -> None:
     await burn(stored)
     await burn(other, zones=2)
-    before, was = await everything(stored), await everything(other)
+    before, replaced = await everything(stored), await everything(other)
     file = tmp_path / "backup"
-    assert main(["hub", "backup", *place(stored), str(file)]) == 0
-    assert main(["hub", "backup", *place(stored), str(file)]) == 2
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 0
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 2
     assert "exists already" in capsys.readouterr().err
-    assert main(["hub", "restore", *place(other), str(file)]) == 2
+    assert main(["hub", "restore", *location_options(other), str(file)]) == 2
     assert "contains a history already" in capsys.readouterr().err
-    assert await everything(other) == was
-    assert main(["hub", "restore", *place(other), str(file), "--replace"]) == 0
+    assert await everything(other) == replaced
+    assert main(["hub", "restore", *location_options(other), str(file), "--replace"]) == 0
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
 
 
@@ -152,15 +154,15 @@ async def test_replacing_a_large_history_exceeds_no_statement_timeout(
 ) -> None:
     await burn(stored_in_postgres)
     before = await everything(stored_in_postgres)
-    assert main(["hub", "backup", *place(stored_in_postgres), str(tmp_path / "backup")]) == 0
+    assert main(["hub", "backup", *location_options(stored_in_postgres), str(tmp_path / "backup")]) == 0
     for statement in (
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(4); RETURN NULL; END'",
-        # As if there were millions of rows, each of which DELETE looks at.
+        # Simulates millions of rows, each of which DELETE has to read.
         "CREATE TRIGGER slow AFTER DELETE ON events FOR EACH STATEMENT EXECUTE FUNCTION slowly()",
     ):
         postgres.execute(statement, stored_in_postgres.database)
     monkeypatch.setattr(module, "SERVER", module.SERVER.replace("'15s'", "'3s'"))
-    assert main(["hub", "restore", *place(stored_in_postgres), str(tmp_path / "backup"), "--replace"]) == 0
+    assert main(["hub", "restore", *location_options(stored_in_postgres), str(tmp_path / "backup"), "--replace"]) == 0
     assert await everything(stored_in_postgres) == {**before, "latest": before["latest"] + AHEAD}
 
 
@@ -172,20 +174,20 @@ async def test_the_database_of_a_running_hub_is_neither_restored_nor_moved(
     monkeypatch.setattr(module, "OWNER_SECONDS", 0.2)
     file = tmp_path / "backup"
     async with running(stored, DAY):
-        assert await asyncio.to_thread(main, ["hub", "backup", *place(stored), str(file)]) == 0
-        assert await asyncio.to_thread(main, ["hub", "restore", *place(stored), str(file)]) == 2
+        assert await asyncio.to_thread(main, ["hub", "backup", *location_options(stored), str(file)]) == 0
+        assert await asyncio.to_thread(main, ["hub", "restore", *location_options(stored), str(file)]) == 2
         assert "in use by another hub" in capsys.readouterr().err
         to = ["--to", str(tmp_path / "to")]
-        assert await asyncio.to_thread(main, ["hub", "migrate", *place(stored), *to]) == 2
+        assert await asyncio.to_thread(main, ["hub", "migrate", *location_options(stored), *to]) == 2
         assert "in use by another hub" in capsys.readouterr().err
 
 
 async def test_other_users_cannot_read_a_restored_or_moved_history(tmp_path: Path) -> None:
     stored, new, moved, file = Stored(tmp_path), tmp_path / "new", tmp_path / "moved", tmp_path / "backup"
     await burn(stored)
-    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 0
     assert main(["hub", "restore", "--data", str(new), str(file)]) == 0
-    assert main(["hub", "migrate", *place(stored), "--to", str(moved)]) == 0
+    assert main(["hub", "migrate", *location_options(stored), "--to", str(moved)]) == 0
     assert [(folder / "hub.sqlite").stat().st_mode & 0o007 for folder in (new, moved)] == [0, 0]
 
 
@@ -195,10 +197,10 @@ async def test_a_history_restored_by_root_belongs_to_the_hubs_user(tmp_path: Pat
     await burn(stored)
     new.mkdir()
     os.chown(new, 12345, 12346)
-    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 0
     assert main(["hub", "restore", "--data", str(new), str(file)]) == 0
-    found = (new / "hub.sqlite").stat()
-    assert (found.st_uid, found.st_gid) == (12345, 12346)
+    status = (new / "hub.sqlite").stat()
+    assert (status.st_uid, status.st_gid) == (12345, 12346)
 
 
 async def test_a_mistyped_folder_replaces_no_history(
@@ -249,11 +251,11 @@ async def test_command_line_options_take_precedence_over_variables(
     away = "postgresql://u:word@127.0.0.1:1/x"
     monkeypatch.setenv("EMBEREYE_DATA", str(other.folder))
     monkeypatch.setenv("EMBEREYE_DATABASE", away)
-    assert main(["hub", "backup", *place(named), file]) == 0
-    assert main(["hub", "restore", *place(named), file, "--replace"]) == 0
-    assert main(["hub", "migrate", *place(named), "--to", str(other.folder)]) == 0
+    assert main(["hub", "backup", *location_options(named), file]) == 0
+    assert main(["hub", "restore", *location_options(named), file, "--replace"]) == 0
+    assert main(["hub", "migrate", *location_options(named), "--to", str(other.folder)]) == 0
     assert (other.folder / "hub.sqlite").exists()
-    # And whoever says the address alone moves from there into the folder of the variable.
+    # With only --database, migrate moves from there into the folder of the variable.
     assert main(["hub", "migrate", "--database", away, "--to", str(other.folder)]) == 2
     assert "cannot be reached" in capsys.readouterr().err
     assert main(["hub", "backup", file + "2"]) == 2
