@@ -111,7 +111,7 @@ class EvidenceInbox:
 
     async def wait_for_room(self) -> None:
         """Wait until a batch is durable, or cannot be written: there may be room then."""
-        await self._committer.batch_written()
+        await self._committer.wait_for_batch()
 
     def admit(self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None) -> None:
         """Queue `item` to be stored and to step its zone; `on_durable(id)` is called once it is committed.

@@ -89,7 +89,7 @@ class HubCollector(Collector):
             "Messages of a fleet's devices by outcome, over all owners, past and present.",
             labels=["fleet", "outcome"],
         )
-        for fleet, counts in self._hub.coverage.ledgers.fleets():
+        for fleet, counts in self._hub.coverage.ledgers.fleet_totals():
             for outcome, count in counts.items():
                 packets.add_metric([fleet, outcome], count)
         yield packets

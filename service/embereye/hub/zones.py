@@ -85,7 +85,7 @@ class Zones:
         """The state of every zone that has a state machine."""
         return {key: machine.state for key, machine in self._machines.items()}
 
-    def worst(self) -> ZoneState:
+    def worst_state(self) -> ZoneState:
         """The most urgent state of any zone."""
         states = [machine.state for machine in self._machines.values()]
         return max(states, key=lambda state: state.severity, default=ZoneState.NORMAL)
@@ -94,7 +94,7 @@ class Zones:
         """Every open fault: zone, fleet, device."""
         return [(key, *fault) for key, machine in self._machines.items() for fault in machine.faults]
 
-    def dark(self) -> dict[tuple[str, str], str]:
+    def fault_reasons(self) -> dict[tuple[str, str], str]:
         """The reasons of all open faults, by fleet and device."""
         return {key: fault.reason for machine in self._machines.values() for key, fault in machine.faults.items()}
 

@@ -68,15 +68,15 @@ class Consumer:
         body = {"stream_name": stream, "config": config}
         await self._connection.call(f"CONSUMER.CREATE.{stream}.{self._name}.{self._options.subject}", body)
 
-    async def run(self, room: Callable[[], Awaitable[None]], accept: Callable[[Delivered], None]) -> None:
-        """Pass messages to `accept` until cancelled or BusError; awaits `room` before each request."""
+    async def run(self, wait_for_room: Callable[[], Awaitable[None]], accept: Callable[[Delivered], None]) -> None:
+        """Pass messages to `accept` until cancelled or BusError; awaits `wait_for_room` before each request."""
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._options.stream}.{self._name}"
         request = json.dumps({
             "batch": BATCH, "max_bytes": BATCH_BYTES, "expires": int(EXPIRES_SECONDS * SECOND),
             "idle_heartbeat": int(HEARTBEAT_SECONDS * SECOND),
         }).encode()  # fmt: skip
         while True:
-            await room()
+            await wait_for_room()
             await self._connection.publish(subject, request, reply=self._inbox)
             await self._receive(accept)
 

@@ -28,7 +28,7 @@ class StreamIntake:
         )
         self.committed = self.admitted
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until the inbox has room."""
         while not self._hub.inbox.has_room():
             await self._hub.inbox.wait_for_room()

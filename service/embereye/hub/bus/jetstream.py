@@ -44,7 +44,7 @@ class Reader(Protocol):
         """The last message whose report is durable in the database."""
         ...
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until it can accept more messages."""
         ...
 
@@ -86,7 +86,7 @@ class JetStreamBus:
     async def offer(self, report: Outgoing, now_ns: int) -> bool:
         """Publish `report` if there is a connection; see `EvidenceBus.offer`."""
         while (publisher := self._publisher) is not None:
-            await publisher.room()
+            await publisher.wait_for_room()
             if publisher is not self._publisher:
                 continue
             try:
@@ -164,7 +164,7 @@ class JetStreamBus:
             ours = delivered.origin == self.origin
             reader.accept(delivered, None if ours else max(0, self._clock() + ahead_ns - delivered.time_ns))
 
-        await consumer.run(reader.room, accept)
+        await consumer.run(reader.wait_for_room, accept)
 
     async def _start_sequence(self, stream: Stream, position: Position | None) -> int:
         """The sequence after which reading continues; 0 reads the whole stream."""

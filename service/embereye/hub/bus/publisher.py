@@ -50,7 +50,7 @@ class Publisher:
         """Subscribe to answers."""
         await self._connection.subscribe(f"{self._inbox}.*", self._answered)
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until another report may be sent."""
         while len(self._sent) >= MAX_REPORTS or self._bytes >= MAX_BYTES:
             self._freed.clear()

@@ -56,7 +56,7 @@ class Stream:
         except MissingError:
             info = await self._connection.call(f"STREAM.CREATE.{name}", self._wanted())
         now_ns = self._clock()
-        if why := unfit(info["config"], self._options.subject):
+        if why := unfitness(info["config"], self._options.subject):
             raise BusError(f"the stream {name} {why}")
         return StreamState.read(info, now_ns)
 
@@ -76,7 +76,7 @@ class Stream:
             "max_age": 0,
         }
 
-    async def state(self) -> StreamState:
+    async def read_state(self) -> StreamState:
         """Read the stream's current state."""
         info = await self._connection.call(f"STREAM.INFO.{self._options.stream}")
         return StreamState.read(info, self._clock())
@@ -96,7 +96,7 @@ class Stream:
         await self._connection.call(f"STREAM.PURGE.{self._options.stream}", {"seq": sequence})
 
 
-def unfit(config: dict[str, Any], subject: str) -> str:
+def unfitness(config: dict[str, Any], subject: str) -> str:
     """The reason why a stream with this configuration could lose acknowledged evidence; '' if it cannot."""
     bounded = any(int(config.get(name, -1)) > 0 for name in ("max_msgs", "max_bytes", "max_msgs_per_subject"))
     for wrong, why in (

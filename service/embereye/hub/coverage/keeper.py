@@ -167,7 +167,7 @@ class CoverageKeeper:
         return "is watched again" if self.book.is_covered(fleet, watched, now) else ""
 
     def _add_ledgers(self, draft: Draft) -> None:
-        draft.transaction.ledgers.update(self.ledgers.changes())
+        draft.transaction.ledgers.update(self.ledgers.collect_changes())
 
     def _expire_ledgers(self, draft: Draft) -> None:
         self.ledgers.expire(draft.now_ns - self._retention_ns)

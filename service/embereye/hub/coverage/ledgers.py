@@ -79,11 +79,11 @@ class LedgerBook:
         self._totals: dict[str, tuple[int, ...]] = {}  # by fleet; they never decrease
         self._uncounted: dict[LedgerKey, OwnerLedger] = {}  # changed since the totals were updated
 
-    def restore(self, parts: Iterable[OwnerLedger]) -> None:
+    def restore(self, entries: Iterable[OwnerLedger]) -> None:
         """Restore the stored ledgers."""
-        for part in parts:
-            self._parts(part.key.fleet, part.key.device).append(part)
-            self._uncounted[part.key] = part
+        for entry in entries:
+            self._entries_of(entry.key.fleet, entry.key.device).append(entry)
+            self._uncounted[entry.key] = entry
 
     def report(self, coverage: Coverage, now_ns: int) -> None:
         """Apply the ledgers of a shard's report: of its devices, and closed ones of devices that it has released."""
@@ -93,11 +93,11 @@ class LedgerBook:
         for closed in coverage.closed:
             self._note_ledger(coverage, closed.device, closed.ledger, now_ns, final=True)
 
-    def parts(self, fleet: str, device: str) -> list[OwnerLedger]:
+    def owner_ledgers(self, fleet: str, device: str) -> list[OwnerLedger]:
         """The ledgers of a device's owners, oldest first."""
         return self._fleets.get(fleet, {}).get(device, [])
 
-    def fleets(self) -> Iterator[tuple[str, dict[str, int]]]:
+    def fleet_totals(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield each fleet with its totals by outcome, over all devices and owners."""
         self._count()
         for fleet, counts in self._totals.items():
@@ -113,63 +113,64 @@ class LedgerBook:
         """Drop the ledgers of a removed fleet."""
         self._count()
         self._totals.pop(fleet, None)
-        for parts in self._fleets.pop(fleet, {}).values():
-            self._changed.update((part.key, None) for part in parts)
+        for entries in self._fleets.pop(fleet, {}).values():
+            self._changed.update((entry.key, None) for entry in entries)
 
     def expire(self, before_ns: int) -> None:
         """Drop devices without a report since `before_ns`."""
         self._count()
         for devices in self._fleets.values():
-            for name in [name for name, parts in devices.items() if max(p.until_ns for p in parts) < before_ns]:
-                self._changed.update((part.key, None) for part in devices.pop(name))
+            for name in [name for name, entries in devices.items() if max(p.until_ns for p in entries) < before_ns]:
+                self._changed.update((entry.key, None) for entry in devices.pop(name))
 
-    def changes(self) -> dict[LedgerKey, OwnerLedger | None]:
+    def collect_changes(self) -> dict[LedgerKey, OwnerLedger | None]:
         """Return the changes since the last call, to be stored; None: removed."""
         changed, self._changed = self._changed, {}
         return changed
 
-    def _parts(self, fleet: str, device: str) -> list[OwnerLedger]:
+    def _entries_of(self, fleet: str, device: str) -> list[OwnerLedger]:
         return self._fleets.setdefault(fleet, {}).setdefault(device, [])
 
     def _count(self) -> None:
         """Update the totals. They are read less often than shards report, so this runs only when they are read."""
-        for part in self._uncounted.values():
-            now, before = outcomes(part.ledger), outcomes(Ledger.FromString(part.counted))
-            known = self._totals.get(part.key.fleet, (0,) * len(OUTCOMES))
-            self._totals[part.key.fleet] = tuple(
+        for entry in self._uncounted.values():
+            now, before = outcomes(entry.ledger), outcomes(Ledger.FromString(entry.counted))
+            known = self._totals.get(entry.key.fleet, (0,) * len(OUTCOMES))
+            self._totals[entry.key.fleet] = tuple(
                 total + new - old for total, new, old in zip(known, now, before, strict=True)
             )
-            part.counted = part.data
+            entry.counted = entry.data
         self._uncounted.clear()
 
     def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
         if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > PLAUSIBLE or ledger.since_ns < 0:
             return  # not a real count, and its sums would overflow
-        parts = self._parts(coverage.fleet, device)
+        entries = self._entries_of(coverage.fleet, device)
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
-        part = next((part for part in reversed(parts) if part.key == key), None)
-        if part is None:
-            part = OwnerLedger.create(key, now_ns, final, ledger)
-            parts.append(part)
-            parts.sort(key=lambda part: part.key.since_ns)
-        elif part.final or ledger.offered < part.ledger.offered:
+        entry = next((entry for entry in reversed(entries) if entry.key == key), None)
+        if entry is None:
+            entry = OwnerLedger.create(key, now_ns, final, ledger)
+            entries.append(entry)
+            entries.sort(key=lambda entry: entry.key.since_ns)
+        elif entry.final or ledger.offered < entry.ledger.offered:
             return  # from an older stream: the offered count only grows
         else:
-            part.until_ns, part.final, part.data = now_ns, final, ledger.SerializeToString()
-        self._changed[part.key] = self._uncounted[part.key] = part
-        if len(parts) > MAX_OWNERS:
-            self._merge(parts)
+            entry.until_ns, entry.final, entry.data = now_ns, final, ledger.SerializeToString()
+        self._changed[entry.key] = self._uncounted[entry.key] = entry
+        if len(entries) > MAX_OWNERS:
+            self._merge(entries)
 
-    def _merge(self, parts: list[OwnerLedger]) -> None:
+    def _merge(self, entries: list[OwnerLedger]) -> None:
         """Merge the two ledgers with the oldest reports: a ledger in use may have the earliest start, by its clock."""
         self._count()
-        first, second = sorted(parts, key=lambda part: part.until_ns)[:2]
+        first, second = sorted(entries, key=lambda entry: entry.until_ns)[:2]
         total = add_up((first.ledger, second.ledger))
         key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
         merged = OwnerLedger.create(key, max(first.until_ns, second.until_ns), first.final and second.final, total)
         merged.counted = merged.data
-        parts[:] = sorted(
-            (merged, *(part for part in parts if part not in (first, second))), key=lambda part: part.key.since_ns
+        entries[:] = sorted(
+            (merged, *(entry for entry in entries if entry not in (first, second))),
+            key=lambda entry: entry.key.since_ns,
         )
         self._changed.update({first.key: None, second.key: None})
         self._changed[key] = merged

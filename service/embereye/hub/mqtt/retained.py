@@ -48,7 +48,7 @@ class RetainedTopics:
             }
 
     def _refresh_devices(self) -> None:
-        dark = self._zones.dark()
+        dark = self._zones.fault_reasons()
         known, self._devices = self._devices, {}
         for fleet, watched in self._book.devices():
             key = fleet.name, watched.device.id

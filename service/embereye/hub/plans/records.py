@@ -69,7 +69,7 @@ def read_place(row: tuple[str, str, str, bytes]) -> tuple[str, DeviceKey, Place]
     return plan, (fleet, device), Place(*json.loads(bytes(place)))
 
 
-def assembled(plans: Iterable[Plan], places: Iterable[tuple[str, DeviceKey, Place]]) -> list[Plan]:
+def assemble_plans(plans: Iterable[Plan], places: Iterable[tuple[str, DeviceKey, Place]]) -> list[Plan]:
     """Add the devices in `places` to their plans."""
     by_name = {plan.name: plan for plan in plans}
     for name, key, place in places:
@@ -109,6 +109,6 @@ def write(db: Database, changes: PlanChanges) -> None:
             )
 
 
-def image(db: Database, name: str) -> bytes:
+def read_image(db: Database, name: str) -> bytes:
     """The image of the plan `name`; empty if there is none."""
     return next((bytes(row[0]) for row in db.rows("SELECT image FROM plan_images WHERE name = ?", (name,))), b"")

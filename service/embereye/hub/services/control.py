@@ -89,7 +89,7 @@ def worst_state(hub: Hub) -> Callable[[], ZoneState.ValueType]:
     def worst() -> ZoneState.ValueType:
         nonlocal known
         if known[0] != hub.feed.latest:
-            known = hub.feed.latest, hub.zones.worst().wire
+            known = hub.feed.latest, hub.zones.worst_state().wire
         return known[1]
 
     return worst

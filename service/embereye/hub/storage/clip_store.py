@@ -425,7 +425,7 @@ class ClipStore:
         draft.replace(path)
         self._partials.pop(clip.sha256, None)
         stored = self._stamped(clip)
-        write_whole(path.with_suffix(".json"), described(stored))
+        write_whole(path.with_suffix(".json"), describe(stored))
         sync_folder(self._folder)
         self._register(stored)
         self._prune()
@@ -449,7 +449,7 @@ class ClipStore:
             return
         batch = Batch(f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
         path = self._wholes / batch.name
-        lines = [b"%s %s\n" % (draft.path.name.encode(), described(draft.clip)) for draft in new.values()]
+        lines = [b"%s %s\n" % (draft.path.name.encode(), describe(draft.clip)) for draft in new.values()]
         try:
             with _NewFiles() as files:
                 files.add(path, b"".join(lines))
@@ -585,7 +585,7 @@ def _check(clip: Clip) -> None:
         raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
 
 
-def described(clip: Clip) -> bytes:
+def describe(clip: Clip) -> bytes:
     """Encode `clip` as protobuf's JSON; the library would take longer for it than for hashing a picture."""
     values = dict[str, str | int]()
     for field, value in clip.ListFields():

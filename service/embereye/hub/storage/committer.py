@@ -185,7 +185,7 @@ class Committer:
         finally:
             self._waiting.discard(future)
 
-    async def batch_written(self) -> None:
+    async def wait_for_batch(self) -> None:
         """Wait until the current batch is durable, or its write has failed."""
         await self._written.wait()
 

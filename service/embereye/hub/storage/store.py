@@ -237,7 +237,7 @@ class Store:
             silences=list(self._rows("SELECT silence FROM silences", lambda row: Silence.FromString(bytes(row[0])))),
             overlays=dict(self._rows(overlay_records.QUERY, overlay_records.read)),
             consumed=list(self._rows(bus_records.QUERY, bus_records.read)),
-            plans=plan_records.assembled(
+            plans=plan_records.assemble_plans(
                 self._rows(plan_records.PLANS, plan_records.read_plan),
                 self._rows(plan_records.PLACES, plan_records.read_place),
             ),
@@ -278,12 +278,12 @@ class Store:
         wanted = list(ids)
         committed: set[str] = set()
         for start in range(0, len(wanted), IDS_PER_QUERY):
-            part = wanted[start : start + IDS_PER_QUERY]
+            chunk = wanted[start : start + IDS_PER_QUERY]
             # Pad to a power of two: the database caches each prepared statement, so that few sizes save memory.
-            size = 1 << (len(part) - 1).bit_length()
-            part += part[-1:] * (size - len(part))
+            size = 1 << (len(chunk) - 1).bit_length()
+            chunk += chunk[-1:] * (size - len(chunk))
             marks = ",".join("?" * size)
-            committed.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
+            committed.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", chunk))
         return committed
 
     def commit(self, transaction: Transaction) -> None:
@@ -379,15 +379,15 @@ class Store:
             db.execute(remember if forgotten else "DELETE FROM forgotten WHERE fleet = ?", (fleet,))
         db.execute_many(
             "DELETE FROM ledgers WHERE fleet = ? AND device = ? AND shard = ? AND since_ns = ?",
-            [key for key, part in transaction.ledgers.items() if part is None],
+            [key for key, entry in transaction.ledgers.items() if entry is None],
         )
         db.execute_many(
             """INSERT INTO ledgers VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fleet, device, shard, since_ns)
                 DO UPDATE SET until_ns = excluded.until_ns, final = excluded.final, ledger = excluded.ledger""",
             [
-                (*key, part.until_ns, int(part.final), part.data)
-                for key, part in transaction.ledgers.items()
-                if part is not None
+                (*key, entry.until_ns, int(entry.final), entry.data)
+                for key, entry in transaction.ledgers.items()
+                if entry is not None
             ],
         )
         for (fleet, shard), alarmed in transaction.canaries.items():
@@ -518,7 +518,7 @@ class Store:
 
     def plan_image(self, name: str) -> bytes:
         """The picture of the plan `name`; empty if there is none."""
-        return plan_records.image(self._db, name)
+        return plan_records.read_image(self._db, name)
 
     def webhooks(self) -> dict[str, tuple[int, int]]:
         """Each webhook's position and number of dead letters, by its name."""

@@ -139,7 +139,7 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
         assert hub.inbox.counters.received == 1
     stored.query("SELECT 1")
     async with connected(options) as connection:
-        state = await Stream(connection, options, now_ns).state()
+        state = await Stream(connection, options, now_ns).read_state()
         assert (state.messages, state.last) == (51, 51)
     assert len(evidence_of(stored)) == 51
 
@@ -318,7 +318,7 @@ async def test_consumed_messages_are_removed_some_time_later(
         await Sender(bus).send(*(smoke(f"r-{n}") for n in range(5)))
         await until(lambda: hub.feed.latest == 5)
         async with asyncio.timeout(10):
-            while (await stream.state()).first != 5:  # the last message stays and identifies the stream
+            while (await stream.read_state()).first != 5:  # the last message stays and identifies the stream
                 await asyncio.sleep(0.05)
     async with running(Stored(tmp_path), options) as (hub, bus):
         await until(lambda: not bus.failing)
@@ -332,7 +332,7 @@ class Stuck:
 
     admitted = committed = Position("embereye", 3, "of the earlier stream")
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         await asyncio.Event().wait()
 
     def accept(self, delivered: Delivered, age_ns: int | None) -> None:
@@ -350,7 +350,7 @@ async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
         await until(lambda: len(sender.published) == 5)
         await asyncio.sleep(0.5)
-        assert (await Stream(connection, options, now_ns).state()).messages == 5
+        assert (await Stream(connection, options, now_ns).read_state()).messages == 5
 
 
 async def test_waiting_messages_are_counted_before_they_are_read(options: BusOptions) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from embereye.hub.bus.options import read_bus
-from embereye.hub.bus.stream import unfit
+from embereye.hub.bus.stream import unfitness
 
 
 def test_servers_are_separated_by_commas_and_have_a_default_port() -> None:
@@ -70,6 +70,6 @@ FIT: dict[str, object] = {
     ],
 )
 def test_a_stream_that_could_lose_acknowledged_reports_is_refused(change: dict[str, object], why: str) -> None:
-    problem = unfit({**FIT, **change}, "hub.evidence")
+    problem = unfitness({**FIT, **change}, "hub.evidence")
     assert why in problem
     assert bool(problem) == bool(why)

@@ -25,7 +25,7 @@ def report(book: LedgerBook, coverage: Coverage) -> None:
 
 
 def owners(book: LedgerBook) -> list[tuple[str, int, bool]]:
-    return [(part.key.shard, part.ledger.analysed, part.final) for part in book.parts(FLEET, "s-01")]
+    return [(entry.key.shard, entry.ledger.analysed, entry.final) for entry in book.owner_ledgers(FLEET, "s-01")]
 
 
 def test_a_handed_over_device_retains_its_old_owners_ledger() -> None:
@@ -35,7 +35,7 @@ def test_a_handed_over_device_retains_its_old_owners_ledger() -> None:
     report(book, Coverage(fleet=FLEET, shard="one", time_ns=20, closed=[closed]))
     report(book, coverage_report("two", 21, 4, since=15, shed=2))
     assert owners(book) == [("one", 7, True), ("two", 4, False)]
-    total = add_up(part.ledger for part in book.parts(FLEET, "s-01"))
+    total = add_up(entry.ledger for entry in book.owner_ledgers(FLEET, "s-01"))
     assert (total.offered, total.analysed, dict(total.shed), total.since_ns) == (13, 11, {"compacted": 2}, 1)
 
 
@@ -59,10 +59,10 @@ def test_the_oldest_owners_ledgers_are_merged() -> None:
     book = LedgerBook()
     for number in range(1, MAX_OWNERS + 4):
         report(book, coverage_report(f"shard-{number}", number, 10, since=number))
-    parts = owners(book)
-    assert len(parts) == MAX_OWNERS
-    assert parts[0] == (EARLIER, 40, False)
-    assert sum(analysed for _, analysed, _ in parts) == 10 * (MAX_OWNERS + 3)
+    entries = owners(book)
+    assert len(entries) == MAX_OWNERS
+    assert entries[0] == (EARLIER, 40, False)
+    assert sum(analysed for _, analysed, _ in entries) == 10 * (MAX_OWNERS + 3)
 
 
 def test_an_owner_whose_clock_is_behind_counts_once() -> None:
@@ -71,7 +71,7 @@ def test_an_owner_whose_clock_is_behind_counts_once() -> None:
         report(book, coverage_report(f"shard-{number}", 100 + number, 10, since=100 + number))
     for time_ns in (201, 202, 203):
         book.report(coverage_report("late", time_ns, 10, since=1), time_ns)
-    assert dict(book.fleets())[FLEET]["analysed"] == 10 * (MAX_OWNERS + 1)
+    assert dict(book.fleet_totals())[FLEET]["analysed"] == 10 * (MAX_OWNERS + 1)
     assert ("late", 10, False) in owners(book)
     assert len(owners(book)) == MAX_OWNERS
 
@@ -84,9 +84,9 @@ def test_a_ledger_takes_less_than_a_kilobyte() -> None:
         for device in range(1, devices):
             coverage.devices.add(id=f"s-{device}", zone="hall", ledger=coverage.devices[0].ledger)
         report(book, Coverage.FromString(coverage.SerializeToString()))
-        book.changes()
-        list(book.fleets())
-    assert len(book.parts(FLEET, "s-1")) == MAX_OWNERS
+        book.collect_changes()
+        list(book.fleet_totals())
+    assert len(book.owner_ledgers(FLEET, "s-1")) == MAX_OWNERS
     assert resident_mb(os.getpid()) - before < devices * MAX_OWNERS / 1024
 
 
@@ -94,30 +94,32 @@ def test_a_fleets_totals_include_all_owners_and_never_decrease() -> None:
     book = LedgerBook()
     for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
         report(book, coverage_report(shard, time_ns, analysed, since=1 if shard == "one" else 3, shed=shed))
-    [(fleet, counts)] = book.fleets()
+    [(fleet, counts)] = book.fleet_totals()
     assert fleet == FLEET
     assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
     again = LedgerBook()
     again.restore(
-        OwnerLedger.create(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part
+        OwnerLedger.create(entry.key, entry.until_ns, entry.final, entry.ledger)
+        for entry in book.collect_changes().values()
+        if entry
     )
-    assert list(again.fleets()) == [(FLEET, counts)]
+    assert list(again.fleet_totals()) == [(FLEET, counts)]
     book.expire(100)
-    assert list(book.fleets()) == [(FLEET, counts)]
+    assert list(book.fleet_totals()) == [(FLEET, counts)]
     book.forget(FLEET)
-    assert not list(book.fleets())
+    assert not list(book.fleet_totals())
 
 
 def test_an_undeclared_device_has_no_ledger() -> None:
     book = LedgerBook()
     report(book, Coverage(fleet=FLEET, shard="one", time_ns=1, devices=[DeviceStatus(id="stranger")]))
-    assert not book.parts(FLEET, "stranger")
+    assert not book.owner_ledgers(FLEET, "stranger")
 
 
 def test_ledgers_survive_the_hub_and_vanish_with_their_fleet(stored: Stored) -> None:
     def reloaded(book: LedgerBook) -> LedgerBook:
         store = stored.open()
-        store.commit(Transaction(ledgers=book.changes()))
+        store.commit(Transaction(ledgers=book.collect_changes()))
         again = LedgerBook()
         again.restore(store.load().ledgers)
         store.close()

@@ -421,7 +421,7 @@ async def test_a_part_of_a_clip_that_another_client_completed_is_accepted(served
     )
 )
 def test_a_description_equals_protobufs_json(clip: Clip) -> None:
-    assert json.loads(clip_store.described(clip)) == json.loads(json_format.MessageToJson(clip))
+    assert json.loads(clip_store.describe(clip)) == json.loads(json_format.MessageToJson(clip))
 
 
 async def test_a_draft_of_a_crashed_hub_is_removed_at_the_next_start(served: Served) -> None:

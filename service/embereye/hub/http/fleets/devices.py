@@ -90,7 +90,7 @@ class DeviceEntries:
                 "analysedNs": self.label(status.analysed_ns),
                 "latest": [_term(term) for term in status.latest],
             }
-        if parts := self._hub.coverage.ledgers.parts(fleet.name, watched.device.id):
+        if parts := self._hub.coverage.ledgers.owner_ledgers(fleet.name, watched.device.id):
             entry["ledger"] = _ledger(add_up(part.ledger for part in parts))
             entry["owners"] = [self._owner(part, watched) for part in parts]
         elif latest is not None:
