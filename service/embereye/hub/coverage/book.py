@@ -41,7 +41,7 @@ class Sighting:
 
     status: DeviceStatus  # without pictures
     epoch: int
-    heard: int
+    heard: int  # time of the report
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Watched:
     device: Device
     grace_until: int  # no fault before this time
     awaited: bool = False  # True once a shard reported, in time, that it waits for the device's first message
-    covered: int = 0  # when it was covered last; 0: never
+    covered_at: int = 0  # latest time at which it was covered; 0: never
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
     picture_ns: int = 0  # time of arrival on the hub's timeline
@@ -87,7 +87,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class _Shard:
-    heard: int
+    heard: int  # time of the report
     time_ns: int
     epoch: int
     devices: frozenset[str]
@@ -218,8 +218,8 @@ class CoverageBook:
         if coverage.epoch < fleet.epoch:
             return
         if status.covered:
-            watched.covered = now
-        elif not (watched.covered or watched.awaited or status.heard_ns) and now <= watched.grace_until:
+            watched.covered_at = now
+        elif not (watched.covered_at or watched.awaited or status.heard_ns) and now <= watched.grace_until:
             # Its shard has just started and could not hear the device before. Extend the grace once.
             watched.awaited = True
             watched.grace_until = max(watched.grace_until, now + fleet.deadline + MARGIN)
@@ -273,12 +273,12 @@ class CoverageBook:
         restarting: they get the whole deadline.
         """
         due = watched.grace_until
-        if watched.covered:
+        if watched.covered_at:
             deadline_passed = any(
                 sighting.status.heard_ns and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
                 for sighting in watched.sightings.values()
             )
-            due = max(due, watched.covered + MARGIN + (0 if deadline_passed else fleet.deadline))
+            due = max(due, watched.covered_at + MARGIN + (0 if deadline_passed else fleet.deadline))
         return now > due and not self.is_covered(fleet, watched, now)
 
     def devices(self) -> Iterator[tuple[Fleet, Watched]]:

@@ -73,5 +73,5 @@ class RetainedTopics:
 
 def _state_of(fleet: Fleet, watched: Watched, why_dark: str | None) -> DeviceState:
     """Return the published state of a device. It is dark once its zone has reported that, after its deadline."""
-    watch = Watch.DARK if why_dark is not None else Watch.WATCHED if watched.covered else Watch.UNKNOWN
+    watch = Watch.DARK if why_dark is not None else Watch.WATCHED if watched.covered_at else Watch.UNKNOWN
     return DeviceState(fleet.name, watched.device.id, watched.device.zone, watch, why_dark or "")
