@@ -46,7 +46,7 @@ class _Report:
     size: int  # bytes
     on_durable: Callable[[str], None]
     position: Position | None = None  # of its message in NATS; None: its shard called the hub
-    awaited: bool = True
+    is_awaited: bool = True
 
     @property
     def evidence_id(self) -> str:
@@ -79,7 +79,7 @@ class _UnstoredReport:
 
     inbox: "EvidenceInbox"
     item: EvidenceItem
-    awaited: bool = False
+    is_awaited: bool = False
 
     @property
     def evidence_id(self) -> str:

@@ -219,7 +219,7 @@ class PostgresDatabase:
             yield
         except (psycopg.Error, OSError) as error:
             why = _sentence(error)
-            if (connection := self._connection) and _lost(connection):
+            if (connection := self._connection) and _is_lost(connection):
                 self._drop()
                 why = self.failing = f"the connection to {self.name} broke: {why}"
                 self._retry_at = 0.0
@@ -363,7 +363,7 @@ def _value(connection: Connection, query: str) -> Any:
     return row[0] if row else None
 
 
-def _lost(connection: Connection) -> bool:
+def _is_lost(connection: Connection) -> bool:
     return connection.closed or connection.info.transaction_status == TransactionStatus.UNKNOWN
 
 

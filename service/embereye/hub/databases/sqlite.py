@@ -1,6 +1,6 @@
 """The hub's database in one file, with SQLite.
 
-If the file cannot be written when it is opened (a full or read-only disk), what can be read is served, and `recover`
+If the file cannot be written when it is opened (a full or read-only disk), it is opened for reading. `recover` then
 tries to open it for writing. The hub owns the file because it has locked its folder.
 """
 

@@ -58,7 +58,7 @@ class Operation(Protocol):
         ...
 
     @property
-    def awaited(self) -> bool:
+    def is_awaited(self) -> bool:
         """True if `finish` has to be called."""
         ...
 
@@ -81,7 +81,7 @@ class Step:
     evidence_id: str = field(default="", init=False)
 
     @property
-    def awaited(self) -> bool:
+    def is_awaited(self) -> bool:
         """True if there is a caller or a callback."""
         return self.future is not None or self.on_durable is not None
 
@@ -314,7 +314,7 @@ class Committer:
                 failure = error
                 if not isinstance(operation, Step) or operation.future is None:
                     logger.exception("operation: %.300s: failed, its report is not acknowledged", operation)
-            if operation.awaited:
+            if operation.is_awaited:
                 awaited.append((operation, failure))
         self._seal(draft)
         return awaited

@@ -457,20 +457,20 @@ class Store:
     def _past_damage(self, after: int) -> int:
         """The cursor just before the first readable event past `after`, found by bisection; `after` if none."""
 
-        def readable(cursor: int) -> bool:
+        def is_readable(cursor: int) -> bool:
             try:
                 return any(_event(row) for row in self._db.rows(EVENTS, (cursor, 1)))
             except (DamagedError, DecodeError, ValueError, TypeError):
                 return False
 
         last, low, step = self._db.newest_cursor() - 1, after, 1
-        while not readable(high := min(low + step, last)):
+        while not is_readable(high := min(low + step, last)):
             if high == last:
                 return after
             low, step = high, 2 * step
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if readable(middle) else (middle, high)
+            low, high = (low, middle) if is_readable(middle) else (middle, high)
         return high
 
     def search(self, bounds: EventBounds, limit: int, *, newest: bool = False) -> list[AlarmEvent]:
