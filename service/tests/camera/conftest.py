@@ -46,7 +46,7 @@ def device(camera, source="", **extra):
 
 
 async def eventually(condition, seconds=60.0):
-    """What `condition` returns once it is true."""
+    """Wait until `condition` returns something true, and return it."""
     async with asyncio.timeout(seconds):
         while not (value := condition()):
             await asyncio.sleep(0.002)
@@ -54,7 +54,7 @@ async def eventually(condition, seconds=60.0):
 
 
 async def play(source, frames=5):
-    """What `source` offers and says, and why it ended if it did."""
+    """Return the frames and states of `source`, and why it ended, if it did."""
     units, states = [], []
     player = asyncio.ensure_future(source.play(lambda unit, *_: units.append(unit), states.append))
     await eventually(lambda: len(units) >= frames or player.done(), 60)
@@ -69,18 +69,18 @@ async def play(source, frames=5):
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """Shards run on uvloop, whose transports are not asyncio's."""
+    """Run shards on uvloop, whose transports differ from asyncio's."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
 async def running():
-    """A started shard, with what it reported."""
+    """Run a shard and record its reports."""
     shard = CameraShard(decoders=2)
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(data=None),  # type: ignore[arg-type] # all that a camera shard asks of it
+            options=SimpleNamespace(data=None),  # type: ignore[arg-type] # a camera shard reads only this
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
@@ -96,20 +96,20 @@ def status_of(shard, camera, now_ns=None):
 
 
 class Presented(ssl.SSLContext):
-    """A server's context that knows where its certificate is."""
+    """A server's context that knows the path of its certificate."""
 
     path: Path
 
 
 @pytest.fixture
 def certificate(tmp_path):
-    """What a server presents; `path` is the certificate that its camera has signed itself."""
+    """Create a server's context; `path` is the self-signed certificate."""
     return _presented(tmp_path, "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 
 @pytest.fixture
 def old_certificate(tmp_path):
-    """The same of an old camera, which has no newer ciphers and versions than it is told."""
+    """Create the context of an old camera, which has only the old ciphers and versions of the parameter."""
     context = _presented(tmp_path, "rsa:1024")
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     return context

@@ -1,4 +1,4 @@
-"""Discovery against simulated cameras that hear the probe on this machine's loopback."""
+"""Discovery with simulated cameras that receive the probe on this machine's loopback."""
 
 import asyncio
 import contextlib
@@ -31,39 +31,39 @@ async def cameras(*names, **options):
 
 
 async def found_at(port):
-    """What was found; other programs of this machine may answer, too."""
-    told = []
-    found = await search(["127.0.0.1"], 0.8, told.append)
-    return [camera for camera in found if f":{port}/" in camera.source], told
+    """Search and return this port's cameras; other programs of this machine may answer too."""
+    lines = []
+    cameras_found = await search(["127.0.0.1"], 0.8, lines.append)
+    return [camera for camera in cameras_found if f":{port}/" in camera.source], lines
 
 
-async def test_every_camera_that_answers_is_found_once_and_told_as_it_comes():
+async def test_every_camera_that_answers_is_found_once_and_reported_at_once():
     async with cameras("gate", "yard") as port:
-        found, told = await found_at(port)
-    assert sorted(camera.source for camera in found) == [
+        cameras_found, lines = await found_at(port)
+    assert sorted(camera.source for camera in cameras_found) == [
         f"onvif://127.0.0.1:{port}/{name}" for name in ("gate", "yard")
     ]
-    assert {camera.name for camera in found} == {"gate", "yard"}
-    assert f"onvif://127.0.0.1:{port}/gate answers: gate simulated" in told
+    assert {camera.name for camera in cameras_found} == {"gate", "yard"}
+    assert f"onvif://127.0.0.1:{port}/gate answers: gate simulated" in lines
 
 
-async def test_cameras_are_asked_with_credentials_and_a_refusal_is_told():
-    told = []
+async def test_cameras_are_asked_with_credentials_and_a_refusal_is_reported():
+    lines = []
     async with cameras("gate", user="me", password="secret") as port:
         camera = FoundCamera(f"onvif://127.0.0.1:{port}/gate")
-        (known,) = await ask_all([camera], "me", "secret", told.append)
+        (known,) = await ask_all([camera], "me", "secret", lines.append)
         assert known.profiles == [PROFILE]
         assert (known.maker, known.serial, known.problem) == ("EmberEye simulated", "gate", "")
-        (wrong,) = await ask_all([camera], "me", "wrong", told.append)
-        (none,) = await ask_all([camera], "", "", told.append)
+        (wrong,) = await ask_all([camera], "me", "wrong", lines.append)
+        (none,) = await ask_all([camera], "", "", lines.append)
     assert wrong.refused
     assert none.refused
     assert "check the credentials" in wrong.problem
-    assert told[0] == f"1/1 onvif://127.0.0.1:{port}/gate: 1 profile"
-    assert "secret" not in " ".join(told)
+    assert lines[0] == f"1/1 onvif://127.0.0.1:{port}/gate: 1 profile"
+    assert "secret" not in " ".join(lines)
 
 
-async def test_one_camera_that_never_answers_keeps_no_other_from_being_asked(monkeypatch):
+async def test_a_camera_that_never_answers_does_not_delay_the_others(monkeypatch):
     monkeypatch.setattr(discovery, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with cameras("gate") as port:
@@ -94,11 +94,12 @@ async def test_garbage_and_answers_to_other_probes_are_ignored():
                 stranger.sendto(reply, sender)
 
         loop.add_reader(stranger, answer)
-        found = await search(["127.0.0.1"], 0.5, lambda _: None)
+        cameras_found = await search(["127.0.0.1"], 0.5, lambda _: None)
         loop.remove_reader(stranger)
-    sources = {camera.source for camera in found}
+    sources = {camera.source for camera in cameras_found}
     assert not any("other" in source or "192.0.2.1" in source for source in sources)
-    assert "onvif://127.0.0.1:777/away" in sources  # asked is who answered, whatever address it names
+    # the address that answered is used, even if the answer names another
+    assert "onvif://127.0.0.1:777/away" in sources
 
 
 @pytest.mark.parametrize(
@@ -112,15 +113,15 @@ async def test_garbage_and_answers_to_other_probes_are_ignored():
         (["https://10.0.0.7:8443/x", "http://10.0.0.7/x"], "onvif://10.0.0.7/x"),
     ],
 )
-def test_the_address_that_answered_is_the_one_to_ask(addresses, source):
+def test_the_address_that_answered_is_used(addresses, source):
     assert located(Match("urn:uuid:1", addresses), "10.0.0.7").source == source
 
 
-def test_a_camera_that_can_be_asked_at_no_address_of_its_own_is_left_out():
+def test_a_camera_without_a_usable_address_is_left_out():
     assert located(Match("urn:uuid:1", ["https://10.0.0.7:8443/x"]), "10.0.0.7") is None
 
 
-def test_an_interface_goes_by_name_or_address_and_a_wrong_one_is_told_with_those_there_are():
+def test_an_interface_is_named_or_addressed_and_a_wrong_one_is_reported():
     assert addresses(["lo"]) == addresses(["127.0.0.1"]) == {"lo": "127.0.0.1"}
     with pytest.raises(UserError, match=r'"nonsense": this machine has no such interface.*lo \(127\.0\.0\.1\)'):
         addresses(["nonsense"])

@@ -1,4 +1,4 @@
-"""What one camera does wrong is that camera's alone."""
+"""One camera's errors affect only that camera."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ def coded(size, *options):
 
 
 def resized(jpeg, width, height):
-    """A JPEG that claims another size than it has."""
+    """Change the size that a JPEG claims to have."""
     at = jpeg.index(b"\xff\xc0") + 5
     return jpeg[:at] + height.to_bytes(2) + width.to_bytes(2) + jpeg[at + 4 :]
 
@@ -39,13 +39,13 @@ def scrambled(jpeg):
     return jpeg[:scan] + np.random.default_rng(2).integers(0, 255, 4000, dtype=np.uint8).tobytes() + b"\xff\xd9"
 
 
-def scans(jpeg, one, count):
-    """`jpeg` with `count` scans of its first component in place of its own."""
-    return jpeg[: jpeg.index(b"\xff\xda")] + one * count + b"\xff\xd9"
+def scans(jpeg, scan, count):
+    """Replace the scans of `jpeg` by `count` scans of its first component."""
+    return jpeg[: jpeg.index(b"\xff\xda")] + scan * count + b"\xff\xd9"
 
 
-def strips(count, size):
-    """A TIFF of one pixel in strips that all name the same bytes: `count` times `size` of them."""
+def strip_tiff(count, size):
+    """Build a TIFF of one pixel whose strips all use the same bytes: `count` times `size` of them."""
     whole = wrap(1, 1, bytes(size))
     for tag, value in ((273, 0), (279, size)):
         place = whole.index(struct.pack("<HHI", tag, 4, 1))
@@ -67,7 +67,7 @@ BOMBS = {
     "sequential, of endless scans": scans(resized(noisy_jpeg(), 6_300, 6_300), SEQUENTIAL, 5_000),
     "8 MB of junk": np.random.default_rng(3).bytes(8 * 1024 * 1024),
     "8 MB and a byte": noisy_jpeg() + bytes(8 * 1024 * 1024),
-    "a gigabyte of strips": strips(8_000, 125_000),
+    "a gigabyte of strips": strip_tiff(8_000, 125_000),
 }
 REFUSED = {
     "65,500 pixels a side": "too large",
@@ -85,7 +85,7 @@ def push(shard, camera, image):
 
 
 async def step(shard, number, abuse):
-    """One frame of every calm camera, between two abuses; all of them are looked at."""
+    """Analyse one frame of every calm camera between two abusive frames."""
     abuse()
     for camera in CALM:
         push(shard, camera, noisy_jpeg(number))
@@ -104,7 +104,7 @@ async def watched(shard, abuse, source=""):
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_a_camera_that_sends_bombs_disturbs_no_other(running, bomb):
+async def test_a_camera_that_sends_malicious_pictures_disturbs_no_other(running, bomb):
     await watched(running.shard, lambda: push(running.shard, "bad", BOMBS[bomb]))
     bad = running.shard._cameras["bad"].arrivals.mailbox.ledger
     await eventually(lambda: not bad.waiting)
@@ -116,7 +116,7 @@ async def test_a_camera_that_sends_bombs_disturbs_no_other(running, bomb):
 
 
 def packet(number, ssrc=7, payload=b"x", kind=1):
-    """An RTP packet that is a whole picture of 2,040 pixels a side, as it says."""
+    """Build an RTP packet that claims to be a whole picture of 2,040 pixels square."""
     head = struct.pack(">BBHII", 0x80, 0x80 | 26, number & 0xFFFF, number * 90 & 0xFFFF_FFFF, ssrc)
     return head + struct.pack(">I", 0) + bytes((kind, 50, 255, 255)) + payload
 
@@ -134,7 +134,7 @@ PACKETS = {
 
 
 @pytest.mark.parametrize("kind", PACKETS)
-async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no_other(running, kind):
+async def test_a_camera_that_sends_useless_packets_disturbs_no_other(running, kind):
     port, shard, sent = free_port(socket.SOCK_DGRAM), running.shard, itertools.count()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
@@ -152,7 +152,7 @@ async def test_a_camera_that_sends_packets_no_picture_can_be_made_of_disturbs_no
     assert resident_kb() - before < 64 * 1024
 
 
-async def test_a_camera_that_floods_disturbs_no_other(running):
+async def test_a_flooding_camera_disturbs_no_other(running):
     frame = noisy_jpeg()
 
     def flood():
@@ -171,7 +171,7 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
     for camera in bad:
         monkeypatch.setattr(
             shard._cameras[camera], "decode_order", lambda frame: DecodeOrder(scale=0)
-        )  # ends the decoder
+        )  # crashes the decoder
 
     def attack():
         for camera in bad:
@@ -188,7 +188,7 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
         assert ledger.offered == ledger.shed.total() + ledger.rejected["undecodable"] == 2 * STEPS
 
 
-async def test_a_camera_that_is_refused_is_dark_and_says_why_and_the_others_go_on(running):
+async def test_a_refused_camera_is_dark_with_a_reason_and_others_continue(running):
     shard = running.shard
     await watched(shard, lambda: push(shard, "bad", noisy_jpeg()))
     shard._cameras["bad"].arrivals.refused = "refused: it needs more than there is"
@@ -207,7 +207,7 @@ def resident_kb():
 
 
 @pytest.mark.slow
-async def test_memory_stays_what_it_is_over_a_long_run(running):
+async def test_memory_stays_constant_over_a_long_run(running):
     cameras = [f"camera-{number}" for number in range(30)]
     running.shard.apply(assignment(1, *map(device, cameras)))
     frames = [noisy_jpeg(number, (240, 320)) for number in range(20)]
@@ -220,5 +220,5 @@ async def test_memory_stays_what_it_is_over_a_long_run(running):
         await asyncio.sleep(0.01)
         number += 1
         sizes.append(resident_kb())
-    settled = sizes[len(sizes) // 3]
-    assert sizes[-1] - settled < 8 * 1024
+    steady_kb = sizes[len(sizes) // 3]
+    assert sizes[-1] - steady_kb < 8 * 1024

@@ -29,7 +29,7 @@ def push(shard, camera, image, time_ns=0):
 
 
 async def push_all(shard, camera, frames, rate=15.0):
-    """Push `frames` as fast as they are analysed, with the capture times they would have at `rate`."""
+    """Push `frames` as fast as they are analysed, with capture times according to `rate`."""
     began = time.time_ns() - int(len(frames) / rate * SECOND)
     began = max(began, time.time_ns() - 50 * SECOND)
     ledger = shard._cameras[camera].arrivals.mailbox.ledger
@@ -44,11 +44,11 @@ def balanced(status):
     return ledger.offered == done + ledger.waiting
 
 
-async def test_garbage_is_collected_although_the_collector_is_hardly_ever_asked(running):
+async def test_garbage_is_collected_although_the_collector_rarely_runs(running):
     assert "collect-garbage" in {task.get_name() for task in asyncio.all_tasks()}
 
 
-async def test_what_a_camera_keeps_of_an_assignment_is_its_own_so_that_the_rest_of_it_can_go(running):
+async def test_a_camera_copies_its_part_of_an_assignment_so_that_the_rest_is_freed(running):
     given = assignment(1, device("c1"))
     before = given.camera.deadline_ns
     running.shard.apply(given)
@@ -69,8 +69,8 @@ async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     assert status.covered
     assert status.ledger.analysed == 3
     assert balanced(status)
-    told = {"fps", "fps.target", "age", "flame.score", "smoke.score", "motion"}
-    assert {term.name for term in status.latest} == told
+    names = {"fps", "fps.target", "age", "flame.score", "smoke.score", "motion"}
+    assert {term.name for term in status.latest} == names
     assert status.state == "streaming"
     await eventually(lambda: running.changes)
 
@@ -97,7 +97,7 @@ async def test_unusable_frames_are_counted_and_named_as_the_reason(running):
     assert balanced(status)
 
 
-async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running):
+async def test_a_source_that_cannot_be_opened_is_reported_and_never_covered(running):
     running.shard.apply(assignment(1, device("c1", "ftp://me:secret@cam/1")))
     status = status_of(running.shard, "c1")
     assert 'source "ftp://cam": unknown scheme' in status.reason
@@ -105,7 +105,7 @@ async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running)
     assert "secret" not in str(status)
 
 
-async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch(running):
+async def test_a_camera_with_only_unknown_detectors_is_not_covered(running):
     running.shard.apply(assignment(1, device("c1", detectors=["sound"])))
     push(running.shard, "c1", noisy_jpeg())
     await eventually(lambda: running.shard._cameras["c1"].arrivals.mailbox.ledger.analysed)
@@ -143,7 +143,7 @@ async def test_a_black_picture_is_not_covered_and_not_clear(running):
     assert status_of(shard, "c1", now).reason == "picture black"
 
 
-async def test_frames_of_which_most_cannot_be_decoded_are_a_fault_although_some_are_analysed(running):
+async def test_mostly_undecodable_frames_are_a_fault_although_some_are_analysed(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     for number in range(30):
@@ -155,9 +155,7 @@ async def test_frames_of_which_most_cannot_be_decoded_are_a_fault_although_some_
 
 
 @pytest.mark.parametrize("step", ["decode_order", "analyse_picture"])
-async def test_a_detector_that_explodes_makes_its_camera_unknown_and_leaves_the_others_alone(
-    running, monkeypatch, step
-):
+async def test_an_error_of_a_detector_makes_only_its_camera_dark(running, monkeypatch, step):
     shard = running.shard
     shard.apply(assignment(1, device("bad"), device("good")))
 
@@ -209,9 +207,7 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
         ("http://127.0.0.1:9/a.mjpg", "", False),
     ],
 )
-async def test_where_the_stream_is_chosen_by_the_rates_that_are_wanted_other_rates_choose_anew(
-    running, source, detect, chosen
-):
+async def test_other_rates_choose_the_stream_again_if_it_was_chosen_by_rates(running, source, detect, chosen):
     shard, gate = running.shard, device("gate", source, detect_stream=detect, fps_target=5, fps_min=1)
     shard.apply(assignment(1, gate))
     before = shard._sources["gate"]
@@ -235,17 +231,17 @@ async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
     assert all(name.startswith(("embereye_camera_", "embereye_shard_devices_without_series")) for name in names)
 
 
-async def test_load_counts_what_waits_and_how_long(running):
+async def test_load_counts_waiting_frames_and_their_age(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1"), device("c2")))
     for camera in shard._cameras.values():
-        camera._submit = lambda _: None  # nobody has time for it
+        camera._submit = lambda _: None  # no turns happen
         push(shard, camera.device.id, noisy_jpeg())
     await asyncio.sleep(0.01)
     load = shard.load()
     assert load.queue_depth == 2
     assert load.oldest_age_ns >= 1_000_000
-    time.sleep(2)  # noqa: ASYNC251 -- the process stands still, in which nobody has time for anything
+    time.sleep(2)  # noqa: ASYNC251 -- the process is suspended
     assert shard.load().oldest_age_ns < SECOND
     await asyncio.sleep(0.6)
     assert SECOND // 2 < shard.load().oldest_age_ns < SECOND
@@ -274,7 +270,7 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     assert picture.startswith(b"\xff\xd8")
 
 
-async def test_each_kind_that_is_seen_is_evidence_of_its_own(running):
+async def test_each_kind_of_sign_is_separate_evidence(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1", zone="hall")))
     flame, smoke = (Finding(kind, Level.PRE_ALARM, 0.6) for kind in (Kind.FLAME, Kind.SMOKE))
@@ -287,7 +283,7 @@ async def test_each_kind_that_is_seen_is_evidence_of_its_own(running):
     assert len({report.episode for report in running.reports}) == 2
 
 
-async def test_a_quiet_room_and_somebody_walking_through_raise_nothing(running):
+async def test_a_quiet_room_and_somebody_walking_through_raise_no_alarm(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     loops = await asyncio.to_thread(render, 320, 240, 6, 15.0)
@@ -296,7 +292,7 @@ async def test_a_quiet_room_and_somebody_walking_through_raise_nothing(running):
     assert status_of(shard, "c1").covered
 
 
-async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running):
+async def test_a_blind_camera_does_not_report_the_end_of_a_fire(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     loops = await asyncio.to_thread(render, 320, 240, 5, 15.0)
@@ -313,7 +309,7 @@ async def test_a_shard_that_cannot_see_does_not_say_that_the_fire_is_out(running
     assert status_of(shard, "c1", now).reason == "picture black"
 
 
-async def test_a_camera_with_a_fault_still_raises_its_alarm(running, monkeypatch):
+async def test_a_camera_with_a_fault_can_still_raise_an_alarm(running, monkeypatch):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     monkeypatch.setattr(shard._cameras["c1"].arrivals.quality, "fault", lambda now: "the sender's clock stopped")
@@ -323,7 +319,7 @@ async def test_a_camera_with_a_fault_still_raises_its_alarm(running, monkeypatch
     assert running.reports[-1].level == Level.ALARM
 
 
-async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
+async def test_a_pulled_camera_is_analysed_and_raises_an_alarm(running):
     shard, stop = running.shard, asyncio.Event()
     port = asyncio.get_running_loop().create_future()
     specs = [CameraSpec("c1", "hall"), CameraSpec("c2", "yard")]
@@ -342,7 +338,7 @@ async def test_a_served_camera_is_pulled_analysed_and_raises_its_alarm(running):
     await eventually(lambda: "failed" in status_of(shard, "c2").state)
 
 
-async def test_draining_closes_sources_and_finishes_what_waits(running):
+async def test_draining_closes_sources_and_finishes_waiting_frames(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1"), device("c2", "http://127.0.0.1:9/a.mjpg")))
     push(shard, "c1", noisy_jpeg())
@@ -363,7 +359,7 @@ async def test_draining_closes_sources_and_finishes_what_waits(running):
         ("nobody", False, False, ""),
     ],
 )
-async def test_a_pushed_frame_is_taken_refused_or_sent_to_its_owner(running, camera, taken, elsewhere, target):
+async def test_a_pushed_frame_is_accepted_refused_or_sent_to_its_owner(running, camera, taken, elsewhere, target):
     running.shard.apply(
         assignment(
             1, device("mine"), device("pulled", "http://127.0.0.1:9/a.mjpg"),
@@ -375,7 +371,7 @@ async def test_a_pushed_frame_is_taken_refused_or_sent_to_its_owner(running, cam
     assert taken or verdict.reason
 
 
-async def test_a_sender_whose_clock_stands_still_is_timed_by_our_own(running):
+async def test_frames_of_a_sender_with_a_stopped_clock_get_our_time(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     times = []
@@ -423,9 +419,9 @@ async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(ru
     assert alarm.level == Level.CRITICAL
     assert {term.name for term in alarm.why} >= {"temperature.max", "spot.row", "spot.column"}
     assert alarm.snapshot.startswith(b"\xff\xd8")
-    kept = camera.ring.frames()
-    assert len(kept) > 20
-    assert all(frame.jpeg.startswith(b"\xff\xd8") for frame in kept)
+    frames = camera.ring.frames()
+    assert len(frames) > 20
+    assert all(frame.jpeg.startswith(b"\xff\xd8") for frame in frames)
 
 
 async def test_pictures_from_a_camera_that_is_to_measure_heat_are_a_fault(running):
@@ -436,7 +432,7 @@ async def test_pictures_from_a_camera_that_is_to_measure_heat_are_a_fault(runnin
     assert "needs 16-bit frames of temperatures" in status_of(shard, "hot").reason
 
 
-async def test_a_camera_whose_pictures_come_seconds_late_is_not_covered(running):
+async def test_a_camera_whose_pictures_are_seconds_late_is_not_covered(running):
     running.shard.apply(assignment(1, device("c1", "push:")))
     camera = running.shard._cameras["c1"]
     began = time.time_ns()
@@ -452,7 +448,7 @@ def unread(shard):
     return next(sample.value for of in shard.metrics() for sample in of.samples if "frames_unread" in sample.name)
 
 
-async def test_what_is_left_with_senders_is_load_and_stays_counted_when_its_camera_leaves(running):
+async def test_unread_frames_count_as_load_even_after_their_camera_left(running):
     running.shard.apply(assignment(1, device("c1", source="push:"), device("c2", source="push:")))
     backpressure = running.shard._cameras["c1"].arrivals.backpressure
     while running.shard.load().arrival_rate < 1_000:
@@ -463,7 +459,7 @@ async def test_what_is_left_with_senders_is_load_and_stays_counted_when_its_came
     assert unread(running.shard) == total
 
 
-async def test_a_camera_knows_the_places_of_its_view_that_were_marked_and_no_others(running):
+async def test_a_camera_knows_only_the_marked_places_of_its_view(running):
     shard, box, now = running.shard, (0.4, 0.5, 0.05, 0.08), time.time_ns()
     gate, door = device("gate"), device("door")
     shard.apply(assignment(1, gate, door))

@@ -40,9 +40,7 @@ def secret(folder, password):
     return "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
 
 
-async def test_a_password_that_changes_while_its_camera_streams_is_used_once_it_has_to_connect_again(
-    running, tmp_path, monkeypatch
-):
+async def test_a_changed_password_is_used_at_the_cameras_next_connection(running, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     old = secret(tmp_path, "old")
     denied = b'RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\nWWW-Authenticate: Basic realm="c"\r\n\r\n'
@@ -60,7 +58,7 @@ async def test_a_password_that_changes_while_its_camera_streams_is_used_once_it_
     assert {item.header("authorization") for item in camera.requests} == {"", new}
 
 
-async def test_a_web_camera_is_asked_with_the_password_of_the_day(running, tmp_path, monkeypatch):
+async def test_a_web_camera_is_asked_with_the_current_password(running, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     allowed, heard = [secret(tmp_path, "old")], []
 
@@ -116,7 +114,7 @@ async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_co
     [b"HTTP/1.1 404 \xff\x1b[2J[/x]\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\n\r\n",
      b"HTTP/1.1 302 \xff\r\nLocation: \xff://\xff\r\n\r\n", b"\xff\xfe\r\n\r\n"],
 )  # fmt: skip
-async def test_a_camera_that_answers_with_what_is_no_text_keeps_nobody_from_hearing_of_the_others(running, answer):
+async def test_a_camera_that_answers_binary_data_does_not_block_other_statuses(running, answer):
     async def serve(reader, writer):
         with contextlib.suppress(OSError, EOFError):
             await reader.readuntil(b"\r\n\r\n")

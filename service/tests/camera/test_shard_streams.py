@@ -1,4 +1,4 @@
-"""A shard that looks at one stream of a camera and keeps clips of another: our RTSP simulator serves both."""
+"""A shard that analyses one stream of a camera and records another, both served by our RTSP simulator."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ async def shard(tmp_path):
 
 
 async def clip_of(shard, camera, episode):
-    """The clip of an alarm of `camera` that is raised now."""
+    """Raise an alarm of `camera` and return its clip."""
     recorder = shard._clips._recorder
     now = now_ns()
     shard._clips.record_report(camera, report(device="gate", episode=episode), None, shard._assignment, now)
@@ -76,7 +76,7 @@ def sizes(data):
         return {(frame.width, frame.height) for frame in container.decode(video=0)}
 
 
-async def test_clips_are_of_the_stream_to_record_and_of_the_other_one_while_that_is_away(shard):
+async def test_clips_use_the_record_stream_or_else_the_detect_stream(shard):
     async with serving("small", (160, 120)) as port:
         async with serving("large", (320, 240)) as other:
             watched, recorded = f"rtsp://127.0.0.1:{port}/small", f"rtsp://127.0.0.1:{other}/large"
@@ -95,7 +95,7 @@ async def test_clips_are_of_the_stream_to_record_and_of_the_other_one_while_that
         await eventually(lambda: camera.video and camera.video.frames() and camera.video.frames()[0].width == 160)
         assert camera.status.is_record_failing
         assert "; record stream: " in status_of(shard, "gate").state
-        assert status_of(shard, "gate").covered  # it is looked at all the same
+        assert status_of(shard, "gate").covered  # it is still analysed
         clip, data = await clip_of(shard, camera, "e2")
         assert sizes(data) == {(160, 120)}
         async with serving("large", (320, 240), other):
@@ -111,7 +111,7 @@ async def test_clips_are_of_the_stream_to_record_and_of_the_other_one_while_that
         shard.apply(assignment(3))
 
 
-async def test_an_onvif_camera_is_watched_by_its_small_profile_and_recorded_by_its_large_one(shard):
+async def test_an_onvif_camera_is_analysed_by_its_small_and_recorded_by_its_large_profile(shard):
     async with serving("small", (160, 120)) as port, serving("large", (640, 480)) as other:
         profiles = [
             (Profile("m", "main", "H264", 640, 480, 15, 0, "v"), f"rtsp://127.0.0.1:{other}/large"),
@@ -128,7 +128,7 @@ async def test_an_onvif_camera_is_watched_by_its_small_profile_and_recorded_by_i
         await runner.cleanup()
 
 
-async def test_a_stream_to_record_that_cannot_be_is_told_and_the_camera_is_watched(shard):
+async def test_an_unusable_record_stream_is_reported_and_the_camera_is_watched(shard):
     async with serving("small", (160, 120)) as port:
         watched = f"rtsp://127.0.0.1:{port}/small"
         for epoch, (named, reason) in enumerate(
@@ -149,7 +149,7 @@ async def test_a_stream_to_record_that_cannot_be_is_told_and_the_camera_is_watch
         shard.apply(assignment(9))
 
 
-async def test_a_jpeg_camera_keeps_its_stills_and_its_clips_are_the_video_s(shard):
+async def test_a_jpeg_camera_has_its_stills_and_clips_of_the_record_stream(shard):
     async with serving("small", (160, 120)) as port, serving("large", (320, 240)) as other:
         watched = f"rtsp://127.0.0.1:{port}/small?codec=jpeg"
         shard.apply(assignment(1, device("gate", watched, record_stream=f"rtsp://127.0.0.1:{other}/large")))
@@ -158,13 +158,13 @@ async def test_a_jpeg_camera_keeps_its_stills_and_its_clips_are_the_video_s(shar
         _, data = await clip_of(shard, camera, "e1")
         assert sizes(data) == {(320, 240)}
         recorder = shard._clips._recorder
-        stills = [one for one in await recorder.run(ClipSpool.waiting) if one.frames == 1]
-        assert [one.width for one in stills] == [160]
+        stills = [still for still in await recorder.run(ClipSpool.waiting) if still.frames == 1]
+        assert [still.width for still in stills] == [160]
         assert not shard._clips._stills
         shard.apply(assignment(2))
 
 
-async def test_clips_are_of_what_a_camera_sends_now_although_it_sent_a_video_before(shard):
+async def test_clips_use_a_cameras_current_format_after_a_switch_from_video(shard):
     async with serving("small", (160, 120)) as port:
         source = f"rtsp://127.0.0.1:{port}/small"
         shard.apply(assignment(1, device("gate", source)))

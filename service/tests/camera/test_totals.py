@@ -1,4 +1,4 @@
-"""What cameras of a shard add up to."""
+"""Sums over the cameras of a shard."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,32 +13,32 @@ from embereye.v1.types_pb2 import Device
 
 
 def camera(model_cost: tuple[int, float] | None = None) -> Any:
-    """What totals read of a camera that was looked at twice."""
+    """Build the parts that totals read of a camera that was analysed twice."""
     ledger, cost = Ledger(offered=3, analysed=2), SimpleNamespace(cpu_seconds=0.1, failures=1)
     arrivals = SimpleNamespace(mailbox=SimpleNamespace(ledger=ledger), backpressure=SimpleNamespace(unread=1.0))
     return SimpleNamespace(arrivals=arrivals, analyser=SimpleNamespace(cost=cost, model_cost=model_cost))
 
 
-def test_no_counter_falls_as_a_fleet_gets_another_model_or_none() -> None:
+def test_no_counter_falls_when_a_fleet_gets_another_model_or_none() -> None:
     host: Any = SimpleNamespace(threads=SimpleNamespace(withdraw=lambda _: None))
-    totals, looked_at = Totals(), camera()
-    analyser = looked_at.analyser = Analyser(host)
-    found = []
+    totals, inspected = Totals(), camera()
+    analyser = inspected.analyser = Analyser(host)
+    results = []
     for path in ("one.onnx", "two.onnx", "", "one.onnx"):
         analyser.configure(Device(id="gate"), CameraSettings(model=Model(path=path) if path else None), SECOND)
         if analyser.model:
             analyser.model.runs += 3
             analyser.model.cpu_seconds += 0.5
-        found.append(counted(totals.plus([looked_at])))
-    assert [each["embereye_camera_model_runs_total"] for each in found] == [3, 6, 6, 9]
-    assert [each["embereye_camera_model_cpu_seconds_total"] for each in found] == [0.5, 1.0, 1.0, 1.5]
+        results.append(counted(totals.plus([inspected])))
+    assert [result["embereye_camera_model_runs_total"] for result in results] == [3, 6, 6, 9]
+    assert [result["embereye_camera_model_cpu_seconds_total"] for result in results] == [0.5, 1.0, 1.0, 1.5]
 
 
 def counted(totals: Totals) -> dict[str, float]:
     return {sample.name: sample.value for metric in frame_metrics(totals) for sample in metric.samples}
 
 
-def test_no_counter_falls_as_cameras_go_to_other_shards() -> None:
+def test_no_counter_falls_when_cameras_move_to_other_shards() -> None:
     totals, cameras = Totals(), [camera((4, 0.5)) for _ in range(2)]
     before = counted(totals.plus(cameras))
     totals.retire(cameras.pop())
@@ -47,5 +47,5 @@ def test_no_counter_falls_as_cameras_go_to_other_shards() -> None:
     assert {name for name, value in before.items() if after.get(name, 0) < value} == set()
 
 
-def test_without_a_model_of_its_own_a_fleet_has_no_metrics_of_one() -> None:
+def test_a_fleet_without_a_model_has_no_model_metrics() -> None:
     assert not any("model" in name for name in counted(Totals().plus([camera()])))

@@ -1,6 +1,6 @@
-"""FFmpeg and GStreamer as encoders, mediamtx as the server between them and a shard, as a recorder stands between.
+"""FFmpeg and GStreamer as encoders, with mediamtx as a server between them and a shard, like a recorder.
 
-Every camera ends analysed, or with a reason that names what is wrong.
+Every camera ends analysed, or with a reason that names the problem.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ OFF = "\n".join(f"{name}: no" for name in ("rtmp", "hls", "webrtc", "srt"))
 
 @dataclass
 class Server:
-    """mediamtx and those who publish to it."""
+    """mediamtx and its publishers."""
 
     port: int
     stack: contextlib.AsyncExitStack
@@ -52,7 +52,7 @@ class Server:
         return process
 
     async def start_until_published(self, name, *command):
-        """Start `command` until the server has the stream `name` of it: a sender may hang or give up as it connects."""
+        """Start `command` until the server has its stream `name`: a sender may hang or give up while connecting."""
         for _ in range(4):
             process = await self.start(*command)
             with contextlib.suppress(TimeoutError):
@@ -65,7 +65,7 @@ class Server:
         raise TimeoutError(f"{shlex.join(map(str, command))} has published nothing, four times in turn")
 
     async def has(self, name):
-        """Whether somebody publishes the stream `name`."""
+        """True if the stream `name` is published."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(f"DESCRIBE {self.url(name)} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode())
         status = await reader.readline()
@@ -73,7 +73,7 @@ class Server:
         return b" 200 " in status
 
     async def publish(self, name, options):
-        """Have FFmpeg publish its test picture, or a file, with `options` between its input and its output."""
+        """Let FFmpeg publish its test picture, or a file, with `options` between its input and its output."""
         words = (
             options
             if isinstance(options, list)
@@ -106,13 +106,13 @@ def listening(port):
 
 
 async def watched(running, server, names, frames=20):
-    """The status of each camera once all are analysed `frames` times, or whatever they are after a minute."""
+    """Return each camera's status once all have analysed `frames`, or after a minute."""
     cameras = [device(name, server.url(name), fps_target=15, fps_min=1) for name in names]
     running.shard.apply(assignment(1, *cameras, deadline_s=4.0))
 
     def done():
-        found = {name: status_of(running.shard, name) for name in names}
-        return all(one.covered and one.ledger.analysed >= frames for one in found.values()) and found
+        statuses = {name: status_of(running.shard, name) for name in names}
+        return all(status.covered and status.ledger.analysed >= frames for status in statuses.values()) and statuses
 
     try:
         return await eventually(done, 60)
@@ -123,8 +123,12 @@ async def watched(running, server, names, frames=20):
 
 
 def trouble(statuses):
-    """What is wrong with cameras that are not analysed."""
-    return {name: (one.reason, one.state, one.ledger.analysed) for name, one in statuses.items() if not one.covered}
+    """Return the problems of cameras that are not analysed."""
+    return {
+        name: (status.reason, status.state, status.ledger.analysed)
+        for name, status in statuses.items()
+        if not status.covered
+    }
 
 
 H264 = {
@@ -155,10 +159,10 @@ async def test_every_profile_that_ffmpeg_encodes_is_analysed(running, server, ki
     await asyncio.gather(*(server.publish(name, options) for name, options in kinds.items()))
     statuses = await watched(running, server, kinds)
     assert not trouble(statuses)
-    for name, one in statuses.items():
-        # Damaged are pictures that refer to what was before the first one that came, nothing else.
-        assert set(one.ledger.rejected) <= {"damaged"}, name
-        assert one.ledger.rejected["damaged"] <= (30 if name == "intra-refresh" else 5), name
+    for name, status in statuses.items():
+        # Only pictures that refer to ones before the first received one are damaged.
+        assert set(status.ledger.rejected) <= {"damaged"}, name
+        assert status.ledger.rejected["damaged"] <= (30 if name == "intra-refresh" else 5), name
 
 
 LAUNCH = "videotestsrc is-live=true pattern=ball ! video/x-raw,format=I420,width=320,height=240,framerate=15/1"
@@ -172,7 +176,7 @@ GSTREAMER_KINDS = {
 
 
 @pytest.mark.needs(GSTREAMER)
-async def test_what_gstreamer_encodes_is_analysed(running, server):
+async def test_streams_encoded_by_gstreamer_are_analysed(running, server):
     for name, encoder in GSTREAMER_KINDS.items():
         words = f"{LAUNCH} ! {encoder} ! rtspclientsink protocols=tcp location={server.url(name)}".split()
         await server.start_until_published(name, shutil.which("gst-launch-1.0"), "-q", *words)
@@ -180,7 +184,7 @@ async def test_what_gstreamer_encodes_is_analysed(running, server):
 
 
 def without_vui(nal):
-    """A sequence parameter set of H.264's Baseline, Main or Extended profile that says nothing of usability."""
+    """Remove the usability information from a sequence parameter set of H.264's Baseline, Main or Extended profile."""
     bits = BitReader(nal[1:])
     total = bits._left
     assert bits.bits(8) in {66, 77, 88}
@@ -199,12 +203,12 @@ def without_vui(nal):
     if bits.flag():
         for _ in range(4):
             bits.unsigned()
-    kept = total - bits._left
+    length = total - bits._left
     assert bits.flag(), "it has something to leave out"
     plain = BitReader(nal[1:])
-    written = plain.bits(kept) << 2 | 0b01  # no VUI, then the stop bit
-    padding = -(kept + 2) % 8
-    return nal[:1] + (written << padding).to_bytes((kept + 2 + padding) // 8)
+    written = plain.bits(length) << 2 | 0b01  # no VUI, then the stop bit
+    padding = -(length + 2) % 8
+    return nal[:1] + (written << padding).to_bytes((length + 2 + padding) // 8)
 
 
 def annexb(units, change=lambda nal: nal):
@@ -212,7 +216,7 @@ def annexb(units, change=lambda nal: nal):
 
 
 def copied(path):
-    """FFmpeg's options to send the file `path` as it is coded."""
+    """FFmpeg's options for sending the file `path` without transcoding."""
     return ["-r", "15", "-f", path.suffix[1:], "-i", str(path), "-c", "copy"]
 
 
@@ -227,14 +231,14 @@ async def test_a_stream_without_usability_information_is_analysed(running, serve
 
 @pytest.mark.needs(FFMPEG)
 @pytest.mark.parametrize(("encoding", "suffix"), [("H264", "h264"), ("H265", "hevc")])
-async def test_a_stream_that_changes_its_size_goes_on_being_analysed(running, server, tmp_path, encoding, suffix):
+async def test_a_stream_that_changes_its_size_is_still_analysed(running, server, tmp_path, encoding, suffix):
     path = tmp_path / f"sizes.{suffix}"
     small, large = coded(encoding, 30, 320, 240, gop=15), coded(encoding, 30, 640, 480, gop=15)
     path.write_bytes((annexb(small) + annexb(large)) * 20)
     await server.publish("sizes", copied(path))
-    found = (await watched(running, server, ["sizes"], frames=90))["sizes"]  # the size changes every two seconds
-    assert not trouble({"sizes": found})
-    assert found.ledger.analysed >= 90
+    status = (await watched(running, server, ["sizes"], frames=90))["sizes"]  # the size changes every two seconds
+    assert not trouble({"sizes": status})
+    assert status.ledger.analysed >= 90
 
 
 TIMES = {
@@ -246,27 +250,29 @@ TIMES = {
 
 
 @pytest.mark.needs(FFMPEG)
-async def test_timestamps_that_are_wrong_blind_no_camera(running, server):
+async def test_wrong_time_stamps_blind_no_camera(running, server):
     sender = f"-pix_fmt yuv420p {X264} -bf 0 -bsf:v"
     await asyncio.gather(*(server.publish(name, f"{sender} {filtered}") for name, filtered in TIMES.items()))
     assert not trouble(await watched(running, server, TIMES))
 
 
 @pytest.mark.needs(FFMPEG)
-async def test_a_format_that_is_not_decoded_here_is_named(running, server):
+async def test_an_unsupported_format_is_named(running, server):
     formats = {"mpeg4": "-c:v mpeg4 -g 15", "vp8": "-c:v libvpx -deadline realtime -g 15"}
     for name, options in formats.items():
         await server.publish(name, f"-pix_fmt yuv420p {options}")
     running.shard.apply(assignment(1, *(device(name, server.url(name)) for name in formats)))
-    for name, told in (("mpeg4", "MP4V-ES"), ("vp8", "VP8")):
-        await eventually(lambda name=name, told=told: told in status_of(running.shard, name).reason, 40)
+    for name, format_name in (("mpeg4", "MP4V-ES"), ("vp8", "VP8")):
+        await eventually(
+            lambda name=name, format_name=format_name: format_name in status_of(running.shard, name).reason, 40
+        )
         reason = status_of(running.shard, name).reason
-        assert f"the camera has no JPEG, H.264 or H.265 track, only: video {told}" in reason
+        assert f"the camera has no JPEG, H.264 or H.265 track, only: video {format_name}" in reason
     running.shard.apply(assignment(2))
 
 
 @pytest.mark.needs(FFMPEG)
-async def test_a_sender_that_leaves_is_named_and_analysed_again_when_it_is_back(running, server, tmp_path):
+async def test_a_sender_that_leaves_is_reported_and_analysed_again_after_its_return(running, server, tmp_path):
     path = tmp_path / "short.h264"
     data = annexb(coded("H264", 45, 320, 240, gop=15))
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Writes clips to a folder until a file becomes too large for the file system, and ends in the middle of one."""
+"""Writes clips to a folder until a file is too large for the file system, and ends in the middle of one."""
 
 import resource
 import sys

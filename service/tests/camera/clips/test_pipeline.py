@@ -13,7 +13,7 @@ from .pictures import START, frame, report
 STOOD = 30 * SECOND
 
 
-async def test_a_clip_goes_on_for_as_long_as_it_was_to_after_the_machine_stood_still(tmp_path):
+async def test_a_clip_gets_its_full_length_although_the_machine_was_suspended(tmp_path):
     options = SimpleNamespace(data=tmp_path, shard="yard-0")
     pipeline = ClipPipeline(cast("Any", SimpleNamespace(options=options, links=None)), Running())
     recorder = pipeline._recorder
@@ -29,8 +29,8 @@ async def test_a_clip_goes_on_for_as_long_as_it_was_to_after_the_machine_stood_s
         camera.latest = frame(number)
         pipeline.record_frame(camera, now)
     await recorder.flush()
-    found = await recorder.run(ClipSpool.waiting)
-    (clip,) = [clip for clip in found if clip.media == Clip.MEDIA_CLIP]
+    stored = await recorder.run(ClipSpool.waiting)
+    (clip,) = [clip for clip in stored if clip.media == Clip.MEDIA_CLIP]
     assert clip.until_ns - START >= SECOND
     assert clip.frames < 15
     recorder.close()

@@ -34,12 +34,12 @@ def sign(recorder, item, upto, now_ns, after=SECOND):
 
 async def waiting(recorder):
     await recorder.flush()
-    found = await recorder.run(ClipSpool.waiting)
-    stills = [clip for clip in found if clip.media == Clip.MEDIA_STILL]
-    return [clip for clip in found if clip.media == Clip.MEDIA_CLIP], stills
+    stored = await recorder.run(ClipSpool.waiting)
+    stills = [clip for clip in stored if clip.media == Clip.MEDIA_STILL]
+    return [clip for clip in stored if clip.media == Clip.MEDIA_CLIP], stills
 
 
-async def test_a_clip_goes_from_before_a_sign_to_some_time_after_it(recorder):
+async def test_a_clip_covers_the_time_before_and_after_a_sign(recorder):
     sign(recorder, report(), 30, frame(30).time_ns)
     for number in range(30, 60):
         recorder.record_frame("gate", frame(number), frame(number).time_ns)
@@ -50,7 +50,7 @@ async def test_a_clip_goes_from_before_a_sign_to_some_time_after_it(recorder):
     assert (still.from_ns, still.episode) == (frame(30).time_ns, "e1")
 
 
-async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(recorder):
+async def test_a_growing_sign_extends_its_clip_and_gets_another_still(recorder):
     sign(recorder, report(Level.PRE_ALARM), 0, START)
     for number in range(1, 40):
         if number == 8:
@@ -64,7 +64,7 @@ async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(record
     assert len(stills) == 2
 
 
-async def test_a_sign_that_comes_back_gets_a_clip_of_its_own_as_it_may_be_another_alarm_s(recorder):
+async def test_a_sign_that_returns_gets_a_separate_clip(recorder):
     sign(recorder, report(Level.PRE_ALARM, "e1"), 10, frame(10).time_ns)
     for number in range(10, 40):
         if number == 16:
@@ -76,9 +76,7 @@ async def test_a_sign_that_comes_back_gets_a_clip_of_its_own_as_it_may_be_anothe
     assert sorted(still.episode for still in stills) == ["e1", "e2"]
 
 
-async def test_a_sign_that_comes_back_while_the_disk_stands_still_leaves_the_clip_before_it_as_it_is(
-    recorder, monkeypatch
-):
+async def test_a_sign_that_returns_while_the_disk_stalls_does_not_change_the_earlier_clip(recorder, monkeypatch):
     sign(recorder, report(Level.PRE_ALARM, "e1"), 0, START)
     monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
     sign(recorder, report(Level.ALARM, "e2"), 1, frame(1).time_ns)
@@ -105,7 +103,7 @@ async def test_a_camera_that_falls_silent_still_gets_its_clip(recorder):
     assert clip.frames == 21
 
 
-async def test_a_full_disk_is_said_once_and_the_next_clip_is_made_when_there_is_room(recorder, monkeypatch, caplog):
+async def test_a_full_disk_is_logged_once_and_clips_resume_when_there_is_room(recorder, monkeypatch, caplog):
     append, full = Recording.append, True
 
     def no_room(recording, frame):
@@ -127,7 +125,7 @@ async def test_a_full_disk_is_said_once_and_the_next_clip_is_made_when_there_is_
     assert recorder.failing == ""
 
 
-async def test_what_the_disk_is_too_slow_for_is_left_out(recorder, monkeypatch):
+async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder, monkeypatch):
     monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
     sign(recorder, report(), 0, START, after=60 * SECOND)
     for number in range(1, 50):
@@ -137,20 +135,20 @@ async def test_what_the_disk_is_too_slow_for_is_left_out(recorder, monkeypatch):
     assert clip.frames + recorder.left_out == 50
 
 
-async def test_signs_while_the_disk_stands_still_wait_in_memory_up_to_a_limit(recorder, monkeypatch):
+async def test_signs_wait_in_memory_up_to_a_limit_while_the_disk_stalls(recorder, monkeypatch):
     for limit in ("PENDING_BYTES", "PENDING_MOST"):
         monkeypatch.setattr(f"embereye.camera.clips.recorder.{limit}", 50_000)
     released = threading.Event()
-    standing = asyncio.ensure_future(recorder.run(lambda _: released.wait()))
+    blocker = asyncio.ensure_future(recorder.run(lambda _: released.wait()))
     sign(recorder, report(), 30, START)
-    held = recorder._pending
-    assert held > 50_000
+    pending = recorder._pending
+    assert pending > 50_000
     for number in range(20):
         sign(recorder, report(episode=f"e-{number}", device=f"gate-{number}"), 30, START)
         recorder.record_still(about(), frame(30), report(), None)
-    assert recorder._pending == held
+    assert recorder._pending == pending
     released.set()
-    await standing
+    await blocker
     await recorder.flush()
     await asyncio.sleep(0)
     sign(recorder, report(episode="e-0", device="gate-0"), 30, START)
@@ -158,7 +156,7 @@ async def test_signs_while_the_disk_stands_still_wait_in_memory_up_to_a_limit(re
     assert sorted(clip.episode for clip in clips) == sorted(still.episode for still in stills) == ["e-0", "e1"]
 
 
-async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
+async def test_a_killed_recorder_leaves_its_frames_on_disk(tmp_path):
     killed = Recorder(tmp_path, lambda: None)
     await killed.start()
     sign(killed, report(), 30, frame(30).time_ns, after=60 * SECOND)
@@ -175,7 +173,7 @@ async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
     successor.close()
 
 
-async def test_clips_that_a_crash_cut_off_keep_neither_the_shard_nor_what_is_recorded_next(tmp_path, monkeypatch):
+async def test_completing_cut_off_clips_delays_neither_the_start_nor_new_clips(tmp_path, monkeypatch):
     killed = Recorder(tmp_path, lambda: None)
     await killed.start()
     for number in range(3):
@@ -184,13 +182,13 @@ async def test_clips_that_a_crash_cut_off_keep_neither_the_shard_nor_what_is_rec
     killed.close()
     finish, entered, released, finished = ClipSpool.finish, threading.Event(), threading.Event(), []
 
-    def stand(spool, recording):
+    def block(spool, recording):
         entered.set()
         released.wait()
         finished.append(recording.about.episode)
         return finish(spool, recording)
 
-    monkeypatch.setattr(ClipSpool, "finish", stand)
+    monkeypatch.setattr(ClipSpool, "finish", block)
     successor = Recorder(tmp_path, lambda: None)
     async with asyncio.timeout(20):
         await successor.start()
@@ -207,7 +205,7 @@ async def test_clips_that_a_crash_cut_off_keep_neither_the_shard_nor_what_is_rec
     successor.close()
 
 
-def test_a_still_shows_where_what_when_and_why():
+def test_a_still_shows_place_kind_time_and_reasons():
     plain = cv2.imdecode(np.frombuffer(PICTURES[0], np.uint8), cv2.IMREAD_COLOR)
     data, width, height = annotate_still(PICTURES[0], report(), (0.25, 0.25, 0.5, 0.5), START)
     still = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
@@ -230,7 +228,7 @@ def test_a_caption_is_plain_text():
     ]
 
 
-async def test_clips_leave_the_disk_the_room_that_alarms_need(recorder, monkeypatch):
+async def test_clips_leave_the_disk_space_that_alarms_need(recorder, monkeypatch):
     monkeypatch.setattr("embereye.shard.clips.spool.FREE_BYTES", 2**60)
     sign(recorder, report(), 5, START)
     clips, stills = await waiting(recorder)

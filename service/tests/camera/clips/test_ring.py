@@ -15,7 +15,7 @@ def span(ring):
     return (frames[-1].time_ns - frames[0].time_ns) / SECOND
 
 
-def test_a_quiet_camera_keeps_a_few_frames_a_second_and_a_suspect_all():
+def test_a_quiet_camera_stores_a_few_frames_per_second_and_a_suspect_all():
     ring = Ring(Budget())
     fill(ring, 10)
     assert 15 <= len(ring.frames()) <= 21
@@ -25,7 +25,7 @@ def test_a_quiet_camera_keeps_a_few_frames_a_second_and_a_suspect_all():
     assert span(ring) <= 5
 
 
-def test_a_share_that_is_too_small_thins_frames_before_it_shortens_the_time():
+def test_a_small_share_first_thins_frames_and_then_shortens_the_time():
     budget = Budget(total=40_000)
     rings = [Ring(budget) for _ in range(4)]
     for ring in rings:
@@ -35,7 +35,7 @@ def test_a_share_that_is_too_small_thins_frames_before_it_shortens_the_time():
     assert all(len(ring.frames()) <= 10 for ring in rings)
 
 
-def test_no_camera_takes_another_ones_room_and_only_suspects_borrow():
+def test_no_camera_uses_anothers_share_and_only_suspects_borrow():
     budget = Budget(total=100_000)
     quiet, greedy = Ring(budget), Ring(budget)
     fill(greedy, 20, size=20_000)
@@ -48,7 +48,7 @@ def test_no_camera_takes_another_ones_room_and_only_suspects_borrow():
     assert span(quiet) >= 4
 
 
-def test_a_ring_that_is_closed_gives_its_bytes_back():
+def test_a_closed_ring_returns_its_bytes():
     budget = Budget()
     ring = Ring(budget)
     fill(ring, 3)
@@ -56,7 +56,7 @@ def test_a_ring_that_is_closed_gives_its_bytes_back():
     assert (budget.used, budget.rings) == (0, 0)
 
 
-def test_a_clock_that_was_set_back_does_not_stop_the_ring():
+def test_a_clock_set_back_does_not_stop_the_ring():
     ring = Ring(Budget())
     fill(ring, 6, start=1000)
     fill(ring, 2, start=500)
@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_back_does_not_stop_the_ring():
     assert SPACING_NS < SECOND
 
 
-def test_what_a_clock_that_was_ahead_has_stamped_stands_in_front_of_nothing_that_comes_once_it_is_set():
+def test_pictures_stamped_by_a_clock_that_was_ahead_are_dropped_once_it_is_set():
     ring = Ring(Budget())
     fill(ring, 6, start=1030)
     fill(ring, 2, start=1000)

@@ -18,14 +18,14 @@ from .pictures import PICTURES, START, about, frame, make_clip
 
 
 def reopened(folder):
-    """As after a restart."""
+    """Open the spool again, as after a restart."""
     spool = ClipSpool(folder)
     while spool.complete_next():
         pass
     return spool
 
 
-def test_a_finished_clip_is_named_by_its_content_and_holds_every_frame(tmp_path):
+def test_a_finished_clip_is_named_by_its_content_and_contains_every_frame(tmp_path):
     spool = ClipSpool(tmp_path)
     clip = make_clip(spool)
     data = spool.path(clip).read_bytes()
@@ -38,7 +38,7 @@ def test_a_finished_clip_is_named_by_its_content_and_holds_every_frame(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_waits_is_known_after_a_restart(tmp_path):
+def test_waiting_clips_are_known_after_a_restart(tmp_path):
     clip = make_clip(ClipSpool(tmp_path))
     assert reopened(tmp_path).waiting() == [clip]
 
@@ -59,7 +59,7 @@ def test_a_clip_that_a_crash_cut_off_is_recovered(tmp_path, cut):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
+def test_a_clip_that_cannot_be_recovered_on_a_full_disk_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
     recording = ClipSpool(tmp_path).begin(about(), frame(0))
     recording.append(frame(1))
     left = sorted(tmp_path.iterdir())
@@ -72,7 +72,7 @@ def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_s
     assert (clip.frames, clip.note) == (2, CUT)
 
 
-def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(tmp_path, monkeypatch, caplog):
+def test_a_briefly_unreadable_disk_loses_no_clip(tmp_path, monkeypatch, caplog):
     spool = ClipSpool(tmp_path)
     finished = make_clip(spool)
     spool.begin(about(), frame(30)).append(frame(31))
@@ -89,7 +89,7 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(tmp_path, monkeyp
     assert finished in recovered.waiting()
 
 
-def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_path, caplog):
+def test_a_folder_that_cannot_be_created_fails_every_clip_but_not_the_shard(tmp_path, caplog):
     (tmp_path / "clips").write_text("a file")
     spool = ClipSpool(tmp_path / "clips")
     assert "cannot be read: File exists" in caplog.text
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_pat
         make_clip(spool)
 
 
-def test_a_folder_that_somebody_removes_or_that_could_not_be_made_is_made_for_the_next_clip(tmp_path):
+def test_a_missing_folder_is_created_for_the_next_clip(tmp_path):
     folder = tmp_path / "data" / "clips"
     folder.parent.write_text("a file")
     spool = ClipSpool(folder)
@@ -114,7 +114,7 @@ def test_a_folder_that_somebody_removes_or_that_could_not_be_made_is_made_for_th
     assert spool.waiting() == [clip]
 
 
-def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):
+def test_a_file_system_full_in_the_middle_of_a_frame_loses_only_that_clip(tmp_path):
     tests = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *filter(None, sys.path)])}
     done = subprocess.run(
@@ -125,11 +125,11 @@ def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(
         env=environment,
     )
     assert (done.returncode, done.stdout) == (7, "File too large\n"), done.stderr
-    found = {clip.device: clip.frames for clip in reopened(tmp_path).waiting()}
-    assert found == {"gate": 5, "full": 2}
+    frames_by_device = {clip.device: clip.frames for clip in reopened(tmp_path).waiting()}
+    assert frames_by_device == {"gate": 5, "full": 2}
 
 
-def test_what_cannot_be_recovered_is_removed(tmp_path):
+def test_unrecoverable_clips_are_removed(tmp_path):
     spool = ClipSpool(tmp_path)
     for content in (b"", b"\x1a\x45", b"no clip at all"):
         spool.begin(about(), frame(0)).path.write_bytes(content)
@@ -143,7 +143,7 @@ def test_what_cannot_be_recovered_is_removed(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_clip_whose_times_the_disk_has_garbled_is_removed_and_the_others_are_completed(tmp_path):
+def test_a_clip_with_damaged_times_is_removed_and_the_others_are_completed(tmp_path):
     spool = ClipSpool(tmp_path)
     for number in (0, 30):
         recording = spool.begin(about(), frame(number))
@@ -156,7 +156,7 @@ def test_a_clip_whose_times_the_disk_has_garbled_is_removed_and_the_others_are_c
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_oldest_go_where_the_hub_stays_away_for_too_long(tmp_path):
+def test_the_oldest_clips_are_dropped_if_the_hub_is_away_for_too_long(tmp_path):
     spool = ClipSpool(tmp_path, capacity=3 * 20 * len(PICTURES[0]))
     clips = [make_clip(spool, start=100 * number) for number in range(6)]
     waiting = spool.waiting()
@@ -164,12 +164,12 @@ def test_the_oldest_go_where_the_hub_stays_away_for_too_long(tmp_path):
     assert spool.dropped == 6 - len(waiting) > 0
 
 
-def test_a_clip_that_grows_too_large_ends_and_says_so(tmp_path, monkeypatch):
+def test_a_clip_that_grows_too_large_ends_with_a_note(tmp_path, monkeypatch):
     monkeypatch.setattr("embereye.camera.clips.spool.CLIP_BYTES", 5 * len(PICTURES[0]))
     spool = ClipSpool(tmp_path)
     recording = spool.begin(about(), frame(0))
-    taken = [recording.append(frame(number)) for number in range(1, 10)]
-    assert not all(taken)
+    appended = [recording.append(frame(number)) for number in range(1, 10)]
+    assert not all(appended)
     assert spool.finish(recording).note == FULL
 
 
@@ -180,7 +180,7 @@ def test_a_picture_of_another_size_is_left_out(tmp_path):
     assert spool.finish(recording).frames == 1
 
 
-def test_a_still_is_kept_as_it_is(tmp_path):
+def test_a_still_is_stored_unchanged(tmp_path):
     spool = ClipSpool(tmp_path)
     still = spool.add_still(about(), PICTURES[0])
     assert spool.path(still).read_bytes() == PICTURES[0]

@@ -19,13 +19,13 @@ STEP = SECOND // 15
 GOP = 8
 
 
-def kept(encoding="H264", count=48):
-    found = []
+def clip_units(encoding="H264", count=48):
+    units = []
     for number, (timestamp, nals) in enumerate(coded(encoding, count, gop=GOP)):
         data = b"".join(b"\0\0\0\1" + nal for nal in nals)
         unit = AccessUnit(data, timestamp, (96, 64), key=number % GOP == 0, encoding=encoding)
-        found.append(ClipUnit(START + number * STEP, unit))
-    return found
+        units.append(ClipUnit(START + number * STEP, unit))
+    return units
 
 
 def played(data):
@@ -33,53 +33,53 @@ def played(data):
         return sum(1 for _ in container.decode(video=0))
 
 
-def test_the_ring_begins_with_a_key_frame_and_reaches_as_far_back_as_it_should():
-    ring, units = VideoRing(Budget()), kept()
-    for one in units:
-        ring.add(one, SECOND)
-    found = ring.frames()
-    assert found[0].unit.key
-    assert found[-1] is units[-1]
-    assert SECOND <= units[-1].time_ns - found[0].time_ns < SECOND + 2 * GOP * STEP
+def test_the_ring_begins_with_a_key_frame_and_covers_the_wanted_time():
+    ring, units = VideoRing(Budget()), clip_units()
+    for entry in units:
+        ring.add(entry, SECOND)
+    stored = ring.frames()
+    assert stored[0].unit.key
+    assert stored[-1] is units[-1]
+    assert SECOND <= units[-1].time_ns - stored[0].time_ns < SECOND + 2 * GOP * STEP
 
 
-def test_the_ring_keeps_to_its_budget_and_gives_it_back():
-    units = kept()
-    budget = Budget(3 * sum(one.size for one in units[:GOP]))
+def test_the_ring_respects_its_budget_and_returns_it():
+    units = clip_units()
+    budget = Budget(3 * sum(entry.size for entry in units[:GOP]))
     ring, other = VideoRing(budget), VideoRing(budget)
-    for one in units:
-        ring.add(one, 60 * SECOND)
-        other.add(one, 60 * SECOND)
+    for entry in units:
+        ring.add(entry, 60 * SECOND)
+        other.add(entry, 60 * SECOND)
         assert budget.used <= budget.total
     assert ring.frames()[0].unit.key
-    for each in (ring, other):
-        each.close()
+    for either in (ring, other):
+        either.close()
     assert (budget.used, budget.rings) == (0, 0)
 
 
-def test_a_group_that_has_no_room_is_not_kept_in_part():
-    units = kept(count=GOP)
-    ring = VideoRing(Budget(sum(one.size for one in units) - 1))
-    for one in units:
-        ring.add(one, SECOND)
+def test_a_group_that_exceeds_the_budget_is_not_stored_partly():
+    units = clip_units(count=GOP)
+    ring = VideoRing(Budget(sum(entry.size for entry in units) - 1))
+    for entry in units:
+        ring.add(entry, SECOND)
     assert not ring.frames()
 
 
-def test_what_came_before_a_long_silence_leads_to_nothing():
-    ring, units = VideoRing(Budget()), kept()
-    for one in units:
-        ring.add(one, 5 * SECOND)
-    later = [ClipUnit(one.time_ns + 3600 * SECOND, one.unit) for one in units[:4]]
-    for one in later:
-        ring.add(one, 5 * SECOND)
+def test_units_before_a_long_silence_are_dropped():
+    ring, units = VideoRing(Budget()), clip_units()
+    for entry in units:
+        ring.add(entry, 5 * SECOND)
+    later = [ClipUnit(entry.time_ns + 3600 * SECOND, entry.unit) for entry in units[:4]]
+    for entry in later:
+        ring.add(entry, 5 * SECOND)
     assert ring.frames() == later
 
 
-def test_a_key_frame_of_which_nothing_is_left_does_no_harm():
-    ring, units = VideoRing(Budget()), kept()
+def test_an_empty_key_frame_is_ignored():
+    ring, units = VideoRing(Budget()), clip_units()
     empty = ClipUnit(units[GOP].time_ns, replace(units[GOP].unit, data=b""))
-    for one in [*units[:GOP], empty, *units[GOP:]]:
-        ring.add(one, SECOND)
+    for entry in [*units[:GOP], empty, *units[GOP:]]:
+        ring.add(entry, SECOND)
     assert ring.frames()[0].unit.key
     assert ring.frames()[-1] is units[-1]
 
@@ -93,14 +93,14 @@ async def recorder(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["H264", "H265"])
-async def test_a_clip_holds_every_picture_as_the_camera_coded_it(recorder, encoding):
-    units = kept(encoding)
+async def test_a_clip_contains_every_picture_as_the_camera_coded_it(recorder, encoding):
+    units = clip_units(encoding)
     stronger = recorder.record_report(
         report(), units[:20], box=None, now_ns=units[19].time_ns, about=about(), after_ns=SECOND
     )
     assert stronger
-    for one in units[20:]:
-        recorder.record_frame("gate", one, one.time_ns)
+    for entry in units[20:]:
+        recorder.record_frame("gate", entry, entry.time_ns)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     assert clip.media == Clip.MEDIA_VIDEO
@@ -109,20 +109,20 @@ async def test_a_clip_holds_every_picture_as_the_camera_coded_it(recorder, encod
     data = recorder.spool.path(clip).read_bytes()
     assert played(data) == clip.frames == 20 + 15
     slices = units[5].unit.data.rpartition(b"\0\0\0\1")[2]
-    assert slices in data  # nothing was coded anew
+    assert slices in data  # nothing was coded again
 
 
-@pytest.mark.parametrize("looked_at", ["this stream", "another one"])
-async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_with_a_key_frame(
-    recorder, monkeypatch, looked_at
+@pytest.mark.parametrize("analysed_stream", ["this stream", "another one"])
+async def test_after_a_picture_that_was_left_out_a_clip_resumes_with_a_key_frame(
+    recorder, monkeypatch, analysed_stream
 ):
-    units = kept()
+    units = clip_units()
     recorder.record_report(report(), units[:10], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
-    for number, one in enumerate(units[10:], 10):
+    for number, entry in enumerate(units[10:], 10):
         monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
-        recorder.record_frame("gate", one, one.time_ns)
-        if looked_at == "another one":  # whose pictures change nothing in the clip
-            recorder.record_frame("gate", ClipFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
+        recorder.record_frame("gate", entry, entry.time_ns)
+        if analysed_stream == "another one":  # its pictures do not change the clip
+            recorder.record_frame("gate", ClipFrame(entry.time_ns, PICTURES[0], *SIZE), entry.time_ns)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     key = 2 * GOP
@@ -132,15 +132,15 @@ async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_wi
     assert units[key + 1].unit.data.rpartition(b"\0\0\0\1")[2] in data
 
 
-async def test_a_report_that_is_no_stronger_asks_for_no_still(recorder):
-    units = kept()
+async def test_a_report_that_is_no_stronger_requests_no_still(recorder):
+    units = clip_units()
     options = {"box": None, "now_ns": units[19].time_ns, "after_ns": SECOND}
     assert recorder.record_report(report(Level.ALARM), units[:20], about=about(), **options)
     assert not recorder.record_report(report(Level.PRE_ALARM), units[:20], about=about(), **options)
 
 
 async def test_a_picture_of_another_size_is_left_out(recorder):
-    units = kept(count=GOP)
+    units = clip_units(count=GOP)
     other = AccessUnit(units[0].unit.data, 0, (320, 240), key=True)
     recorder.record_report(report(), units, box=None, now_ns=units[-1].time_ns, about=about(), after_ns=SECOND)
     recorder.record_frame("gate", ClipUnit(units[-1].time_ns + STEP, other), units[-1].time_ns + STEP)
@@ -151,15 +151,15 @@ async def test_a_picture_of_another_size_is_left_out(recorder):
 
 @pytest.mark.parametrize("left", ["nothing", "parameter sets"])
 @pytest.mark.parametrize("encoding", ["H264", "H265"])
-async def test_a_picture_of_which_a_loss_left_no_slice_spoils_no_clip(recorder, encoding, left):
-    units = kept(encoding)
+async def test_a_picture_without_any_slice_does_not_spoil_a_clip(recorder, encoding, left):
+    units = clip_units(encoding)
     lost = units[3 * GOP]
     sets = lost.unit.data.rpartition(b"\0\0\0\1")[0] if left != "nothing" else b""
     assert bool(sets) == (left != "nothing")
     units[3 * GOP] = ClipUnit(lost.time_ns, replace(lost.unit, data=sets, damaged="a part of it was lost"))
     recorder.record_report(report(), units[:20], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
-    for one in units[20:]:
-        recorder.record_frame("gate", one, one.time_ns)
+    for entry in units[20:]:
+        recorder.record_frame("gate", entry, entry.time_ns)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     assert clip.frames == len(units) - 1
@@ -170,11 +170,11 @@ async def test_a_picture_of_which_a_loss_left_no_slice_spoils_no_clip(recorder, 
     ("lost", "behind", "fragments"), [(0, 0, 5), (1, 0, 4), (1000, 0, 4), (0, 4096, 5)],
     ids=["a whole fragment", "a byte is missing", "much is missing", "blocks that were never written"],
 )  # fmt: skip
-async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorder, tmp_path, lost, behind, fragments):
-    units = kept()
+async def test_a_crashed_shards_clip_is_delivered_as_far_as_it_was_written(recorder, tmp_path, lost, behind, fragments):
+    units = clip_units()
     recording = recorder.spool.begin(about(), units[0])
-    for one in units[1:]:
-        recording.append(one)
+    for entry in units[1:]:
+        recording.append(entry)
     data = recording.path.read_bytes()
     recording.path.write_bytes(data[: len(data) - lost] + bytes(behind))
     spool = ClipSpool(tmp_path / "clips")
@@ -184,15 +184,15 @@ async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorde
     assert played(spool.path(clip).read_bytes()) == fragments * GOP
 
 
-async def test_a_clip_of_which_a_crash_left_no_picture_is_removed(recorder, tmp_path):
-    recorder.spool.begin(about(), kept()[0])
+async def test_a_clip_without_a_picture_after_a_crash_is_removed(recorder, tmp_path):
+    recorder.spool.begin(about(), clip_units()[0])
     spool = ClipSpool(tmp_path / "clips")
     assert spool.complete_next()
     assert list((tmp_path / "clips").iterdir()) == []
 
 
-async def test_a_stream_without_parameter_sets_makes_no_clip_and_does_no_harm(recorder):
-    units = kept()
+async def test_a_stream_without_parameter_sets_makes_no_clip_and_no_error(recorder):
+    units = clip_units()
     recorder.record_report(report(), units[1:5], box=None, now_ns=units[4].time_ns, about=about(), after_ns=SECOND)
     recorder.record_frame("gate", units[5], units[5].time_ns)
     await recorder.flush()

@@ -1,4 +1,4 @@
-"""Decoders for the tests of this folder."""
+"""Fixtures with decoders."""
 
 from collections.abc import AsyncIterator
 
@@ -9,7 +9,7 @@ from embereye.camera.decode.pool import DecoderPool
 
 @pytest.fixture
 async def pool() -> AsyncIterator[DecoderPool]:
-    """Two decoders, running."""
+    """A pool of two running decoders."""
     decoders = DecoderPool(2)
     await decoders.start()
     yield decoders

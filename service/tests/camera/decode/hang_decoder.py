@@ -1,7 +1,7 @@
-"""A decoder whose answer takes longer than it may: `python hang_decoder.py loops|waits|stands`.
+"""A decoder whose answer takes too long: `python hang_decoder.py loops|waits|resumes`.
 
-`loops`: it never answers, and takes processor time; `waits`: neither; `stands`: it answers, after the machine stood
-still for a while. It prints what it answered.
+`loops`: it never answers and uses CPU time. `waits`: it never answers and uses none. `resumes`: it answers, but the
+machine was suspended for a while. It prints its answer.
 """
 
 import socket
@@ -13,8 +13,8 @@ from embereye.camera.decode.exchange import MESSAGE_BYTES, SHARE_BYTES
 
 
 def answer(*_: object) -> tuple[bytes, int]:
-    """What there is to say of an order of one byte, if anything is."""
-    until = time.monotonic() + (0.5 if CASE == "stands" else 60.0)
+    """Answer an order of one byte, if at all."""
+    until = time.monotonic() + (0.5 if CASE == "resumes" else 60.0)
     while time.monotonic() < until:
         if CASE != "loops":
             time.sleep(0.5)
@@ -22,7 +22,7 @@ def answer(*_: object) -> tuple[bytes, int]:
 
 
 CASE = sys.argv[1]
-# Names of another module, as this one sees them.
+# Names of another module, as this module sees them.
 process.FRAME_SECONDS = 0.2  # type: ignore[attr-defined]
 if CASE == "waits":
     process.HANG_SECONDS = 0.05  # type: ignore[attr-defined]
@@ -31,5 +31,5 @@ ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours.send(b"o")
 ours.shutdown(socket.SHUT_WR)
 process.Decoders(theirs, memoryview(bytearray(SHARE_BYTES))).serve()
-ours.recv(MESSAGE_BYTES)  # that it is ready
+ours.recv(MESSAGE_BYTES)  # the ready message
 print(ours.recv(MESSAGE_BYTES).decode())

@@ -1,4 +1,4 @@
-"""A process with two decoders that waits to be killed; it prints the id of the process that forks them."""
+"""A process with two decoders that waits to be killed; prints the id of the process that forks them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Of what the appearance network's close-ups are cut."""
+"""The source of the appearance network's close-ups."""
 
 import cv2
 import numpy as np
@@ -14,7 +14,7 @@ BOX = (0.4, 0.4, 0.15, 0.15)
 
 
 class Network(AppearanceNetwork):
-    """Notes what it is shown."""
+    """Records the pictures that it is given."""
 
     def __init__(self):
         pass
@@ -24,35 +24,35 @@ class Network(AppearanceNetwork):
         return (0.0,) * (1 + len(close_ups))
 
 
-def looked(width, height, close_ups):
-    """The shapes of the whole picture and of what close-ups are cut from, as the network gets them."""
+def network_shapes(width, height, close_ups):
+    """Return the shapes of the whole picture and of the close-ups' source, as the network gets them."""
     picture = np.random.default_rng(1).integers(0, 255, (height, width, 3), np.uint8)
     data = cv2.imencode(".jpg", picture)[1].tobytes()
     order, network = DecodeOrder(working_scale(width, height), close_ups=close_ups), Network()
     decoded = add_logits(decode_frame(order, data, width, height), order, network)
-    assert decoded.closer is None, "it goes no further"
+    assert decoded.closer is None, "it is not sent to the shard"
     return network.shown
 
 
 @pytest.mark.parametrize(
     ("size", "side"), [((640, 480), 640), ((1920, 1080), 960), ((1280, 720), 640), ((704, 576), 704)]
 )
-def test_close_ups_are_cut_from_four_times_the_pixels_and_the_whole_picture_is_not(size, side):
-    (_, width, _), closer = looked(size[0], size[1], [BOX])
+def test_only_close_ups_are_cut_from_a_picture_with_more_pixels(size, side):
+    (_, width, _), closer = network_shapes(size[0], size[1], [BOX])
     assert width <= 200
     assert closer[1] == side
 
 
-def test_a_look_at_the_whole_picture_alone_decodes_nothing_more():
-    assert looked(640, 480, [])[1] is None
+def test_inspecting_only_the_whole_picture_decodes_no_more_pixels():
+    assert network_shapes(640, 480, [])[1] is None
 
 
-def test_a_small_picture_has_no_more_pixels_to_show():
-    assert looked(160, 120, [BOX])[1] is None
+def test_a_small_picture_has_no_additional_pixels():
+    assert network_shapes(160, 120, [BOX])[1] is None
 
 
 @pytest.mark.parametrize(("size", "side"), [((640, 480), 160), ((1920, 1080), 160), ((320, 240), 80)])
-def test_a_detail_is_the_wanted_part_with_the_pixels_that_close_ups_have(size, side):
+def test_a_detail_is_the_wanted_part_at_the_resolution_of_close_ups(size, side):
     width, height = size
     picture = np.zeros((height, width, 3), np.uint8)
     picture[height // 2 :, width // 2 :] = 200
@@ -67,7 +67,7 @@ def test_a_detail_is_the_wanted_part_with_the_pixels_that_close_ups_have(size, s
 @pytest.mark.parametrize(
     ("size", "detailed"), [((1920, 1080), True), ((640, 360), True), ((352, 288), True), ((176, 144), False)]
 )
-def test_of_a_video_a_detail_is_what_would_be_cut_of_the_whole_picture(size, detailed):
+def test_a_videos_detail_equals_a_cut_of_the_whole_picture(size, detailed):
     width, height = size
     room = cv2.GaussianBlur(np.random.default_rng(2).integers(0, 255, (height, width, 3), np.uint8), (0, 0), width / 80)
     frame = VideoFrame.from_ndarray(4 * (room - room.min()), format="bgr24")

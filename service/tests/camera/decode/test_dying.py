@@ -1,4 +1,4 @@
-"""Cameras that stop, die and come back, one by each transport, as processes of their own."""
+"""Cameras that stop, die and come back, one per transport, in separate processes."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ DEAD_SECONDS = 10  # longer than any source waits for a packet
 
 
 class Cameras:
-    """A source for each transport, and the process that it comes from."""
+    """A source and its sending process per transport."""
 
     def __init__(self, shard_address):
         tcp, udp, web = (f"127.0.0.1:{port}" for port in free_ports(3))
@@ -48,7 +48,7 @@ class Cameras:
 
 
 async def offered(shard, count):
-    """Give the calm camera a frame every tenth of a second; `count[0]` is how many."""
+    """Push a frame to the calm camera every tenth of a second; `count[0]` counts them."""
     while True:
         shard.admit_pushed_frame("calm", noisy_jpeg(count[0]), 0, Tally())
         count[0] += 1
@@ -56,7 +56,7 @@ async def offered(shard, count):
 
 
 @pytest.mark.slow
-async def test_cameras_that_stop_or_die_are_dark_come_back_and_disturb_no_other(running):
+async def test_cameras_that_stop_or_die_become_dark_and_return_without_side_effects(running):
     shard, count = running.shard, [0]
     server = GrpcServer(shard.services())
     cameras = Cameras(f"127.0.0.1:{server.listen('127.0.0.1:0')}")

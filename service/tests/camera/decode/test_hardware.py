@@ -1,4 +1,4 @@
-"""Hardware decoding where there is none, as on the machines that tests run on; on others these are skipped."""
+"""Hardware decoding on machines without the hardware; elsewhere these tests are skipped."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ from ..conftest import assignment, device, eventually, status_of
 from ..test_shard_streams import serving, started
 
 
-async def lacking(kind):
+async def reason_without(kind):
     if not (reason := await hardware.unusable_reason(kind)):
         pytest.skip(f"this machine decodes by {kind}")
     return reason
@@ -26,8 +26,8 @@ async def lacking(kind):
 
 @pytest.mark.parametrize("kind", ["vaapi", "nvdec"])
 @pytest.mark.parametrize("encoding", ["H264", "H265"])
-async def test_without_the_hardware_pictures_are_decoded_by_software_all_the_same(kind, encoding, monkeypatch):
-    reason = await lacking(kind)
+async def test_without_the_hardware_pictures_are_decoded_in_software(kind, encoding, monkeypatch):
+    reason = await reason_without(kind)
     assert "lacks" in reason or "the device cannot be opened" in reason
     units = [
         (b"".join(b"\0\0\0\1" + nal for nal in nals), number) for number, (_, nals) in enumerate(coded(encoding, 8))
@@ -37,8 +37,8 @@ async def test_without_the_hardware_pictures_are_decoded_by_software_all_the_sam
     assert np.array_equal(VideoDecoder(encoding).decode(DecodeOrder(1), units).image, plain.image)
 
 
-async def test_a_driver_that_crashes_or_hangs_takes_nothing_with_it_and_is_told(monkeypatch, tmp_path):
-    for body, told in (
+async def test_a_driver_that_crashes_or_hangs_is_reported_without_side_effects(monkeypatch, tmp_path):
+    for body, expected in (
         ("kill -SEGV $$", "the driver crashed its test process (exit code -11)"),
         ("sleep 60", "no picture within"),
     ):
@@ -47,29 +47,29 @@ async def test_a_driver_that_crashes_or_hangs_takes_nothing_with_it_and_is_told(
         driver.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(driver))
         monkeypatch.setattr(hardware, "PROBE_SECONDS", 1.0)
-        assert told in await hardware.unusable_reason("nvdec")
+        assert expected in await hardware.unusable_reason("nvdec")
 
 
-async def test_what_works_is_told_as_such(monkeypatch, tmp_path):
+async def test_working_hardware_is_reported_as_such(monkeypatch, tmp_path):
     driver = tmp_path / "driver"
     driver.write_text("#!/bin/sh\n")
     driver.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(driver))
-    found = HardwareDecoding("vaapi")
-    await found.find()
-    assert not found.degraded
-    (metric,) = found.metrics()
+    decoding = HardwareDecoding("vaapi")
+    await decoding.find()
+    assert not decoding.degraded
+    (metric,) = decoding.metrics()
     assert [(sample.labels, sample.value) for sample in metric.samples] == [({"kind": "vaapi"}, 1)]
 
 
-async def test_nothing_is_told_where_nothing_was_asked_for():
-    found = HardwareDecoding("")
-    await found.find()
-    assert (found.degraded, list(found.metrics())) == ("", [])
+async def test_nothing_is_reported_if_no_hardware_was_requested():
+    decoding = HardwareDecoding("")
+    await decoding.find()
+    assert (decoding.degraded, list(decoding.metrics())) == ("", [])
 
 
-async def test_a_shard_says_why_its_videos_are_decoded_by_software(monkeypatch, tmp_path):
-    await lacking("nvdec")
+async def test_a_shard_reports_why_its_videos_are_decoded_in_software(monkeypatch, tmp_path):
+    await reason_without("nvdec")
     monkeypatch.setenv(hardware.VARIABLE, "nvdec")
     shard = CameraShard(decoders=1)
     async with Tasks() as tasks, serving("small", (160, 120)) as port:

@@ -80,7 +80,7 @@ def coded(picture, *options):
 
 
 def turned(jpeg):
-    """`jpeg` with a note that its camera was held sideways."""
+    """Add an Exif note to `jpeg` that the camera was turned."""
     exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     return jpeg[:2] + b"\xff\xe1" + (2 + len(exif)).to_bytes(2) + exif + jpeg[2:]
 
@@ -103,7 +103,7 @@ SAMPLING = {"4:4:4": 0x111111, "4:2:2": 0x211111, "4:4:0": 0x121111, "4:1:1": 0x
     ],
     ids=[*SAMPLING, "progressive", "restart", "grey", "cut short", "padded", "turned"],
 )
-def test_pictures_are_those_that_opencv_makes(jpeg, scale):
+def test_decoded_pictures_equal_opencvs(jpeg, scale):
     expected = cv2.imdecode(np.frombuffer(jpeg, np.uint8), _REDUCED[scale])
     assert expected is not None
     assert np.array_equal(decode(memoryview(jpeg), scale, (325, 243)), expected)
@@ -116,7 +116,7 @@ def test_a_picture_without_an_end_is_refused():
         decode(coded(COLOURFUL)[:3000], 2, (325, 243))
 
 
-async def test_a_picture_that_nobody_looks_at_reaches_no_decoder(pool):
+async def test_a_picture_that_is_not_analysed_reaches_no_decoder(pool):
     camera = Camera(pool, DecodeOrder(8, image=False))
     camera.offer(1, UNDECODABLE)
     await eventually(lambda: camera.results)
@@ -124,7 +124,7 @@ async def test_a_picture_that_nobody_looks_at_reaches_no_decoder(pool):
     assert pool.cpu_seconds == pool.busy_seconds == 0
 
 
-async def test_a_frame_is_decoded_as_it_would_be_here(pool):
+async def test_a_frame_is_decoded_as_in_this_process(pool):
     camera = Camera(pool)
     camera.offer(1)
     await eventually(lambda: camera.results)
@@ -134,7 +134,7 @@ async def test_a_frame_is_decoded_as_it_would_be_here(pool):
     assert not pool.busy
 
 
-async def test_memory_that_a_burst_of_large_pictures_took_is_given_back_and_pictures_are_as_before(pool):
+async def test_memory_of_a_burst_of_large_pictures_is_released(pool):
     def taken():
         return os.fstat(pool._descriptor).st_blocks * 512
 
@@ -154,7 +154,7 @@ async def test_memory_that_a_burst_of_large_pictures_took_is_given_back_and_pict
             assert np.array_equal(decoded.image, decode_frame(HALF, JPEG, 320, 240).image)
 
 
-async def test_a_decoder_whose_end_no_event_tells_of_is_replaced_and_its_frames_are_not_lost(pool):
+async def test_a_decoder_whose_end_causes_no_event_is_replaced_without_losing_frames(pool):
     camera = Camera(pool)
     for decoder in pool._decoders:
         pool._loop.remove_reader(decoder.link)
@@ -163,14 +163,14 @@ async def test_a_decoder_whose_end_no_event_tells_of_is_replaced_and_its_frames_
     camera.offer(1)
     await asyncio.sleep(0.05)
     assert not camera.results
-    for _ in range(2):  # the first finds that it ended
+    for _ in range(2):  # the first call notices the end
         pool.poll_replies()
         await asyncio.sleep(0)
     await eventually(lambda: camera.results)
     assert np.array_equal(camera.results[0].image, decode_frame(HALF, JPEG, 320, 240).image)
 
 
-async def test_a_still_marks_what_it_is_asked_to(pool):
+async def test_a_still_marks_the_requested_boxes(pool):
     camera = Camera(pool, DecodeOrder(2, [(0.25, 0.25, 0.5, 0.5)]))
     camera.offer(1, noisy_jpeg(size=(480, 640)))
     await eventually(lambda: camera.results)
@@ -180,7 +180,7 @@ async def test_a_still_marks_what_it_is_asked_to(pool):
     assert red > blue + 60
 
 
-async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
+async def test_the_appearance_networks_logits_come_with_the_picture(pool):
     close_ups = [(0.0, 0.0, 1.0, 1.0), (0.25, 0.25, 0.5, 0.5)]
     camera, quiet = Camera(pool, DecodeOrder(2, [(0.1, 0.1, 0.2, 0.2)], close_ups=close_ups)), Camera(pool)
     camera.offer(1)
@@ -194,7 +194,7 @@ async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
     assert quiet.results[0].logits == ()
 
 
-async def test_a_detail_comes_with_the_picture_its_still_and_what_the_network_says(pool):
+async def test_a_detail_comes_with_the_picture_its_still_and_the_logits(pool):
     jpeg = noisy_jpeg(size=(480, 640))
     order = DecodeOrder(4, [(0.1, 0.1, 0.2, 0.2)], close_ups=[(0.25, 0.25, 0.5, 0.5)], detail=(0.5, 0.25, 0.25, 0.25))
     camera = Camera(pool, order)
@@ -222,17 +222,17 @@ async def test_a_detail_comes_with_the_picture_its_still_and_what_the_network_sa
         ((200, 150), 1, (200, 150), 1),
     ],
 )
-def test_a_still_takes_no_second_decoding_of_a_large_picture(monkeypatch, size, scale, still, decoded):
+def test_a_still_needs_no_second_decoding_of_a_large_picture(monkeypatch, size, scale, still, decoded):
     calls = []
     monkeypatch.setattr(image_module, "decode", lambda *given: calls.append(given) or decode(*given))
     jpeg = noisy_jpeg(size=size[::-1])
     room = memoryview(bytearray(300_000))
-    found = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, size[0], size[1], room)
+    decoded = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, size[0], size[1], room)
     assert len(calls) == decoded
-    picture = cv2.imdecode(np.frombuffer(found.still, np.uint8), cv2.IMREAD_COLOR)
+    picture = cv2.imdecode(np.frombuffer(decoded.still, np.uint8), cv2.IMREAD_COLOR)
     assert picture.shape == (*still[::-1], 3)
-    # What is drawn into the still is not drawn into what is looked at.
-    assert np.array_equal(found.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
+    # The boxes of the still are not drawn into the analysed image.
+    assert np.array_equal(decoded.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
 
 
 async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
@@ -245,7 +245,7 @@ async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
         assert len(camera.results) + camera.box.ledger.shed["superseded"] == 3
 
 
-async def test_what_needs_no_decoding_is_worked_on_aside(pool, monkeypatch):
+async def test_frames_that_need_no_decoding_are_analysed_on_a_thread(pool, monkeypatch):
     aside, other = Camera(pool, None), Camera(pool)
     gate = threading.Event()
     monkeypatch.setattr(aside, "analyse_on_thread", lambda frame: gate.wait(10))
@@ -257,7 +257,7 @@ async def test_what_needs_no_decoding_is_worked_on_aside(pool, monkeypatch):
     await eventually(lambda: aside.results == [True])
 
 
-async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
+async def test_an_undecodable_frame_does_not_affect_other_cameras(pool):
     bad, good = Camera(pool), Camera(pool)
     for number in range(1, 4):
         bad.offer(number, UNDECODABLE)
@@ -268,7 +268,7 @@ async def test_a_frame_that_cannot_be_decoded_is_no_matter_of_others(pool):
     assert pool.died == 0
 
 
-async def test_an_exception_of_a_cameras_own_work_comes_back_to_it(pool, monkeypatch):
+async def test_an_exception_in_a_cameras_analysis_is_its_result(pool, monkeypatch):
     def explode(frame):
         raise ZeroDivisionError("boom")
 
@@ -290,7 +290,7 @@ async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
     assert not pool.busy
 
 
-async def test_decoders_that_are_killed_are_replaced_and_what_they_had_not_begun_is_not_lost(pool):
+async def test_killed_decoders_are_replaced_and_waiting_frames_are_not_lost(pool):
     cameras = [Camera(pool) for _ in range(12)]
     for pid in await processes(pool):
         os.kill(pid, signal.SIGSTOP)
@@ -304,7 +304,7 @@ async def test_decoders_that_are_killed_are_replaced_and_what_they_had_not_begun
     assert all(isinstance(camera.results[0], Decoded) for camera in cameras)
 
 
-async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(pool):
+async def test_a_decoded_frame_is_not_blamed_for_the_next_frames_crash(pool):
     for _ in range(20):
         good, bad, behind = Camera(pool), Camera(pool, DecodeOrder(0)), Camera(pool)  # there is no scale of 0
         await eventually(lambda: all(decoder.link for decoder in pool._decoders))
@@ -318,7 +318,7 @@ async def test_a_frame_that_was_decoded_is_not_blamed_for_the_next_ones_crash(po
         assert [type(camera.results[0]) for camera in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
 
 
-async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gone_too(pool):
+async def test_decoders_are_replaced_even_if_the_forking_process_is_gone(pool):
     decoders = await processes(pool)
     for pid in (pool._forker.pid, *decoders):
         os.kill(pid, signal.SIGKILL)
@@ -332,7 +332,7 @@ async def test_decoders_are_replaced_although_the_process_that_forks_them_is_gon
     assert isinstance(camera.results[-1], Decoded)
 
 
-async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
+async def test_a_shard_that_cannot_decode_does_not_start(monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.2)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     decoders = DecoderPool(1)
@@ -340,7 +340,7 @@ async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
         await decoders.start()
 
 
-async def test_nothing_is_left_running_once_it_is_stopped():
+async def test_no_process_remains_after_stop():
     decoders = DecoderPool(2)
     await decoders.start()
     pids = [decoders._forker.pid, *await processes(decoders)]
@@ -359,7 +359,7 @@ async def test_decoders_end_with_the_process_they_work_for():
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
-def test_a_decoder_lets_go_of_what_the_interpreter_keeps_for_later(monkeypatch):
+def test_a_decoder_releases_the_interpreters_free_lists(monkeypatch):
     forget = ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, 1, 0, 0, False, False, False, False)
     collected = []
     monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
@@ -377,10 +377,10 @@ def test_a_decoder_lets_go_of_what_the_interpreter_keeps_for_later(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("case", "code", "told"),
-    [("loops", -signal.SIGPROF, ""), ("waits", -signal.SIGALRM, ""), ("stands", 0, "answer\n")],
+    ("case", "code", "printed"),
+    [("loops", -signal.SIGPROF, ""), ("waits", -signal.SIGALRM, ""), ("resumes", 0, "answer\n")],
 )
-def test_a_decoder_that_hangs_ends_itself_and_one_whose_machine_stood_still_goes_on(case, code, told):
+def test_a_hanging_decoder_ends_itself_but_not_one_whose_machine_was_suspended(case, code, printed):
     script = Path(__file__).with_name("hang_decoder.py")
     ran = subprocess.run([sys.executable, script, case], check=False, timeout=50, stdout=subprocess.PIPE, text=True)
-    assert (ran.returncode, ran.stdout) == (code, told)
+    assert (ran.returncode, ran.stdout) == (code, printed)

@@ -22,13 +22,13 @@ def frame(width, height, after_ns=0):
 
 @pytest.fixture
 def analyser():
-    found = Analyser()
-    found.configure(Device(id="hall", source="rtsp://hall/"), camera_settings(), 2 * SECOND)
-    return found
+    configured = Analyser()
+    configured.configure(Device(id="hall", source="rtsp://hall/"), camera_settings(), 2 * SECOND)
+    return configured
 
 
 @pytest.mark.parametrize(("size", "smoothed"), [((1920, 1080), False), ((640, 360), False), ((320, 240), True)])
-def test_blocks_of_large_videos_are_not_smoothed_while_nothing_is_suspected(analyser, size, smoothed):
+def test_blocks_of_large_videos_are_not_smoothed_without_suspicion(analyser, size, smoothed):
     assert analyser.decode_order(frame(*size)).smoothed is smoothed
 
 
@@ -42,7 +42,7 @@ def test_blocks_are_smoothed_from_the_first_suspicion_until_some_time_after_the_
     assert not analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS + 1)).smoothed
 
 
-def test_the_appearance_network_looks_at_cameras_that_start_together_one_after_the_other():
+def test_cameras_that_start_together_are_inspected_one_after_the_other():
     asked = []
     for number in range(20):
         analyser = Analyser()

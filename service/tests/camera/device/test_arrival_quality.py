@@ -12,7 +12,7 @@ STEP = SECOND // 10
 
 
 def received(damages=(), stamps=()):
-    """A quality, and when the last of its frames came, one every 0.1 s."""
+    """Return a quality and the arrival time of its last frame; one arrives every 0.1 s."""
     quality, now = ArrivalQuality(), 1_000 * SECOND
     for damage in damages:
         now += STEP
@@ -28,7 +28,7 @@ def received(damages=(), stamps=()):
     ("damages", "broken"),
     [
         ([0.0] * 50, False),
-        ([1.0] * 9, False),  # too few to tell
+        ([1.0] * 9, False),  # too few to judge
         ([1.0] * 60, True),
         ([1.0, 0.0] * 30, False),
         ([1.0, 1.0, 0.0] * 20, True),
@@ -36,12 +36,12 @@ def received(damages=(), stamps=()):
         ([0.7] * 60, True),
     ],
 )
-def test_frames_are_broken_when_most_of_what_arrived_is_unusable(damages, broken):
+def test_a_camera_is_at_fault_if_most_of_its_frames_are_unusable(damages, broken):
     quality, now = received(damages)
     assert quality.fault(now).startswith("broken frames") == broken
 
 
-def test_broken_frames_are_forgotten_once_good_ones_come():
+def test_broken_frames_are_forgotten_once_good_ones_arrive():
     quality, now = received([1.0] * 60)
     for _ in range(101):
         now += STEP
@@ -65,20 +65,20 @@ def ticking(count, start=0):
 @pytest.mark.parametrize(
     ("stamps", "fault"),
     [
-        (ticking(50, start=77), ""),  # hours off, but it runs
+        (ticking(50, start=77), ""),  # hours off, but running
         (ticking(20) + ticking(20, start=-3600 * SECOND), ""),  # set once
         ([5] * 40, "the sender's clock stopped: 40 frames with the same time stamp"),
         ([*ticking(9), 1, *ticking(9, 2), 1, *ticking(9, 2), 1], "the sender's clock jumps: 3 times in 10 s"),
         ([n * 5 * SECOND for n in range(9)], "the sender's clock jumps: 3 times in 10 s, last by +5.0 s"),
     ],
 )
-def test_a_clock_that_stands_still_or_keeps_jumping_is_a_fault(stamps, fault):
+def test_a_clock_that_stops_or_keeps_jumping_is_a_fault(stamps, fault):
     quality, now = received(stamps=stamps)
     assert quality.fault(now).startswith(fault)
     assert bool(fault) == bool(quality.fault(now))
 
 
-def test_what_a_network_held_up_is_no_jump():
+def test_frames_delayed_by_the_network_are_no_jump():
     quality, now = received(stamps=ticking(10))
     for burst in range(4):
         now += 2 * SECOND
@@ -96,7 +96,7 @@ def test_a_clock_that_runs_again_is_no_fault_after_a_while():
     assert quality.fault(now) == ""
 
 
-def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
+def test_frames_that_wait_ever_longer_are_late_by_their_wait():
     stamps = [n * STEP for n in range(20)] + [2 * SECOND + n * STEP // 2 for n in range(60)]
     quality, _ = received(stamps=stamps)
     assert quality.late_ns == pytest.approx(3 * SECOND, rel=0.1)
@@ -106,8 +106,8 @@ def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
     "stamps",
     [
         [n * STEP for n in range(50)],
-        [-30 * SECOND + n * STEP for n in range(50)],  # a clock that is wrong
-        [n * STEP * 1.005 for n in range(1_000)],  # … and runs a little fast
+        [-30 * SECOND + n * STEP for n in range(50)],  # a wrong clock
+        [n * STEP * 1.005 for n in range(1_000)],  # … that runs slightly fast
         [n * STEP * 0.995 for n in range(1_000)],
         [*(n * STEP for n in range(50)), *(n * STEP - 40 * SECOND for n in range(50))],  # … and was set
     ],
@@ -124,7 +124,7 @@ def test_the_clock_of_a_sender_does_not_make_its_frames_late(stamps):
         (lambda number, now: now - number * STEP // 2, "its pictures arrive 2.2 s late"),
     ],
 )
-def test_a_source_whose_frames_have_no_time_is_not_judged_by_the_one_before_it(stamp, fault):
+def test_a_source_without_time_stamps_is_not_judged_by_the_previous_source(stamp, fault):
     settings, now, picture = camera_settings(deadline="2s"), [1_000 * SECOND], noisy_jpeg()
     camera = CameraDevice(
         Device(id="yard", source="rtsp://camera/"),

@@ -1,4 +1,4 @@
-"""A camera of which no picture arrives whole: what the rest of them shows is seen, what it cannot show is told."""
+"""A camera whose pictures never arrive whole: it still sees with the rest, and reports the checks it cannot do."""
 
 import cv2
 import numpy as np
@@ -14,7 +14,7 @@ YARD = cv2.resize(RANDOM.integers(30, 200, (12, 16, 3)).astype(np.uint8), (640, 
 
 
 def damaged(picture, number):
-    """`picture` as JPEG of which a strip did not arrive, and that strip."""
+    """Return `picture` as JPEG with a strip missing, and that strip."""
     noisy = np.clip(picture + RANDOM.normal(0, 2, picture.shape), 0, 255).astype(np.uint8)
     top = 24 * (number % 20)
     noisy[top : top + 24] = 128
@@ -22,19 +22,19 @@ def damaged(picture, number):
 
 
 def shown(picture, seconds, replay=None, *, whole=False):
-    """(why the camera is not covered, why it is degraded) after each of its pictures."""
-    replay, told = replay or Replay(camera_settings()), []
+    """Show the pictures and return (why not covered, why degraded) after each."""
+    replay, reasons = replay or Replay(camera_settings()), []
     began = replay.seconds
     for number in range(int(seconds * RATE)):
         data, lost = damaged(picture, number)
         replay.show(data, began + (number + 1) / RATE, () if whole else lost)
         status = replay.camera.message(START_NS + round(replay.seconds * SECOND))
-        told.append((status.reason, status.degraded))
-    return told
+        reasons.append((status.reason, status.degraded))
+    return reasons
 
 
 @pytest.mark.parametrize(("level", "fault"), [(4, "picture black"), (250, "picture white")])
-def test_a_picture_of_which_a_part_is_lost_each_time_is_black_or_white_all_the_same(level, fault):
+def test_pictures_with_lost_parts_can_be_black_or_white(level, fault):
     reasons = [reason for reason, _ in shown(np.full((480, 640, 3), level), 30)]
     assert fault in reasons[:40]
     assert reasons[-1] == fault
@@ -46,10 +46,10 @@ def test_a_fault_of_damaged_pictures_ends_with_them():
     assert shown(YARD, 5, replay)[-1][0] == ""
 
 
-def test_what_damaged_pictures_cannot_tell_is_told_until_whole_ones_come():
+def test_checks_that_damaged_pictures_prevent_are_reported():
     replay = Replay(camera_settings())
-    told = shown(YARD, 20, replay)
-    assert not any(reason for reason, _ in told)
-    assert not any(degraded for _, degraded in told[:90])
-    assert told[-1][1].startswith("no whole picture arrives")
+    reasons = shown(YARD, 20, replay)
+    assert not any(reason for reason, _ in reasons)
+    assert not any(degraded for _, degraded in reasons[:90])
+    assert reasons[-1][1].startswith("no whole picture arrives")
     assert shown(YARD, 3, replay, whole=True)[-1] == ("", "")

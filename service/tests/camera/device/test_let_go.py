@@ -1,4 +1,4 @@
-"""A camera that its shard has let go of: what still comes of it or is in work takes nothing of the shard's any more."""
+"""A released camera: its late frames and frames in work use no resources of the shard."""
 
 import pytest
 
@@ -17,13 +17,13 @@ NOW = 1_000 * SECOND
 
 
 class Shard:
-    """What a camera gets of its shard."""
+    """The shard's services for a camera."""
 
     def __init__(self):
         self.submitted, self.seen, self.recorded = [], [], []
         self.links = ShardLinks(
             submit=self.submitted.append, report=lambda _, seen: self.seen.append(seen), ring_budget=Budget(),
-            video_budget=Budget(), record=lambda _, kept: self.recorded.append(kept), clock=lambda: NOW,
+            video_budget=Budget(), record=lambda _, unit: self.recorded.append(unit), clock=lambda: NOW,
         )  # fmt: skip
         self.camera = CameraDevice(Device(id="gate", fps_target=15, fps_min=1), camera_settings(), self.links)
 
@@ -38,7 +38,7 @@ def shard():
     return Shard()
 
 
-def test_a_frame_that_was_in_work_is_not_kept_for_a_clip(shard):
+def test_a_released_cameras_frame_in_work_is_not_stored_for_a_clip(shard):
     camera = shard.camera
     camera.offer_frame(JPEG)
     frame = camera.next_frame()
@@ -50,7 +50,7 @@ def test_a_frame_that_was_in_work_is_not_kept_for_a_clip(shard):
 
 
 @pytest.mark.parametrize("data", [JPEG, access_units(count=1)[0]], ids=["picture", "video"])
-def test_what_its_source_still_offers_before_it_is_closed_goes_nowhere(shard, data):
+def test_frames_offered_after_release_are_ignored(shard, data):
     shard.camera.close()
     shard.camera.offer_frame(data)
     shard.camera.record_frame(data)

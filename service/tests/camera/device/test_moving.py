@@ -1,4 +1,4 @@
-"""A camera that pans says that it cannot judge, where people and the fleet's coverage see it."""
+"""A panning camera reports that it cannot judge its pictures, to people and in the fleet's coverage."""
 
 import cv2
 import numpy as np
@@ -11,7 +11,7 @@ RATE = 10.0
 
 
 def street(width):
-    """A wide view that never existed: houses and poles."""
+    """Draw an invented wide view with houses and poles."""
     random = np.random.default_rng(4)
     picture = np.full((240, width, 3), 120, np.uint8)
     for _ in range(width // 6):
@@ -20,11 +20,11 @@ def street(width):
     return picture
 
 
-def test_a_panning_camera_is_not_covered_and_says_why_until_it_stands_still():
+def test_a_panning_camera_is_not_covered_until_it_stops():
     wide, random, replay = street(1600), np.random.default_rng(5), Replay(camera_settings())
     reasons = []
     for number in range(140):
-        left = 8 * min(number, 80)  # a quarter of the width a second, for 8 s
+        left = 8 * min(number, 80)  # a quarter of the width per second, for 8 s
         shown = wide[:, left : left + 320] + random.normal(0, 2, (240, 320, 3))
         jpeg = cv2.imencode(".jpg", np.clip(shown, 0, 255).astype(np.uint8))[1].tobytes()
         replay.show(jpeg, number / RATE)

@@ -1,4 +1,4 @@
-"""Frames that nobody looks at: decoded all the same, counted, and no other thing is said of what a camera sees."""
+"""Frames that are not analysed: they are decoded and counted, and do not change the observations."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ STEP = SECOND // 15
 
 
 class Hall:
-    """A camera at its shard, which has each of its turns as soon as `serve` is called."""
+    """A camera at its shard; each of its turns runs when `serve` is called."""
 
     def __init__(self, decode=None):
         self.now, self.queued, self.turns, self.seen = START_NS, False, [], []
@@ -68,7 +68,7 @@ def hall():
     return Hall()
 
 
-def test_of_a_calm_video_pictures_that_nobody_looks_at_are_decoded_with_the_next_one(hall):
+def test_unanalysed_pictures_of_a_calm_video_are_decoded_with_the_next_one(hall):
     for unit in access_units(count=45, gop=45):
         hall.show(unit)
     assert sum(turn.units for turn in hall.turns) in {44, 45}
@@ -79,7 +79,7 @@ def test_of_a_calm_video_pictures_that_nobody_looks_at_are_decoded_with_the_next
     assert hall.ledger.analysed == hall.ledger.offered == 45
 
 
-def test_a_picture_behind_which_none_comes_is_decoded_after_a_while(hall):
+def test_a_picture_without_a_successor_is_decoded_after_a_while(hall):
     units = iter(access_units(count=45, gop=45))
     while len(hall.turns) < 10 or hall.camera.arrivals.mailbox.waiting is None:
         hall.show(next(units))
@@ -94,7 +94,7 @@ def test_a_picture_behind_which_none_comes_is_decoded_after_a_while(hall):
     assert hall.ledger.analysed == hall.ledger.offered
 
 
-def test_a_key_frame_is_decoded_apart_from_what_came_before_it(hall):
+def test_a_key_frame_is_not_decoded_together_with_earlier_pictures(hall):
     for unit in access_units(count=60, gop=4):
         hall.show(unit)
     hall.now += 2 * OVERDUE_NS
@@ -113,7 +113,7 @@ def test_a_key_frame_is_decoded_apart_from_what_came_before_it(hall):
         (RuntimeError("no"), "analysis failed"),
     ],
 )
-def test_what_becomes_of_a_picture_becomes_of_those_that_were_decoded_with_it(hall, error, counted):
+def test_joined_pictures_share_the_outcome_of_the_last_one(hall, error, counted):
     def decode(order, frame):
         if frame.joined:
             raise error
@@ -138,7 +138,7 @@ def test_while_the_rate_is_cut_no_picture_waits_for_the_next_one(hall):
     assert hall.ledger.analysed == 30
 
 
-def test_whoever_wants_a_picture_gets_the_next_one_at_once(hall):
+def test_a_wanted_picture_is_made_from_the_next_frame_at_once(hall):
     units = iter(access_units(count=45, gop=45))
     while len(hall.turns) < 10 or hall.camera.arrivals.mailbox.waiting is not None:
         hall.show(next(units))
@@ -152,7 +152,7 @@ def test_whoever_wants_a_picture_gets_the_next_one_at_once(hall):
 @pytest.mark.parametrize(
     "error", [ContextLostError(), PictureDelayedError(), UndecodableError("no"), RuntimeError("no")]
 )
-def test_a_picture_that_is_wanted_is_asked_for_until_it_is_there(hall, error):
+def test_a_wanted_picture_is_requested_until_it_is_made(hall, error):
     def decode(order, frame):
         if order.picture_side and not failed:
             failed.append(order)
@@ -169,7 +169,7 @@ def test_a_picture_that_is_wanted_is_asked_for_until_it_is_there(hall, error):
 
 
 def seen_by(pictures, *, skipped):
-    """What a camera sees of JPEGs at 15 a second; without `skipped` every one of them is given to its detectors."""
+    """Return a camera that was shown JPEGs at 15/s; without `skipped` its detectors get every picture."""
 
     def decode(order, frame):
         if not skipped and not order.image:
@@ -185,7 +185,7 @@ def seen_by(pictures, *, skipped):
 
 
 @pytest.mark.parametrize("scene", ["quiet", "walk", "fire"])
-def test_no_other_thing_is_seen_than_if_every_picture_were_given_to_the_detectors(scene):
+def test_skipping_pictures_does_not_change_the_observations(scene):
     room = Room(640, 480, 1)
     pictures = [*room.quiet(30)[:], *(room.fire(8.0, 60, 15.0) if scene == "fire" else getattr(room, scene)(60))[:]]
     spared, whole = seen_by(pictures, skipped=True), seen_by(pictures, skipped=False)
@@ -196,19 +196,19 @@ def test_no_other_thing_is_seen_than_if_every_picture_were_given_to_the_detector
         assert any(seen.urgent for seen in spared.seen)
 
 
-def test_pictures_that_cannot_be_decoded_are_found_by_the_next_look():
+def test_undecodable_pictures_are_noticed_by_the_next_analysis():
     jpeg = noisy_jpeg(size=(480, 640))
     hall = seen_by([jpeg] * 20 + [jpeg[:200] + b"\xff\xd9"] * 6, skipped=True)
     assert hall.ledger.analysed in {20, 21}
     assert sum(hall.ledger.rejected.values()) == 26 - hall.ledger.analysed
 
 
-def test_a_picture_without_an_image_is_no_reason_to_look(hall):
+def test_a_picture_without_an_image_repeats_the_last_findings(hall):
     for unit in access_units(count=8):
         hall.show(unit)
     frame = SimpleNamespace(time_ns=hall.now + 5 * STEP, received_ns=hall.now, lost=(), hurried=False)
     before = hall.seen[-1]
-    found = hall.camera.analyser.analyse_picture(frame, Decoded(NO_IMAGE, b"", 0.0))
-    assert found.observation.findings == before.findings
-    assert found.observation.time_ns == frame.time_ns
-    assert np.isfinite(found.cpu_seconds)
+    analysed = hall.camera.analyser.analyse_picture(frame, Decoded(NO_IMAGE, b"", 0.0))
+    assert analysed.observation.findings == before.findings
+    assert analysed.observation.time_ns == frame.time_ns
+    assert np.isfinite(analysed.cpu_seconds)

@@ -1,4 +1,4 @@
-"""Pictures of a video are analysed at times that never fall, whatever its sender's time stamps do."""
+"""Pictures of a video are analysed at rising times, even with bad time stamps."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def burning(number, width, height, _):
 
 
 def burnt(stamp, count=150, **options):
-    """A hall that was shown a flame, each picture stamped by `stamp` of its number in sending and in showing order."""
+    """Show a flame to a hall; `stamp` maps a picture's numbers in sending and display order to its time stamp."""
 
     def decode(order, frame):
         try:
@@ -42,15 +42,17 @@ def burnt(stamp, count=150, **options):
 
 
 def alarmed(hall):
-    return any(of.kind == Kind.FLAME and of.level >= Level.ALARM for seen in hall.seen for of in seen.findings)
+    return any(
+        finding.kind == Kind.FLAME and finding.level >= Level.ALARM for seen in hall.seen for finding in seen.findings
+    )
 
 
-def falls(hall):
+def has_falling_times(hall):
     times = [seen.time_ns for seen in hall.seen]
     return sum(later < earlier for earlier, later in itertools.pairwise(times))
 
 
-def test_pictures_that_are_stamped_as_they_are_shown_keep_their_times():
+def test_pictures_stamped_in_display_order_keep_their_times():
     hall = burnt(lambda number, shown: (shown - number) * STEP, x264=B_FRAMES)
     steps = np.diff([seen.time_ns for seen in hall.seen])
     assert set(steps) <= {STEP, 2 * STEP}  # two at a time until it burns
@@ -58,24 +60,24 @@ def test_pictures_that_are_stamped_as_they_are_shown_keep_their_times():
     assert alarmed(hall)
 
 
-def test_pictures_that_are_stamped_as_they_are_sent_are_analysed_as_they_are_shown():
+def test_pictures_stamped_in_sending_order_are_analysed_in_display_order():
     hall = burnt(lambda number, shown: 0, x264=B_FRAMES)
     assert len(hall.seen) > 140
-    assert not falls(hall)
+    assert not has_falling_times(hall)
     assert alarmed(hall)
     assert not hall.camera.reason(hall.now)
 
 
 @pytest.mark.parametrize("options", [{}, {"x264": B_FRAMES}])
-def test_a_clock_that_steps_back_hides_no_flame_and_is_told(options):
+def test_a_clock_that_steps_back_hides_no_flame_and_is_reported(options):
     hall = burnt(lambda number, shown: (shown - number) * STEP - number // 45 * SECOND // 5, **options)
-    assert not falls(hall)
+    assert not has_falling_times(hall)
     assert alarmed(hall)
     assert hall.camera.reason(hall.now) == "the sender's clock jumps: 3 times in 10 s, last by -0.1 s"
 
 
 def test_a_clock_that_is_set_back_once_is_no_fault():
     hall = burnt(lambda number, shown: (shown - number) * STEP - (number > 40) * SECOND // 5)
-    assert not falls(hall)
+    assert not has_falling_times(hall)
     assert alarmed(hall)
     assert not hall.camera.reason(hall.now)

@@ -1,4 +1,4 @@
-"""A camera that sends fewer pictures than flicker takes is covered, as it sees smoke, and says what it cannot see."""
+"""A camera too slow for flicker is covered, because it sees smoke, and reports that it cannot see flames."""
 
 import pytest
 from harness.settings import camera_settings
@@ -12,7 +12,7 @@ from embereye.v1.types_pb2 import Device
 
 
 def shown(rate, seconds=40, **device):
-    """The replay of a camera before a large fire, which sends `rate` frames/s."""
+    """Replay a large fire to a camera that sends `rate` frames/s."""
     replay = Replay(camera_settings())
     settings = camera_settings(deadline="4s")
     links = ShardLinks(submit=replay._run_turn, report=replay._observe, clock=lambda: replay._now_ns)
@@ -23,14 +23,14 @@ def shown(rate, seconds=40, **device):
     return replay
 
 
-def test_a_camera_of_one_picture_a_second_is_covered_and_says_that_it_sees_no_flames():
+def test_a_camera_with_one_picture_per_second_is_covered_but_degraded():
     replay = shown(1.0)
-    assert not replay.detections or max(found.level for found in replay.detections) < Level.ALARM
+    assert not replay.detections or max(detection.level for detection in replay.detections) < Level.ALARM
     status = replay.camera.message(replay._now_ns)
     assert (status.covered, status.degraded) == (True, "it sends 1.0 frames/s, too few to detect flames (3 needed)")
 
 
 @pytest.mark.parametrize(("rate", "detectors"), [(5.0, []), (1.0, ["smoke"])])
-def test_a_camera_that_need_not_send_more_says_nothing(rate, detectors):
+def test_a_camera_that_needs_no_higher_rate_is_not_degraded(rate, detectors):
     status = (replay := shown(rate, detectors=detectors)).camera.message(replay._now_ns)
     assert (status.covered, status.degraded) == (True, "")

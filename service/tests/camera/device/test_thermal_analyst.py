@@ -1,4 +1,4 @@
-"""Frames of temperatures, with parts of the picture that are ignored."""
+"""Frames of temperatures with masked parts."""
 
 import numpy as np
 from harness.settings import HEAT
@@ -27,11 +27,11 @@ def shown(analyst: ThermalAnalyst, hottest: float, row: int, seconds: float = 0)
     return seen.observation.level, seen.fault
 
 
-def test_a_camera_sees_what_is_not_masked_however_little_that_is() -> None:
+def test_a_camera_sees_unmasked_pixels_however_few() -> None:
     analyst = ThermalAnalyst(HEAT, Radiometry(), [below(0.3)])
     assert {shown(analyst, 90, 40, number / 9) for number in range(90)} == {(Level.CLEAR, "")}
     assert [shown(analyst, 90, 4, 10 + number / 9) for number in range(4)][-1] == (Level.CRITICAL, "")
 
 
-def test_a_camera_that_is_masked_as_a_whole_sees_nothing() -> None:
+def test_a_completely_masked_camera_sees_nothing() -> None:
     assert shown(ThermalAnalyst(HEAT, Radiometry(), [below(0)]), 90, 4)[1] == "only 0 of 0 pixels are measured"

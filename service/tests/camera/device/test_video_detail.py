@@ -1,4 +1,4 @@
-"""A small flame far away in a video: it is looked at with the pixels that the video has."""
+"""A small distant flame in a video, analysed with all pixels of the video."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -19,13 +19,13 @@ from embereye.wire.video.access_unit import AccessUnit
 from .test_passed_frames import Hall
 
 RATE, SECONDS = 15, 14.0
-SMALL = 12  # pixels high: 3 of those that detection has
+SMALL = 12  # pixels high: detection has 3 of them
 SIZE = 640, 480
 MIDDLE = slice(180, 300), slice(240, 400)
 
 
 class Agrees(AppearanceNetwork):
-    """A network to which whatever it looks at closely looks like fire."""
+    """A network that finds every close-up fire-like."""
 
     def __init__(self):
         pass
@@ -36,7 +36,7 @@ class Agrees(AppearanceNetwork):
 
 @pytest.fixture(scope="module")
 def film():
-    """The access units of a camera that sees a candle in a sixteenth of its picture."""
+    """Return the access units of a camera with a candle in a sixteenth of its picture."""
     context = CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = *SIZE, "yuv420p"
     context.framerate, context.time_base, context.gop_size = Fraction(RATE), Fraction(1, RATE), 2 * RATE
@@ -55,7 +55,7 @@ def film():
 
 
 def watched(film, *, detailed):
-    """The shapes of the details of `film`, and the highest level told; without their pixels where not `detailed`."""
+    """Return the details' shapes and the highest level of `film`; without more pixels unless `detailed`."""
     shapes = []
 
     def decode(order, frame):
@@ -71,13 +71,13 @@ def watched(film, *, detailed):
     return shapes, max(seen.level for seen in hall.seen)
 
 
-def test_a_small_flame_in_a_video_is_looked_at_with_the_pixels_of_the_larger_size(film):
+def test_a_small_flame_in_a_video_is_analysed_with_more_pixels(film):
     shapes, level = watched(film, detailed=True)
     assert len(shapes) > 5 * RATE
     assert set(shapes) == {(160, 160)}, "a quarter of 640 pixels, none of them reduced"
     assert level == Level.ALARM
 
 
-def test_without_those_pixels_it_is_too_small_to_be_alarmed(film):
+def test_without_more_pixels_the_flame_is_too_small_for_an_alarm(film):
     _, level = watched(film, detailed=False)
     assert level < Level.ALARM

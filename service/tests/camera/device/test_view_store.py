@@ -27,25 +27,25 @@ def known():
     return usual_levels
 
 
-def test_what_is_known_of_a_view_comes_back_after_a_restart(store, tmp_path):
+def test_the_usual_levels_of_a_view_survive_a_restart(store, tmp_path):
     store.save(camera(), known())
     assert ViewStore(tmp_path / "views").load(camera()).of(STOVE, 0.004, NOON) == 1.0
     assert store.load(Device(id="another", source="rtsp://camera/1")) is None
 
 
 @pytest.mark.parametrize("changed", [{"view": "2"}, {"detect_stream": "low"}])
-def test_another_view_begins_anew_and_removes_what_is_kept_of_the_first(store, tmp_path, changed):
+def test_another_view_starts_empty_and_removes_the_first_views_file(store, tmp_path, changed):
     store.save(camera(), known())
     assert store.load(camera(**changed)) is None
     assert not list((tmp_path / "views").iterdir())
 
 
-def test_nothing_is_kept_of_a_view_of_which_nothing_is_known(store, tmp_path):
+def test_no_file_is_saved_for_an_unknown_view(store, tmp_path):
     store.save(camera(), UsualLevels())
     assert not (tmp_path / "views").exists()
 
 
-def test_what_cannot_be_read_is_learnt_anew(store, tmp_path, caplog):
+def test_an_unreadable_view_is_learned_again(store, tmp_path, caplog):
     store.save(camera(), known())
     (path,) = (tmp_path / "views").iterdir()
     path.write_bytes(b"half")
@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_learnt_anew(store, tmp_path, caplog):
     assert "not a saved view" in caplog.text
 
 
-def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
+def test_an_unwritable_folder_is_logged_once(tmp_path, caplog):
     (tmp_path / "views").write_text("a file")
     store = ViewStore(tmp_path / "views")
     for _ in range(3):
@@ -61,21 +61,21 @@ def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
     assert caplog.text.count("cannot be saved") == 1
 
 
-def test_each_camera_is_saved_in_its_turn(store):
+def test_cameras_are_saved_in_turn(store):
     cameras = {"a": 1, "b": 2}
     assert store.next_due(cameras, NOON) is None
     due = [store.next_due(cameras, NOON + EVERY_NS + second * SECOND) for second in range(4)]
-    assert sorted(one for one in due if one) == [1, 2]
+    assert sorted(name for name in due if name) == [1, 2]
     assert store.next_due({}, NOON) is None
 
 
-def test_of_very_many_cameras_the_views_that_were_saved_last_are_kept(store, tmp_path, monkeypatch):
+def test_only_the_most_recently_saved_views_are_stored(store, tmp_path, monkeypatch):
     monkeypatch.setattr("embereye.camera.device.view_store.MOST", 3)
     cameras, usual_levels = [Device(id=f"yard/{number}") for number in range(10)], known()
-    for number, each in enumerate(cameras):
+    for number, camera_device in enumerate(cameras):
         before = set((tmp_path / "views").glob("*"))
-        store.save(each, usual_levels)
+        store.save(camera_device, usual_levels)
         (saved,) = set((tmp_path / "views").glob("*")) - before
         os.utime(saved, (number, number))
     store.save(cameras[9], usual_levels)
-    assert [bool(store.load(each)) for each in cameras] == [False] * 7 + [True] * 3
+    assert [bool(store.load(camera_device)) for camera_device in cameras] == [False] * 7 + [True] * 3

@@ -51,16 +51,16 @@ class Player:
         self.shard, self.camera, self.frames = shard, camera, 0
 
     async def show(self, red, until, seconds=20.0):
-        """Show pictures so red until `until` is true of the camera's status."""
+        """Show pictures with `red` until `until` is true of the camera's status."""
 
-        def one():
+        def is_done():
             self.frames += 1
             self.shard.admit_pushed_frame(self.camera, picture(red, self.frames), 0, Tally())
             return until(status_of(self.shard, self.camera))
 
         async def paced():
             deadline = time.monotonic() + seconds
-            while not one():
+            while not is_done():
                 assert time.monotonic() < deadline, status_of(self.shard, self.camera)
                 await eventually(lambda: not self.shard._cameras[self.camera].arrivals.mailbox.ledger.waiting)
                 await asyncio.sleep(0.01)
@@ -70,7 +70,7 @@ class Player:
 
 
 def term(status, name):
-    return next((each.value for each in status.latest if each.name == name), None)
+    return next((term.value for term in status.latest if term.name == name), None)
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_what_a_model_sees_long_enough_becomes_evidence_that_names_it(running, tmp_path, runtime):
+async def test_a_lasting_detection_of_a_model_becomes_evidence(running, tmp_path, runtime):
     (tmp_path / "m.onnx").write_bytes(redness())
     running.shard.apply(with_model(1, tmp_path / "m.onnx", runtime=runtime))
     player = Player(running.shard)
@@ -89,7 +89,7 @@ async def test_what_a_model_sees_long_enough_becomes_evidence_that_names_it(runn
     await player.show(240, lambda _: any(report.level == Level.ALARM for report in running.reports))
     alarm = next(report for report in running.reports if report.level == Level.ALARM)
     assert (alarm.kind, alarm.device) == (Kind.FLAME, "c1")
-    names = {each.name: each.value for each in alarm.why}
+    names = {term.name: term.value for term in alarm.why}
     assert names["model.flame"] == pytest.approx(240 / 255, abs=0.03)
     assert names["model.lasted"] >= 0.3
 
@@ -113,7 +113,7 @@ async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
         (constant(np.full((1, 5, 1), np.nan)), "its output contains values that are not numbers"),
     ],
 )
-async def test_a_model_that_cannot_be_used_degrades_its_cameras_which_go_on_watching(running, tmp_path, data, sentence):
+async def test_an_unusable_model_degrades_its_cameras_but_they_keep_watching(running, tmp_path, data, sentence):
     if data is not None:
         (tmp_path / "m.onnx").write_bytes(data)
     running.shard.apply(with_model(1, tmp_path / "m.onnx"))
@@ -121,30 +121,30 @@ async def test_a_model_that_cannot_be_used_degrades_its_cameras_which_go_on_watc
     assert status.degraded.startswith("detection.model: ")
     assert sentence in status.degraded
     assert status.reason == ""
-    assert [each.name for each in status.latest if each.name == "flame.score"]  # the built-in detector's
+    assert [term.name for term in status.latest if term.name == "flame.score"]  # from the built-in detector
 
 
-async def test_a_camera_that_has_nothing_but_a_failing_model_is_dark(running, tmp_path):
+async def test_a_camera_with_only_a_failing_model_is_dark(running, tmp_path):
     running.shard.apply(with_model(1, tmp_path / "m.onnx", device("c1", detectors=["model"])))
     status = await Player(running.shard).show(60, lambda status: status.degraded)
     assert not status.covered
     assert status.reason == status.degraded
 
 
-async def test_a_camera_that_is_to_have_a_model_where_none_is_declared_is_dark(running):
+async def test_a_camera_with_only_an_undeclared_model_is_dark(running):
     running.shard.apply(assignment(1, device("c1", detectors=["model"])))
     status = await Player(running.shard).show(60, lambda status: status.ledger.analysed)
     assert status.reason == "model is its only detector, but its fleet declares no detection.model"
 
 
-async def test_a_camera_with_detectors_of_its_own_has_the_model_only_if_it_says_so(running, tmp_path):
+async def test_a_camera_with_its_own_detectors_uses_the_model_only_if_declared(running, tmp_path):
     (tmp_path / "m.onnx").write_bytes(redness())
     devices = device("c1", detectors=["flame"]), device("c2", detectors=["flame", "model"]), device("c3")
     running.shard.apply(with_model(1, tmp_path / "m.onnx", *devices))
     assert [bool(running.shard._cameras[name].analyser.model) for name in ("c1", "c2", "c3")] == [False, True, True]
 
 
-async def test_a_model_that_is_put_there_later_or_replaced_is_taken(running, tmp_path):
+async def test_a_model_file_that_appears_later_or_is_replaced_is_loaded(running, tmp_path):
     path = tmp_path / "m.onnx"
     running.shard.apply(with_model(1, path))
     player = Player(running.shard)
@@ -161,7 +161,7 @@ async def test_a_model_that_is_put_there_later_or_replaced_is_taken(running, tmp
     assert not status_of(running.shard, "c1").degraded
 
 
-async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clear(running, tmp_path, monkeypatch):
+async def test_a_model_that_fails_on_a_picture_has_no_finding_not_a_clear_one(running, tmp_path, monkeypatch):
     (tmp_path / "m.onnx").write_bytes(redness())
     running.shard.apply(with_model(1, tmp_path / "m.onnx"))
     player = Player(running.shard)
@@ -180,7 +180,7 @@ async def test_a_model_that_fails_on_a_picture_says_nothing_and_that_is_not_clea
     await player.show(60, lambda status: not status.degraded)
 
 
-async def test_a_slow_model_is_named_with_its_time_and_holds_no_frame_up(running, tmp_path, monkeypatch):
+async def test_a_slow_model_is_reported_with_its_time_and_delays_no_frame(running, tmp_path, monkeypatch):
     (tmp_path / "m.onnx").write_bytes(redness())
     detect = Network.detect_objects
     monkeypatch.setattr(Network, "detect_objects", lambda self, shown: time.sleep(0.05) or detect(self, shown))
@@ -192,7 +192,7 @@ async def test_a_slow_model_is_named_with_its_time_and_holds_no_frame_up(running
     assert status.ledger.analysed > 2 * running.shard._cameras["c1"].analyser.model.runs
 
 
-async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running, tmp_path, monkeypatch):
+async def test_a_hanging_model_is_reported_and_the_cameras_stay_covered(running, tmp_path, monkeypatch):
     import threading
 
     (tmp_path / "m.onnx").write_bytes(redness())
@@ -208,14 +208,14 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
     await player.show(60, lambda status: not status.degraded)
 
 
-def test_a_model_that_does_not_keep_up_is_named():
+def test_a_model_that_does_not_keep_up_is_reported():
     now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
-    host.threads.submit = lambda camera: None  # nobody has time for it
+    host.threads.submit = lambda camera: None  # runs never happen
     model = CameraModel("c1", cast("Any", host), Model(idle_ns=10 * SECOND), clock=lambda: now[0])
     frame, seen = cast("Any", SimpleNamespace(lost=())), Observation(0)
     for second in range(131):
         now[0] = (100 + second) * SECOND
-        host.ready = second >= 100  # while it is not there it is not late
+        host.ready = second >= 100  # while it is not loaded it is not late
         model.offer_frame(frame, seen)
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND
@@ -223,7 +223,7 @@ def test_a_model_that_does_not_keep_up_is_named():
     assert "its last run was 32 s ago, it should run every 10 s" in model.degraded(now[0])
 
 
-async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_they_learnt(running, tmp_path):
+async def test_other_model_settings_preserve_the_built_in_detectors_state(running, tmp_path):
     running.shard.apply(with_model(1, tmp_path / "m.onnx"))
     camera = running.shard._cameras["c1"]
     analyst, before = camera.analyser._pictures, camera.analyser.model
@@ -235,7 +235,7 @@ async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_the
     assert status_of(running.shard, "c1").degraded == ""
 
 
-async def test_no_model_costs_no_thread(running):
+async def test_without_a_model_there_is_no_model_thread(running):
     import threading
 
     def workers():
@@ -253,7 +253,7 @@ def test_a_mounted_model_is_in_the_model_folder(monkeypatch):
     assert str(path_of(Model(path="fire.onnx"))) == "fire.onnx"
 
 
-def test_a_model_is_given_time_to_load_before_it_is_called_missing():
+def test_a_model_has_time_to_load_before_it_is_reported():
     now = [0]
     host = ModelHost(clock=lambda: now[0])
     host.configure(Model(path="x"))

@@ -43,15 +43,15 @@ async def pool():
     threads.stop()
 
 
-async def test_every_camera_gets_its_turn_however_fast_another_one_is(pool):
+async def test_every_camera_gets_its_turn_however_fast_another_is(pool):
     gate, order = threading.Event(), []
 
     def work(name):
-        def look(frame):
+        def analyse(frame):
             gate.wait(10)
             order.append(name)
 
-        return look
+        return analyse
 
     fast, slow = Camera(pool, work("fast")), Camera(pool, work("slow"))
     fast.offer(1)
@@ -65,16 +65,16 @@ async def test_every_camera_gets_its_turn_however_fast_another_one_is(pool):
     assert fast.box.ledger.shed == {"superseded": 1}
 
 
-async def test_a_camera_with_expensive_frames_has_no_more_of_the_pool_than_the_others(pool):
+async def test_a_camera_with_expensive_frames_gets_no_more_time_than_the_others(pool):
     spent = dict.fromkeys(("dear", "cheap"), 0.0)
 
     def work(name, seconds):
-        def look(frame):
+        def analyse(frame):
             began = time.perf_counter()
             time.sleep(seconds)  # or longer, on a busy machine
             spent[name] += time.perf_counter() - began
 
-        return look
+        return analyse
 
     cameras = [Camera(pool, work("dear", 0.02)), *(Camera(pool, work("cheap", 0.002)) for _ in range(3))]
     while spent["dear"] + spent["cheap"] < 2.0:
@@ -84,7 +84,7 @@ async def test_a_camera_with_expensive_frames_has_no_more_of_the_pool_than_the_o
     assert spent["dear"] < 0.4 * (spent["dear"] + spent["cheap"])
 
 
-async def test_an_exception_comes_back_to_its_own_camera_and_to_no_other(pool):
+async def test_an_exception_is_the_result_of_its_camera_only(pool):
     def explode(frame):
         raise ZeroDivisionError("boom")
 
@@ -97,7 +97,7 @@ async def test_an_exception_comes_back_to_its_own_camera_and_to_no_other(pool):
     assert good.results == [1, 2, 3]
 
 
-async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeypatch):
+async def test_a_hanging_thread_is_replaced_and_its_camera_notified(pool, monkeypatch):
     monkeypatch.setattr(module, "HANG_SECONDS", 0.0)
     gate = threading.Event()
     stuck, other = Camera(pool, lambda frame: gate.wait(30)), Camera(pool)
@@ -115,7 +115,7 @@ async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeyp
     await eventually(lambda: other.results == [2, 3])
 
 
-async def test_a_run_during_which_the_machine_stood_still_does_not_hang(pool, monkeypatch):
+async def test_a_run_during_a_suspension_of_the_machine_does_not_count_as_hanging(pool, monkeypatch):
     gate, stood = threading.Event(), [0.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + stood[0]))
     camera = Camera(pool, lambda frame: gate.wait(30))

@@ -1,7 +1,6 @@
-"""Cameras that share a pool, simulated: real mailboxes, fair queue and rates; a clock, decoders and stalls made up.
+"""Simulation of cameras that share a pool: real mailboxes, fair queue and rates; simulated clock, decoders, stalls.
 
-What this hides, the time that receiving takes and a kernel's own scheduling, is measured by `embereye bench cameras
---only neighbour`.
+It ignores the time for receiving and the kernel's scheduling, which `embereye bench cameras --only neighbour` measures.
 """
 
 import bisect
@@ -21,25 +20,25 @@ from embereye.units import SECOND
 from ..conftest import noisy_jpeg
 
 JPEG = noisy_jpeg(size=(16, 16))
-TICK = 0.5  # seconds between two looks at the pool, as a shard takes them
+TICK = 0.5  # seconds between two adaptations, as in a shard
 JITTER = 0.1  # of a camera's period
-LOOP_SECONDS = 0.0002  # that the event loop takes to receive a frame, and to finish one
+LOOP_SECONDS = 0.0002  # of the event loop for receiving a frame, and for finishing one
 AHEAD = 6  # frames that a decoder has at most
 EPOCH_NS = 1_000 * SECOND
-Stalls = list[tuple[float, float]]  # (begin, end) in seconds, in order: a decoder does not run then
+Stalls = list[tuple[float, float]]  # (begin, end) in seconds, in order, while a decoder does not run
 
 
 @dataclass(eq=False)
 class Camera:
-    """One camera: how much it costs and what became of its frames."""
+    """One camera: its costs and the outcome of its frames."""
 
-    rate: float  # frames/s that it sends
+    rate: float  # frames/s sent
     cost: float  # seconds of a decoder per frame
     target: float
     least: float
     urgent: bool = False
     box: Mailbox = field(default_factory=Mailbox)
-    analysed: list[float] = field(default_factory=list)  # when
+    analysed: list[float] = field(default_factory=list)  # times
     ages: list[float] = field(default_factory=list)  # from arrival to analysed
 
     def __post_init__(self) -> None:
@@ -47,33 +46,33 @@ class Camera:
 
 
 def slices(share: float, begin: float, end: float, mean: float, seed: int) -> Stalls:
-    """Stalls that take `share` of a decoder from `begin` to `end`, of `mean` seconds each on average."""
-    dice, found, now = random.Random(seed), [], begin
+    """Return stalls that take `share` of a decoder from `begin` to `end`, `mean` seconds each on average."""
+    dice, stalls, now = random.Random(seed), [], begin
     while share and (now := now + dice.expovariate(share / mean / (1 - share))) < end:
         length = min(end - now, dice.expovariate(1 / mean))
-        found.append((now, now + length))
+        stalls.append((now, now + length))
         now += length
-    return found
+    return stalls
 
 
 def merge(*stalls: Stalls) -> Stalls:
-    """All of them, those that overlap as one."""
-    found: Stalls = []
+    """Merge the stalls, joining those that overlap."""
+    merged: Stalls = []
     for begin, end in sorted(itertools.chain(*stalls)):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
 def time_got(stalls: Stalls, begin: float, end: float) -> float:
-    """Seconds between `begin` and `end` in which a decoder with `stalls` ran."""
+    """Return the seconds between `begin` and `end` in which a decoder with `stalls` ran."""
     return end - begin - sum(max(0.0, min(end, until) - max(begin, since)) for since, until in stalls)
 
 
 def end_of_work(stalls: Stalls, now: float, seconds: float) -> float:
-    """When `seconds` of work are done that begin at `now`."""
+    """Return when `seconds` of work that begin at `now` are done."""
     end = now + seconds
     for begin, until in itertools.islice(stalls, bisect.bisect(stalls, now, key=lambda stall: stall[1]), None):
         if begin >= end:
@@ -83,22 +82,22 @@ def end_of_work(stalls: Stalls, now: float, seconds: float) -> float:
 
 
 class SimulatedPool:
-    """Runs `cameras` on as many decoders as there are lists of stalls; `loop` are the event loop's."""
+    """Runs `cameras` on one decoder per list of stalls; `loop` are the event loop's stalls."""
 
     def __init__(self, cameras: Iterable[Camera], stalls: list[Stalls], loop: Stalls | None = None) -> None:
         self.cameras = list(cameras)
-        self.rates: list[tuple[float, float]] = []  # (second, frames/s that all cameras are given together)
+        self.rates: list[tuple[float, float]] = []  # (second, frames/s granted to all cameras together)
         self._stalls, self._loop_stalls = stalls, loop or []
         self._queue: FairQueue[Camera] = FairQueue()
         self.budget = PoolBudget()
         self._dice = random.Random(11)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = itertools.count()
-        self._free = [0.0] * len(stalls)  # when each decoder will have done what it was sent
-        self._room = [AHEAD] * len(stalls)  # frames that each may still be sent
-        self._loop_free = 0.0  # when the event loop will have done what it has been given
+        self._free = [0.0] * len(stalls)  # when each decoder will have finished its orders
+        self._room = [AHEAD] * len(stalls)  # frames that each decoder may still get
+        self._loop_free = 0.0  # when the event loop will have finished its work
         self._loop_busy = self._decoders_busy = 0.0  # seconds
-        self._waited, self._finished = 0.0, 0  # seconds that results waited for the event loop, and how many did
+        self._waited, self._finished = 0.0, 0  # seconds that results waited for the event loop, and their number
         self._looked = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
 
     def run(self, seconds: float) -> None:
@@ -117,13 +116,13 @@ class SimulatedPool:
         heapq.heappush(self._events, (when, next(self._numbers), act))
 
     def _on_loop(self, act: Callable[[float], None], now: float) -> None:
-        """Let the event loop do `act` once it has done all before it."""
+        """Run `act` on the event loop after everything before it."""
         begin = max(now, self._loop_free)
         self._loop_free = end_of_work(self._loop_stalls, begin, LOOP_SECONDS)
         self._at(self._loop_free, partial(self._done_on_loop, act, self._loop_free - begin))
 
-    def _done_on_loop(self, act: Callable[[float], None], took: float, now: float) -> None:
-        self._loop_busy += took
+    def _done_on_loop(self, act: Callable[[float], None], seconds: float, now: float) -> None:
+        self._loop_busy += seconds
         act(now)
 
     def _arrive(self, camera: Camera, now: float) -> None:
@@ -145,15 +144,15 @@ class SimulatedPool:
                 finish = partial(self._finish, decoder, camera, frame, done - begin, done)
                 self._at(done, partial(self._on_loop, finish))
 
-    def _finish(self, decoder: int, camera: Camera, frame: Frame, took: float, done: float, now: float) -> None:
+    def _finish(self, decoder: int, camera: Camera, frame: Frame, seconds: float, done: float, now: float) -> None:
         self._waited += now - done
         self._finished += 1
         self._room[decoder] += 1
-        self._decoders_busy += took
+        self._decoders_busy += seconds
         camera.box.count_analysed(frame)
         camera.analysed.append(now)
         camera.ages.append(now - (frame.received_ns - EPOCH_NS) / SECOND)
-        self._queue.charge(camera, took)
+        self._queue.charge(camera, seconds)
         self._dispatch(now)
 
     def _tick(self, now: float) -> None:

@@ -12,7 +12,7 @@ def decided(admission, wanted, seconds, threads=1, start=0):
     return set(admission.refused)
 
 
-def test_what_the_pool_cannot_serve_is_refused_with_a_reason_that_names_the_remedy():
+def test_a_camera_the_pool_cannot_serve_is_refused_with_reason_and_remedy():
     admission = Admission()
     assert decided(admission, demands(0.3, 0.3, 0.7, 0.2), 4) == set()
     assert decided(admission, demands(0.3, 0.3, 0.7, 0.2), 6) == {"camera-2"}
@@ -22,24 +22,24 @@ def test_what_the_pool_cannot_serve_is_refused_with_a_reason_that_names_the_reme
     )
 
 
-def test_a_short_burst_of_cost_refuses_nobody():
+def test_a_short_burst_of_cost_refuses_no_camera():
     admission = Admission()
     for start in range(0, 60, 6):
         assert decided(admission, demands(0.8, 0.8), 3, start=start) == set()
         assert decided(admission, demands(0.4, 0.4), 1, start=start + 4) == set()
 
 
-def test_a_camera_that_is_added_never_darkens_one_that_was_watched():
+def test_a_new_camera_never_makes_a_watched_one_dark():
     admission = Admission()
     decided(admission, demands(0.4, 0.4), 6)
     assert decided(admission, demands(0.4, 0.4, 0.3), 6, start=10) == {"camera-2"}
 
 
-def test_a_refused_camera_is_taken_again_once_there_is_clearly_room():
+def test_a_refused_camera_is_served_again_once_there_is_clearly_room():
     admission = Admission()
     wanted = demands(0.4, 0.3, 0.4)
     decided(admission, wanted, 6)
-    assert decided(admission, demands(0.4, 0.1, 0.38), 3, start=10) == {"camera-2"}  # would fit, with nothing to spare
+    assert decided(admission, demands(0.4, 0.1, 0.38), 3, start=10) == {"camera-2"}  # would fit, but without a reserve
     assert decided(admission, demands(0.2, 0.1, 0.4), 1, start=20) == set()
     assert decided(admission, demands(0.4), 1, start=30) == set()
 

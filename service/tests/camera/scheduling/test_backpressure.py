@@ -10,27 +10,27 @@ def after(backpressure, now_ns, wanted_ns, late_ns=0):
     return backpressure.next_read_ns(now_ns, wanted_ns=wanted_ns, flush_ns=FLUSH_NS, late_ns=late_ns, frame_rate=15.0)
 
 
-def test_a_sender_whose_frames_are_all_looked_at_is_never_held_back():
+def test_a_sender_whose_frames_are_all_analysed_is_never_paused():
     backpressure = PushBackpressure()
     assert [after(backpressure, NOW + number, 0) for number in range(5)] == [0] * 5
     assert (backpressure.frame_rate, backpressure.unread) == (0, 0)
 
 
-def test_a_rest_ends_in_time_for_what_has_waited_to_be_passed_over():
+def test_a_pause_ends_early_enough_to_skip_waiting_frames():
     assert after(PushBackpressure(), NOW, NOW + SECOND // 2) == NOW + SECOND // 2 - FLUSH_NS
 
 
-def test_no_rest_is_so_long_that_what_waited_looks_like_a_clock_that_jumps():
+def test_no_pause_is_so_long_that_it_looks_like_a_clock_jump():
     assert after(PushBackpressure(), NOW, NOW + 10 * SECOND) == NOW + PAUSE_MAX_NS
 
 
-def test_a_sender_whose_frames_arrive_late_although_they_are_read_is_read_on():
+def test_a_sender_with_late_frames_is_not_paused():
     assert after(PushBackpressure(), NOW, NOW + SECOND // 2, late_ns=LATE_NS + 1) == 0
 
 
-def test_what_is_left_with_a_sender_is_estimated_from_its_own_rate():
+def test_unread_frames_are_estimated_from_the_senders_rate():
     backpressure, now = PushBackpressure(), NOW
-    for _ in range(60):  # looks, one a second: what has waited, then a fresh frame
+    for _ in range(60):  # reads, one per second: a waiting frame, then a fresh one
         for pause in (0, SECOND // 15):
             now += pause
             after(backpressure, now, now + SECOND)
@@ -39,7 +39,7 @@ def test_what_is_left_with_a_sender_is_estimated_from_its_own_rate():
     assert backpressure.unread == pytest.approx(60 * 13, rel=0.05)
 
 
-def test_a_sender_that_is_no_longer_held_back_is_counted_by_what_arrives():
+def test_after_a_pause_only_arriving_frames_are_counted():
     backpressure = PushBackpressure()
     after(backpressure, NOW, NOW + SECOND)
     after(backpressure, NOW + SECOND, 0)

@@ -6,7 +6,7 @@ from embereye.camera.scheduling.fair_queue import FairQueue
 
 
 def serve(queue, cameras, seconds, *, pause=60.0, urgent=()):
-    """Turns of every camera of {name: cost} that always has a frame waiting, on one thread."""
+    """Return the turns of every camera of {name: cost} that always has a frame waiting, on one thread."""
     now, turns, latest = 0.0, dict.fromkeys(cameras, 0), dict.fromkeys(cameras, 0.0)
     longest = dict.fromkeys(cameras, 0.0)
     while now < seconds:
@@ -27,7 +27,7 @@ def test_cameras_share_time_not_turns():
     assert turns["hd"] * 0.005 == pytest.approx(10 / 3, rel=0.02)
 
 
-def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
+def test_a_camera_pays_later_for_an_occasional_expensive_frame():
     queue, dice = FairQueue(), random.Random(4)
     now, spent = 0.0, {"bursts": 0.0, "even": 0.0}
     for _ in range(20_000):
@@ -41,7 +41,7 @@ def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
     assert spent["bursts"] == pytest.approx(spent["even"], rel=0.02)
 
 
-def test_nobody_pays_for_long_for_a_turn_in_which_the_machine_stood_still():
+def test_a_turn_during_a_suspension_of_the_machine_is_charged_only_briefly():
     queue = FairQueue()
     cameras = dict.fromkeys("abcdefghij", 0.02)
     serve(queue, cameras, 10)
@@ -50,7 +50,7 @@ def test_nobody_pays_for_long_for_a_turn_in_which_the_machine_stood_still():
     assert turns["a"] >= 0.6 * turns["b"]
 
 
-def test_in_a_short_line_whoever_came_first_is_next_whatever_it_costs():
+def test_a_short_queue_is_first_come_first_served():
     queue, now = FairQueue(), 1000.0
     for number, camera in enumerate(["a", "b", "suspect", *["expensive"] * 5]):
         queue.enter(camera, 10.0 * number, pause=2000, urgent=False)
@@ -63,7 +63,7 @@ def test_in_a_short_line_whoever_came_first_is_next_whatever_it_costs():
     assert queue.pick(now + 0.05) is None
 
 
-def test_in_a_long_line_whoever_cost_less_is_next():
+def test_a_long_queue_serves_the_cheaper_camera_first():
     queue = FairQueue()
     for camera in ("expensive", "cheap"):
         queue.enter(camera, 0.0, pause=60, urgent=False)
@@ -74,27 +74,27 @@ def test_in_a_long_line_whoever_cost_less_is_next():
     assert [queue.pick(0.3)[0] for _ in range(2)] == ["cheap", "expensive"]
 
 
-def test_a_line_that_never_ends_takes_no_more_memory():
+def test_a_queue_that_is_never_empty_does_not_grow():
     queue = FairQueue()
     serve(queue, {"vga": 0.001, "4k": 0.020, "hd": 0.005}, 30, pause=0.5)
     assert max(len(queue._arrived), len(queue._fair), len(queue._due)) < 1000
 
 
-def test_whoever_was_away_saves_nothing_up():
+def test_a_camera_that_was_away_saves_up_no_time():
     queue = FairQueue()
     serve(queue, {"busy": 0.01}, 100)
     turns, _ = serve(queue, {"busy": 0.01, "back": 0.01}, 1)
     assert abs(turns["busy"] - turns["back"]) <= 2
 
 
-def test_no_camera_is_left_alone_for_longer_than_its_pause_while_that_can_be_kept():
+def test_no_camera_waits_longer_than_its_pause_if_possible():
     cameras = {"4k": 0.05} | {f"vga-{number}": 0.001 for number in range(100)}
     turns, longest = serve(FairQueue(), cameras, 10, pause=0.5)
     assert max(longest.values()) <= 0.5 + 0.06
     assert turns["4k"] >= 19
 
 
-def test_suspects_go_before_others_but_nobody_starves_for_them():
+def test_suspects_go_first_but_no_camera_starves():
     cameras = {f"suspect-{number}": 0.05 for number in range(5)} | {"calm": 0.01}
     turns, longest = serve(FairQueue(), cameras, 20, pause=0.5, urgent=cameras.keys() - {"calm"})
     assert sum(turns.values()) - turns["calm"] > 9 * turns["calm"]
@@ -113,19 +113,19 @@ def test_a_camera_that_left_is_not_picked():
     assert queue.pick(6.5) == ("gone", 1.5)
 
 
-def test_a_line_keeps_nothing_of_turns_long_past():
+def test_a_queue_drops_outdated_turns():
     queue = FairQueue()
     serve(queue, {f"camera-{number}": 0.001 for number in range(10)}, 30, pause=0.05)
     assert len(queue._fair) + len(queue._due) < 200
 
 
-def test_a_line_in_which_everybody_is_overdue_takes_no_more_memory():
+def test_a_queue_of_overdue_cameras_does_not_grow():
     queue = FairQueue()
     serve(queue, {f"camera-{number}": 0.02 for number in range(10)}, 100, pause=0.05)
     assert max(len(queue._arrived), len(queue._fair), len(queue._due)) < 100
 
 
-def test_a_line_that_never_ends_keeps_nothing_of_cameras_that_are_gone():
+def test_a_queue_that_is_never_empty_forgets_removed_cameras():
     queue = FairQueue()
     queue.enter("stays", 0.0, pause=10_000, urgent=False)
     for number in range(1000):

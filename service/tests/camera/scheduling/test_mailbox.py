@@ -18,7 +18,7 @@ KINDS = {
 }
 
 
-def test_the_latest_frame_wins_and_the_one_before_is_counted_as_superseded():
+def test_the_latest_frame_replaces_the_previous_one_as_superseded():
     box, tally = Mailbox(), Tally()
     box.offer_frame(JPEG, 1, 1, tally=tally)
     box.offer_frame(JPEG, 2, 2, tally=tally)
@@ -32,7 +32,7 @@ def test_the_latest_frame_wins_and_the_one_before_is_counted_as_superseded():
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("cut", "truncated"), ("page", "not a JPEG"), ("bomb", "too large")])
-def test_an_unusable_frame_is_rejected_with_its_reason_and_leaves_the_waiting_one(kind, reason):
+def test_an_unusable_frame_is_rejected_and_does_not_replace_the_waiting_one(kind, reason):
     box = Mailbox()
     box.offer_frame(JPEG, 1, 1)
     assert box.offer_frame(KINDS[kind], 2, 2)
@@ -56,7 +56,7 @@ def test_frames_above_the_target_rate_are_shed_unless_fire_is_suspected():
     assert box.ledger.shed["above target rate"] == 5
 
 
-def test_frames_that_were_held_up_and_come_all_at_once_are_no_overload():
+def test_delayed_frames_that_arrive_at_once_are_no_overload():
     box = Mailbox()
     box.rate_controller.configure(15, 1)
     for number in range(10):
@@ -74,7 +74,7 @@ def test_frames_are_hurried_while_the_rate_is_cut():
 
 
 @given(st.lists(st.sampled_from([*KINDS, "take", "fail", "discard", "refuse"])), st.sampled_from([0.0, 5.0]))
-def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
+def test_the_ledger_counts_every_offered_frame(steps, fps_target):
     box, tally, offered = Mailbox(), Tally(), 0
     box.rate_controller.configure(fps_target, 1.0)
     for now, step in enumerate(steps):
@@ -96,19 +96,19 @@ def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
         assert tally.analysed + tally.shed + box.ledger.waiting == offered
 
 
-def test_whoever_takes_frames_each_is_taken_once_or_counted_as_superseded():
+def test_each_frame_is_taken_once_or_superseded_with_concurrent_takers():
     cameras, takers, number = 16, 16, 50_000
     boxes = [Mailbox() for _ in range(cameras)]
     taken: list[list[int]] = [[] for _ in range(takers)]
     over = threading.Event()
 
-    def take(mine: list[int]) -> None:
+    def take_frames(taken_here: list[int]) -> None:
         dice = random.Random(len(taken))
         while not over.is_set():
-            found = (dice.choice(boxes).take_frame() for _ in range(64))
-            mine.extend(frame.time_ns for frame in found if frame)
+            frames = (dice.choice(boxes).take_frame() for _ in range(64))
+            taken_here.extend(frame.time_ns for frame in frames if frame)
 
-    threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
+    threads = [threading.Thread(target=take_frames, args=(taken_here,)) for taken_here in taken]
     for thread in threads:
         thread.start()
     for turn in range(number):
@@ -118,7 +118,7 @@ def test_whoever_takes_frames_each_is_taken_once_or_counted_as_superseded():
         thread.join(10)
         assert not thread.is_alive()
     left = [frame.time_ns for box in boxes if (frame := box.take_frame())]
-    everything = [*left, *(time_ns for mine in taken for time_ns in mine)]
+    everything = [*left, *(time_ns for taken_here in taken for time_ns in taken_here)]
     assert len(everything) == len(set(everything))
     assert sum(box.ledger.offered for box in boxes) == number
     assert sum(box.ledger.shed["superseded"] for box in boxes) == number - len(everything)

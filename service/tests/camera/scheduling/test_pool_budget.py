@@ -21,7 +21,7 @@ def analysed(pool, begin, end):
 
 
 def possible(stalls, begin, end, *, cost=COST, offered=1500.0):
-    """Frames that the decoders could have analysed in the time that they had."""
+    """Return the frames that the decoders could have analysed in their time."""
     return min(offered * (end - begin), sum(time_got(each, begin, end) for each in stalls) / cost)
 
 
@@ -40,10 +40,10 @@ def test_a_pool_that_keeps_up_is_left_alone():
     assert analysed(pool, 1, 9) == pytest.approx(1500 * 8, rel=0.01)
 
 
-def test_a_frame_now_and_then_that_waits_for_long_slows_nobody_down_and_keeps_nobody_slow():
+def test_occasional_late_frames_neither_cut_rates_nor_delay_their_return():
     blips = [[(second + 0.3 * place, second + 0.3 * place + 0.045) for second in range(1, 20, 2)] for place in range(3)]
     pool = SimulatedPool(fleet(), blips[:2], blips[2])
-    pool.budget.seconds = 5 * COST  # as after an overload: every camera at its least rate
+    pool.budget.seconds = 5 * COST  # as after an overload: every camera at its minimum rate
     pool.run(20)
     assert pool.rates[0][1] < 1500
     assert set(rates_between(pool, 3, 20)) == {1500}
@@ -55,7 +55,7 @@ def neighbour(share, seed, begin=5.0, end=10.0, mean=0.006):
 
 @pytest.mark.parametrize(("share", "least"), [(0.25, 0.9), (0.5, 0.85)], ids=["half a core", "a whole core"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_beside_a_neighbour_the_pool_does_what_it_can_and_is_back_soon_after(share, least, seed):
+def test_with_a_busy_neighbour_the_pool_adapts_and_recovers_soon(share, least, seed):
     stalls = [merge(neighbour(share, seed + place), neighbour(share, seed + place, 20, 25)) for place in (0, 10)]
     pool = SimulatedPool(fleet(), stalls, neighbour(0.1, seed))
     pool.run(30)
@@ -64,7 +64,7 @@ def test_beside_a_neighbour_the_pool_does_what_it_can_and_is_back_soon_after(sha
         assert rates_between(pool, begin + 5 + 3, begin + 10)[0] == 1500
 
 
-def test_a_tenth_that_a_host_steals_costs_nothing():
+def test_a_tenth_of_stolen_cpu_time_costs_no_frames():
     stalls = [slices(0.1, 3, 20, 0.01, seed) for seed in (1, 2, 3)]
     pool = SimulatedPool(fleet(), stalls[:2], stalls[2])
     pool.run(20)
@@ -82,8 +82,8 @@ def test_a_pause_of_the_whole_machine_is_forgotten_within_three_seconds(length):
     assert analysed(pool, 0, 20) >= 0.9 * (20 - 2 * length) * 1500
 
 
-def test_under_overload_all_time_is_used_what_is_analysed_is_fresh_and_no_camera_falls_below_its_least_rate():
-    cost = 2 / 150  # a tenth of what comes
+def test_overload_uses_all_time_for_fresh_frames_at_least_at_minimum_rates():
+    cost = 2 / 150  # a tenth of the offered frames
     pool = SimulatedPool(fleet(cost=cost, least=1.0), NOTHING)
     pool.run(25)
     assert analysed(pool, 10, 25) >= 0.9 * possible(NOTHING, 10, 25, cost=cost)
@@ -92,8 +92,8 @@ def test_under_overload_all_time_is_used_what_is_analysed_is_fresh_and_no_camera
     assert max(age for camera in pool.cameras for age in camera.ages) < 1
 
 
-def test_ten_times_too_much_leaves_every_camera_its_least_rate():
-    """Frames of 1 to 29 ms, on two decoders: 22 s of work a second."""
+def test_a_tenfold_overload_leaves_every_camera_its_minimum_rate():
+    """Frames of 1 to 29 ms on two decoders: 22 s of work per second."""
     cameras = [Camera(15.0, 0.001 + 0.028 * number / 99, 15.0, 1.0) for number in range(100)]
     pool = SimulatedPool(cameras, NOTHING)
     pool.run(25)
@@ -111,7 +111,7 @@ def test_a_suspect_is_not_slowed_down_under_overload():
     assert max(len(camera.analysed) for camera in cameras[8:]) < 12 * 20
 
 
-def test_an_expensive_camera_slows_down_itself_alone():
+def test_an_expensive_camera_slows_down_only_itself():
     cameras = [*fleet(99, cost=0.001), Camera(rate=15.0, cost=0.08, target=15.0, least=1.0)]
     pool = SimulatedPool(cameras, NOTHING)
     pool.run(20)
@@ -119,7 +119,7 @@ def test_an_expensive_camera_slows_down_itself_alone():
     assert 1 <= len(cameras[-1].analysed) / 20 < 10
 
 
-# What one decision is
+# Single decisions.
 
 WANTS = [Want(target=15.0, least=5.0, cost=0.001)] * 100
 FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, backlog_age_seconds=0.0, served=1.0, late=0.003)
@@ -151,7 +151,7 @@ def adapted(*loads, wants=WANTS, budget=None):
     ],
     ids=["a pause", "all have their turn", "no time to spare", "a burst", "a busy event loop", "a loop that keeps up"],
 )
-def test_what_is_no_overload_cuts_nobody(late):
+def test_rates_are_not_cut_without_an_overload(late):
     assert adapted(load(**late), load(**late), load(**late)).seconds == math.inf
 
 
@@ -165,12 +165,12 @@ def test_what_is_no_overload_cuts_nobody(late):
         {"loop_busy": 0.99, "served": 0.8},
     ],
 )
-def test_a_pool_or_an_event_loop_that_does_not_keep_up_cuts_all_alike(short):
+def test_an_overloaded_pool_or_event_loop_cuts_all_rates(short):
     budget = adapted(load(**short), load(**short))
     assert 5 < budget.rate(WANTS[0]) < 14
 
 
-def test_a_single_moment_without_time_to_spare_cuts_nobody():
+def test_a_single_busy_moment_cuts_no_rate():
     moment = load(loop_busy=1.0, late=0.1)
     assert not adapted(moment, FINE, moment, FINE).limited
 
@@ -185,7 +185,7 @@ def test_a_cut_has_time_to_work_before_the_next():
     assert rates[2] == rates[3] > rates[4]
 
 
-def test_time_to_spare_is_given_back_at_once_and_otherwise_by_ever_larger_steps():
+def test_spare_time_is_returned_at_once_or_in_growing_steps():
     short, idle = load(backlog_age_seconds=2.0, served=0.5), load(decoders_busy=0.3, loop_busy=0.3)
     budget = adapted(short, short)
     for at, expected in ((101.0, 7.5), (101.5, 11.25), (102.0, math.inf)):
@@ -201,31 +201,31 @@ def test_time_to_spare_is_given_back_at_once_and_otherwise_by_ever_larger_steps(
     assert len(rates) <= 8
 
 
-def test_cameras_that_want_less_than_their_share_are_not_touched():
+def test_cameras_that_want_less_than_their_share_are_not_limited():
     wants = [Want(15.0, 5.0, 0.001)] * 50 + [Want(15.0, 1.0, 0.010)] * 10
     budget = adapted(*SHORT, wants=wants)
     assert budget.rate(wants[0]) >= 15
     assert budget.rate(wants[-1]) < 12
 
 
-def test_a_camera_whose_every_frame_is_asked_for_is_no_part_of_the_budget():
+def test_a_camera_without_a_target_rate_is_not_part_of_the_budget():
     budget = adapted(*SHORT, wants=[Want(0.0, 1.0, 0.01)])
     assert not budget.limited
 
 
-def test_cameras_of_which_no_cost_is_known_yet_can_be_cut():
+def test_cameras_with_unknown_costs_can_be_cut():
     wants = [Want(15.0, 5.0, 0.0)] * 10
     assert 5 <= adapted(*SHORT, wants=wants).rate(wants[0]) < 15
 
 
-def test_no_rate_falls_below_the_least():
+def test_no_rate_falls_below_the_minimum():
     budget = PoolBudget()
     for tick in range(20):
         budget.adapt(load(backlog_age_seconds=9.0, served=0.1), WANTS, 100 + tick)
     assert budget.rate(WANTS[0]) == 5
 
 
-def test_what_one_that_burns_has_left_nothing_of_comes_back_once_there_is_time():
+def test_a_budget_used_up_by_an_urgent_camera_recovers():
     burning, calm = Want(15.0, 0.0, 0.1, urgent=True), Want(15.0, 0.0, 0.01)  # no key frame came lately
     budget = adapted(*SHORT, wants=[burning, calm])
     assert budget.limited

@@ -7,7 +7,7 @@ from embereye.units import SECOND
 
 
 def arrivals(controller, rate, seconds, *, start=0.0):
-    """Frames taken of a camera that sends `rate` a second."""
+    """Return the admitted frames of a camera that sends `rate` per second."""
     times = (int((1000 + start + number / rate) * SECOND) for number in range(int(rate * seconds)))
     return sum(not controller.admit_frame(now) for now in times)
 
@@ -18,13 +18,13 @@ def paced(target=15.0, least=5.0):
     return controller
 
 
-def test_a_pool_that_keeps_up_looks_at_every_frame():
+def test_a_pool_that_keeps_up_analyses_every_frame():
     assert arrivals(paced(), 15, 60) == 900
     assert arrivals(paced(), 30, 60) == 900
 
 
 @pytest.mark.parametrize("late", [0.02, 0.06])
-def test_a_frame_that_comes_late_does_not_cost_the_one_that_comes_on_time(late):
+def test_a_late_frame_does_not_shed_the_punctual_next_one(late):
     controller = paced()
     times = [1000 + number / 15 + (late if number % 5 == 3 else 0) for number in range(150)]
     assert not any(controller.admit_frame(int(time * SECOND)) for time in times)
@@ -37,7 +37,7 @@ def test_frames_are_admitted_after_the_clock_was_set_back():
 
 
 @pytest.mark.parametrize(("granted", "rate"), [(1.0, 5.0), (9.0, 9.0), (100.0, 15.0), (math.inf, 15.0)])
-def test_what_is_granted_is_kept_between_the_least_and_the_target(granted, rate):
+def test_a_granted_rate_is_limited_to_minimum_and_target(granted, rate):
     controller = paced()
     controller.grant(granted)
     assert controller.rate == rate
@@ -46,7 +46,7 @@ def test_what_is_granted_is_kept_between_the_least_and_the_target(granted, rate)
 
 
 @pytest.mark.parametrize("rate", [5.5, 7.0, 10.0, 13.0])
-def test_a_rate_between_is_kept_on_average(rate):
+def test_a_rate_between_the_limits_is_met_on_average(rate):
     controller = paced()
     controller.rate = rate
     taken = sum(not controller.admit_frame(int((1000 + number / 15) * SECOND)) for number in range(15 * 60))
@@ -54,7 +54,7 @@ def test_a_rate_between_is_kept_on_average(rate):
 
 
 @pytest.mark.parametrize("rate", [1.0, 2.5, 7.0, 14.0])
-def test_exactly_those_frames_are_looked_at_that_come_when_one_is_wanted(rate):
+def test_exactly_the_frames_that_come_when_wanted_are_analysed(rate):
     controller = paced(least=1.0)
     controller.rate = rate
     for number in range(300):
@@ -63,7 +63,7 @@ def test_exactly_those_frames_are_looked_at_that_come_when_one_is_wanted(rate):
         assert (controller.admit_frame(now) == "") == (now >= wanted or not wanted), number
 
 
-def test_a_fresh_frame_may_come_before_its_time_without_more_being_looked_at():
+def test_fresh_frames_may_come_early_without_raising_the_rate():
     controller = paced(least=1.0)
     controller.rate = 3.0
     early = SECOND // 16
@@ -71,7 +71,7 @@ def test_a_fresh_frame_may_come_before_its_time_without_more_being_looked_at():
     assert taken == pytest.approx(60 * 3, abs=3)
 
 
-def test_while_the_pool_keeps_up_every_frame_is_wanted_but_of_a_flood_none_before_the_next_turn():
+def test_without_overload_every_frame_is_wanted_except_in_a_flood():
     controller = paced()
     controller.admit_frame(1000 * SECOND)
     assert controller.wanted_ns == 0
@@ -83,7 +83,7 @@ def test_while_the_pool_keeps_up_every_frame_is_wanted_but_of_a_flood_none_befor
     assert controller.wanted_ns == 0
 
 
-def test_new_limits_hold_at_once():
+def test_new_limits_apply_at_once():
     controller = paced()
     controller.rate = 5.0
     controller.configure(15.0, 8.0)
@@ -95,6 +95,6 @@ def test_new_limits_hold_at_once():
     assert arrivals(controller, 100, 1) == 100
 
 
-def test_the_deadline_sets_a_least_rate_of_its_own():
+def test_the_deadline_also_sets_a_minimum_rate():
     assert least_rate(5.0, 2 * SECOND) == 5
     assert least_rate(1.0, SECOND // 2) == 4

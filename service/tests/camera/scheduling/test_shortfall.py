@@ -5,7 +5,7 @@ from embereye.units import SECOND
 
 
 def judged(periods, *, least=5.0, arriving=15.0):
-    """After periods of 4 s, in each of which so many frames were (analysed, superseded)."""
+    """Judge after periods of 4 s, each with so many frames (analysed, superseded)."""
     shortfall, now, totals = Shortfall(), 1_000 * SECOND, [0, 0]
     shortfall.judge(now, analysed=0, superseded=0, least=least, arriving=arriving)
     for analysed, superseded in periods:
@@ -15,7 +15,7 @@ def judged(periods, *, least=5.0, arriving=15.0):
     return shortfall.reason
 
 
-def test_a_camera_that_falls_below_its_least_rate_is_named_with_what_it_got_and_what_helps():
+def test_a_camera_below_its_minimum_rate_is_reported_with_the_remedy():
     reason = judged([(60, 0), (12, 30)])
     assert reason.startswith("3.0 frames/s analysed, below its minimum of 5")
     assert "Add shards" in reason
@@ -24,25 +24,25 @@ def test_a_camera_that_falls_below_its_least_rate_is_named_with_what_it_got_and_
 @pytest.mark.parametrize(
     ("period", "arriving"),
     [((20, 40), 15.0), ((18, 40), 15.0), ((8, 0), 2.0), ((8, 1), 2.0), ((0, 0), 0.0), ((0, 0), 15.0)],
-    ids=["kept", "nearly", "it sends less", "it sends less and one came late", "silent", "unusable frames"],
+    ids=["full rate", "nearly", "it sends less", "it sends less and one came late", "silent", "unusable frames"],
 )
-def test_a_camera_that_gets_what_it_is_due_or_sends_no_more_is_not_named(period, arriving):
+def test_a_camera_that_gets_its_minimum_or_sends_less_is_not_reported(period, arriving):
     assert not judged([period], arriving=arriving)
 
 
-def test_it_is_no_longer_named_once_it_gets_its_due_again():
+def test_a_camera_is_no_longer_reported_once_it_gets_its_minimum():
     assert judged([(4, 50)])
     assert not judged([(4, 50), (20, 40)])
 
 
-def test_nothing_is_said_of_a_time_in_which_the_machine_stood_still():
+def test_a_time_with_a_suspended_machine_is_not_judged():
     shortfall = Shortfall()
     shortfall.judge(1_000 * SECOND, analysed=0, superseded=0, least=5.0, arriving=15.0)
     shortfall.judge(1_060 * SECOND, analysed=60, superseded=40, least=5.0, arriving=15.0)
     assert not shortfall.reason
 
 
-def test_nothing_is_said_before_a_whole_period_has_passed():
+def test_nothing_is_judged_before_a_whole_period():
     shortfall = Shortfall()
     shortfall.judge(1_000 * SECOND, analysed=0, superseded=0, least=5.0, arriving=15.0)
     shortfall.judge(1_003 * SECOND, analysed=1, superseded=9, least=5.0, arriving=15.0)
@@ -50,23 +50,23 @@ def test_nothing_is_said_before_a_whole_period_has_passed():
 
 
 def slow(*rates):
-    """After periods in which so many frames/s came, and were analysed: why flames cannot be told, after each."""
-    shortfall, now, told = Shortfall(), 1_000 * SECOND, []
+    """Return why flames cannot be detected after each period, in which so many frames/s came and were analysed."""
+    shortfall, now, reasons = Shortfall(), 1_000 * SECOND, []
     for rate in (0.0, *rates):
         shortfall.judge(now, analysed=0, superseded=0, least=1.0, arriving=rate)
         now += 4 * SECOND
-        told.append(shortfall.slow)
-    return told[1:]
+        reasons.append(shortfall.slow)
+    return reasons[1:]
 
 
-def test_a_camera_that_sends_too_few_pictures_for_flames_is_named_after_a_while():
+def test_a_camera_with_too_few_pictures_for_flames_is_reported_after_a_while():
     assert slow(1.0, 1.0, 1.0, 1.04) == ["", "", *["it sends 1.0 frames/s, too few to detect flames (3 needed)"] * 2]
 
 
-def test_a_camera_that_starts_or_pauses_is_not_named_for_sending_few_pictures():
+def test_a_starting_or_pausing_camera_is_not_reported_for_few_pictures():
     assert not any(slow(0.3, 2.0, 15.0, 15.0, 2.0, 1.0, 15.0, 0.0, 0.0, 0.0, 0.0))
     assert not any(slow(2.9, 2.9, 2.9, 2.9, 2.9))
 
 
-def test_a_camera_that_sends_enough_again_is_named_no_more():
+def test_a_camera_that_sends_enough_again_is_no_longer_reported():
     assert slow(1.0, 1.0, 1.0, 5.0, 1.0)[2:] == ["it sends 1.0 frames/s, too few to detect flames (3 needed)", "", ""]

@@ -16,21 +16,23 @@ def unit(number, *, key=False, reference=True, damaged="", refreshes=False):
 
 
 def offered(box, *units, boosted=False, refused=False):
-    return [box.offer_unit(one, one.timestamp * STEP, one.timestamp * STEP, boosted=boosted, refused=refused)
-            for one in units]  # fmt: skip
+    return [
+        box.offer_unit(unit, unit.timestamp * STEP, unit.timestamp * STEP, boosted=boosted, refused=refused)
+        for unit in units
+    ]
 
 
 def taken(box):
     frame = box.take_frame()
     frame = frame and box.with_units(frame)
-    return [int(one.data) for one in frame.units] if frame else None
+    return [int(coded_unit.data) for coded_unit in frame.units] if frame else None
 
 
 def limited(box):
     box.rate_controller.configure(1.0, 1.0)
 
 
-def test_a_frame_comes_with_what_has_to_be_decoded_before_it():
+def test_a_frame_comes_with_the_units_to_decode_before_it():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0, 1, 2]
@@ -52,7 +54,7 @@ def test_a_frame_above_the_rate_is_shed_and_decoded_with_the_next_one():
     assert box.ledger.shed == {"above target rate": 3}
 
 
-def test_a_picture_to_which_no_other_refers_is_decoded_only_to_be_seen():
+def test_an_unreferenced_picture_is_decoded_only_if_analysed():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1, reference=False))
     assert taken(box) == [0, 1]
@@ -60,7 +62,7 @@ def test_a_picture_to_which_no_other_refers_is_decoded_only_to_be_seen():
     assert taken(box) == [3]
 
 
-def test_a_key_frame_makes_everything_before_it_needless():
+def test_a_key_frame_makes_earlier_units_unnecessary():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1), unit(2), unit(3, key=True), unit(4))
     assert taken(box) == [3, 4]
@@ -78,7 +80,7 @@ def test_after_a_damaged_picture_nothing_is_decoded_until_the_next_key_frame():
     assert box.ledger.rejected == {"damaged": 2}
 
 
-def test_a_damaged_picture_to_which_no_other_refers_costs_itself_alone():
+def test_a_damaged_unreferenced_picture_affects_no_other():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
@@ -87,7 +89,7 @@ def test_a_damaged_picture_to_which_no_other_refers_costs_itself_alone():
     assert box.ledger.rejected == {"damaged": 1}
 
 
-def test_pictures_that_end_a_damage_bit_by_bit_are_decoded_and_not_seen():
+def test_pictures_during_a_gradual_refresh_are_decoded_but_not_analysed():
     box = Mailbox()
     offered(box, unit(0, key=True, damaged="began before", refreshes=True), unit(1, damaged="x", refreshes=True))
     assert taken(box) is None
@@ -105,12 +107,12 @@ def test_a_video_that_begins_in_the_middle_waits_for_a_key_frame():
 @pytest.mark.parametrize(
     ("depth", "seen"), [(Depth.ALL, [0, 1, 2, 3, 4]), (Depth.REFERENCES, [0, 2, 3, 4]), (Depth.KEYS, [0, 3])]
 )
-def test_less_is_decoded_where_the_depth_says_so(depth, seen):
-    box, found = Mailbox(depth=depth), []
-    for one in (unit(0, key=True), unit(1, reference=False), unit(2), unit(3, key=True), unit(4)):
-        offered(box, one)
-        found += taken(box) or []
-    assert found == seen
+def test_the_depth_limits_the_decoded_pictures(depth, seen):
+    box, decoded = Mailbox(depth=depth), []
+    for coded_unit in (unit(0, key=True), unit(1, reference=False), unit(2), unit(3, key=True), unit(4)):
+        offered(box, coded_unit)
+        decoded += taken(box) or []
+    assert decoded == seen
     assert box.ledger.shed["overload"] == 5 - len(seen)
 
 
@@ -123,7 +125,7 @@ def test_a_suspected_camera_is_decoded_to_its_full_depth_from_the_next_key_frame
     assert taken(box) == [3, 4]
 
 
-def test_a_decoder_that_begins_anew_gets_everything_since_the_key_frame():
+def test_a_restarted_decoder_gets_everything_since_the_key_frame():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0, 1, 2]
@@ -132,7 +134,7 @@ def test_a_decoder_that_begins_anew_gets_everything_since_the_key_frame():
     assert taken(box) == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_decoded_is_not_tried_again():
+def test_undecodable_units_are_not_retried():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
@@ -143,7 +145,7 @@ def test_what_cannot_be_decoded_is_not_tried_again():
     assert taken(box) == [3]
 
 
-def test_frames_that_still_wait_of_what_cannot_be_decoded_are_not_tried():
+def test_waiting_frames_of_an_undecodable_group_are_dropped():
     box = Mailbox(slots=3)
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0]
@@ -152,14 +154,14 @@ def test_frames_that_still_wait_of_what_cannot_be_decoded_are_not_tried():
     assert box.ledger.shed == {WAITS_FOR_KEY: 2}
 
 
-def test_with_more_slots_every_frame_has_a_turn_of_its_own():
+def test_with_more_slots_every_frame_has_a_separate_turn():
     box = Mailbox(slots=3)
     offered(box, unit(0, key=True), unit(1), unit(2), unit(3))
     assert [taken(box), taken(box), taken(box), taken(box)] == [[0, 1], [2], [3], None]
     assert box.ledger.shed == {"superseded": 1}
 
 
-def test_a_long_group_is_not_kept_for_a_decoder_that_begins_anew():
+def test_a_long_group_is_not_retained_for_a_restarted_decoder():
     box = Mailbox()
     offered(box, unit(0, key=True))
     for number in range(1, REPLAYED_MOST + 20):
@@ -172,7 +174,7 @@ def test_a_long_group_is_not_kept_for_a_decoder_that_begins_anew():
     assert box.ledger.shed[WAITS_FOR_KEY] == 2
 
 
-def test_a_low_rate_does_not_let_what_has_to_be_decoded_pile_up():
+def test_undecoded_units_do_not_pile_up_at_a_low_rate():
     box = Mailbox()
     limited(box)
     offered(box, unit(0, key=True))
@@ -185,7 +187,7 @@ def test_a_low_rate_does_not_let_what_has_to_be_decoded_pile_up():
     assert sum(sizes) > 300
 
 
-def test_a_refused_camera_begins_anew_with_a_key_frame():
+def test_a_refused_camera_restarts_with_a_key_frame():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1), refused=True)
     offered(box, unit(2))
@@ -195,7 +197,7 @@ def test_a_refused_camera_begins_anew_with_a_key_frame():
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_those_it_refers_to(data):
+def test_the_ledger_is_exact_and_every_reference_is_decoded_first(data):
     box = Mailbox(slots=data.draw(st.integers(1, 3)))
     box.rate_controller.configure(data.draw(st.sampled_from([0.0, 3.0, 15.0])), 0.5)
     given_up = []
@@ -212,23 +214,25 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
             decoded = []
         else:
             broken = step in {"damaged", "spoilt b"}
-            one = unit(number, key=step == "key", reference="b" not in step.split(), damaged="x" if broken else "")
-            if one.key:
+            coded_unit = unit(
+                number, key=step == "key", reference="b" not in step.split(), damaged="x" if broken else ""
+            )
+            if coded_unit.key:
                 known = []
-            offered(box, one, boosted=data.draw(st.booleans()))
-            if one.reference:
+            offered(box, coded_unit, boosted=data.draw(st.booleans()))
+            if coded_unit.reference:
                 known.append(number)
         if data.draw(st.booleans()) and (frame := box.take_frame()) and (frame := box.with_units(frame)):
             turns += 1
             assert frame.group not in given_up
-            numbers = [int(each.data) for each in frame.units]
+            numbers = [int(coded_unit.data) for coded_unit in frame.units]
             if frame.units[0].key:
                 decoded = []
-            for each in numbers[:-1]:
-                assert not decoded or each > decoded[-1]
-                decoded.append(each)
+            for earlier in numbers[:-1]:
+                assert not decoded or earlier > decoded[-1]
+                decoded.append(earlier)
             decoded.append(numbers[-1])
             if frame.group is box._group:
-                needed = [each for each in known if each <= numbers[-1]]
+                needed = [reference for reference in known if reference <= numbers[-1]]
                 assert set(needed) - {numbers[-1]} <= set(decoded) or box.depth is not Depth.ALL
     assert box.ledger.waiting - turns == len(box._slot)

@@ -1,6 +1,6 @@
-"""Plays one source as a shard does, and prints a line for each picture: `python stopped_player.py http|rtsp ADDRESS`.
+"""Plays one source as a shard does, and prints a line per picture: `python stopped_player.py http|rtsp ADDRESS`.
 
-At last it prints why the source ended.
+At the end it prints why the source ended.
 """
 
 import sys
@@ -17,8 +17,8 @@ from embereye.camera.sources.rtsp.source import RtspSource
 async def play(kind: str, address: str) -> None:
     """Play until it ends."""
     opened = HttpSource if kind == "http" else RtspSource
-    what, dials = parse_source(address), DialLimiter(1)
-    source = opened(what, lambda: ("", ""), dials, SocketPoller(), dial=5.0, stall=1.0)
+    declared, dials = parse_source(address), DialLimiter(1)
+    source = opened(declared, lambda: ("", ""), dials, SocketPoller(), dial=5.0, stall=1.0)
     try:
         await source.play(lambda *_: print("picture", flush=True), lambda _: None)
     except SourceError as error:

@@ -4,7 +4,7 @@ from embereye.camera.sources.credentials import VARIABLE, credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.video.source import with_credentials
 
-WHAT = parse_source("rtsp://me:own@cam/1")
+DECLARED = parse_source("rtsp://me:own@cam/1")
 
 
 @pytest.fixture
@@ -17,12 +17,12 @@ def secret(tmp_path, monkeypatch):
     return folder
 
 
-def test_a_secret_goes_before_the_sources_own_credentials_and_is_read_anew_every_time(secret):
-    credentials = credentials_of(WHAT, "gate")
+def test_a_secret_overrides_the_sources_credentials_and_is_read_every_time(secret):
+    credentials = credentials_of(DECLARED, "gate")
     assert credentials() == ("admin", "s3 cret")
     (secret / "password").write_text("changed")
     assert credentials() == ("admin", "changed")
-    assert credentials_of(WHAT, "")() == ("me", "own")
+    assert credentials_of(DECLARED, "")() == ("me", "own")
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_a_secret_goes_before_the_sources_own_credentials_and_is_read_anew_every
         ("gate", lambda folder: (folder / "password").write_text("x" * 2000), "longer than 1024 bytes"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_told_without_its_content(secret, name, spoil, text):
+def test_an_unusable_secret_is_reported_without_its_content(secret, name, spoil, text):
     spoil(secret)
     with pytest.raises(SourceError) as caught:
-        credentials_of(WHAT, name)()
+        credentials_of(DECLARED, name)()
     assert text in str(caught.value)
     assert "s3 cret" not in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_a_secret_that_cannot_be_used_is_told_without_its_content(secret, name, 
 def test_without_a_folder_of_secrets_the_variable_is_named(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(SourceError, match=VARIABLE):
-        credentials_of(WHAT, "gate")()
+        credentials_of(DECLARED, "gate")()
 
 
 def test_credentials_in_a_url_are_quoted():

@@ -26,14 +26,14 @@ from embereye.camera.sources.declared import SourceError, conceal, parse_source,
         ("", "push", ""),
     ],
 )
-def test_a_source_is_taken_apart(source, kind, address):
-    what = parse_source(source)
-    assert (what.kind, what.address) == (kind, address)
+def test_a_source_is_parsed(source, kind, address):
+    declared = parse_source(source)
+    assert (declared.kind, declared.address) == (kind, address)
 
 
-def test_credentials_are_decoded_and_kept_out_of_the_address():
-    what = parse_source("http://me:p%40ss@cam/v")
-    assert (what.user, what.password) == ("me", "p@ss")
+def test_credentials_are_decoded_and_removed_from_the_address():
+    declared = parse_source("http://me:p%40ss@cam/v")
+    assert (declared.user, declared.password) == ("me", "p@ss")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,14 @@ def test_a_source_that_cannot_be_opened_is_refused_with_a_sentence(source, text)
 
 
 def test_a_port_to_listen_at_may_have_an_address_and_options():
-    what = parse_source("rtp://239.0.0.1:5004?width=2560&height=1440&payload=96&interface=127.0.0.1")
-    assert (what.kind, what.address, what.port, what.interface) == ("rtp", "239.0.0.1", 5004, "127.0.0.1")
-    assert what.options == {"width": 2560, "height": 1440, "payload": 96}
+    declared = parse_source("rtp://239.0.0.1:5004?width=2560&height=1440&payload=96&interface=127.0.0.1")
+    assert (declared.kind, declared.address, declared.port, declared.interface) == (
+        "rtp",
+        "239.0.0.1",
+        5004,
+        "127.0.0.1",
+    )
+    assert declared.options == {"width": 2560, "height": 1440, "payload": 96}
     assert parse_source("rtp://:5004").address == ""
     assert parse_source("rtp://[::1]:5004").address == "::1"
 
@@ -87,7 +92,7 @@ def test_a_password_is_never_shown():
         ("push:", "push:"),
     ],
 )
-def test_people_are_shown_host_and_port_alone(source, shown):
+def test_only_host_and_port_are_shown_to_people(source, shown):
     assert redact(source) == shown
 
 
@@ -107,7 +112,7 @@ FORMS = (
 @example("0?interface=", FORMS[0], "rtp", False)
 @given(SECRET, st.sampled_from(FORMS), st.sampled_from(["rtsp", "rtsps", "http", "https", "onvif", "ftp", "rtp"]),
        st.booleans())  # fmt: skip
-def test_no_part_of_an_address_that_may_be_a_password_is_shown(secret, form, scheme, encoded):
+def test_no_part_of_an_address_that_could_be_a_password_is_shown(secret, form, scheme, encoded):
     secret = f"Zq{secret}qZ"
     source = form.format(scheme=scheme, secret=quote(secret, safe="") if encoded else secret)
     said = [redact(source)]
@@ -122,12 +127,12 @@ def test_no_part_of_an_address_that_may_be_a_password_is_shown(secret, form, sch
 
 
 @given(SECRET, st.sampled_from(FORMS), st.booleans())
-def test_what_a_camera_echoes_of_its_address_is_not_told(secret, form, encoded):
+def test_a_cameras_echo_of_its_address_is_not_shown(secret, form, encoded):
     source = form.format(scheme="rtsp", secret=quote(secret, safe="") if encoded else secret)
     for echo in (f"404 {source} not found", f"404: {source.partition('://')[2].partition('/')[2]}"):
         assert secret not in conceal(echo, source)
 
 
-def test_words_that_only_resemble_a_part_of_the_address_stay():
+def test_words_that_only_resemble_a_part_of_the_address_are_shown():
     assert conceal("streaming; no frame within 5 s", "rtsp://cam/stream") == "streaming; no frame within 5 s"
     assert conceal("/var/clip.mp4: not a file", "/var/clip.mp4") == "/var/clip.mp4: not a file"

@@ -13,7 +13,7 @@ async def entered(dials, log, name, until):
     log.append(f"{name} left")
 
 
-async def test_a_dial_that_takes_long_makes_room_for_the_next_once_and_goes_on():
+async def test_a_long_dial_makes_room_for_one_other_and_continues():
     dials, log, over, later = DialLimiter(1, patience=0.01), [], asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(entered(dials, log, "first", over))
@@ -35,7 +35,7 @@ async def test_a_dial_that_takes_long_makes_room_for_the_next_once_and_goes_on()
     assert not patient.locked()
 
 
-async def test_cameras_that_answer_nothing_hold_up_none_that_does(running):
+async def test_cameras_that_never_answer_delay_no_others(running):
     silent = [f"silent-{number}" for number in range(12)]
     async with RtspCamera(answers={"OPTIONS": b""}).serving() as mute, RtspCamera().serving() as camera:
         running.shard.apply(

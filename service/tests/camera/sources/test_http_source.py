@@ -20,8 +20,8 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\
 
 
 @contextlib.asynccontextmanager
-async def camera(*chunks, hold=False, requests=None, tls=None, host="127.0.0.1"):
-    """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
+async def camera(*chunks, stay_open=False, requests=None, tls=None, host="127.0.0.1"):
+    """Run an HTTP server that answers every request with exactly these bytes, and then closes or falls silent."""
 
     async def answer(reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -31,7 +31,7 @@ async def camera(*chunks, hold=False, requests=None, tls=None, host="127.0.0.1")
             for chunk in chunks:
                 writer.write(chunk)
                 await writer.drain()
-            if hold:
+            if stay_open:
                 await reader.read()
         writer.close()
 
@@ -58,7 +58,7 @@ async def play(address, **options):
     return frames, states, reason
 
 
-async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
+async def test_pictures_of_a_camera_arrive_and_its_state_is_streaming():
     body = b"".join(b"--x\r\nContent-Type: image/jpeg\r\nContent-Length: 7\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B))
     async with camera(OK, body) as address:
         frames, states, reason = await play(address)
@@ -77,7 +77,7 @@ async def test_pictures_of_a_camera_come_through_and_its_state_says_streaming():
     ],
 )
 @pytest.mark.parametrize("pieces", [1, 7, 60])
-async def test_pictures_come_through_however_the_body_is_framed_and_cut(headers, pieces):
+async def test_pictures_arrive_however_the_body_is_framed_and_divided(headers, pieces):
     jpegs = [noisy_jpeg(seed, (240, 320)) for seed in range(6)]
     body = b"".join(b"--x\r\nContent-Length: %d\r\n\r\n" % len(jpeg) + jpeg + b"\r\n" for jpeg in jpegs)
     size = -(-len(body) // pieces)
@@ -97,7 +97,7 @@ async def test_pictures_come_through_however_the_body_is_framed_and_cut(headers,
     "line",
     [b"Tue, 12 Jun 2012 01:56:34 GMT\r\n", b"Server : GoaHead\r\n", b"\xff\xfe: x\r\n", b"Server: G\r\n \tx\r\n"],
 )
-async def test_lines_in_a_head_that_are_no_fields_are_left_out(line, size):
+async def test_invalid_lines_in_a_response_head_are_ignored(line, size):
     head = b"HTTP/1.1 200 OK\r\n" + line + b"Content-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n"
     data = head + b"--x\r\n\r\n" + A + b"\r\n--x\r\n\r\n" + B
     async with camera(*(data[start : start + size] for start in range(0, len(data), size))) as address:
@@ -106,7 +106,7 @@ async def test_lines_in_a_head_that_are_no_fields_are_left_out(line, size):
     assert frames == [A, B]
 
 
-async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends_the_source_with_the_reason():
+async def test_a_broken_connection_or_a_failing_consumer_ends_the_source():
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK + b"--x\r\n\r\n" + A)
@@ -143,14 +143,14 @@ async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends
         (OK + b"\n" * 8_000_000, "not MJPEG: no picture within 10000 lines"),
     ],
 )
-async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
+async def test_a_server_that_is_no_camera_is_reported_in_one_sentence(answer, text):
     async with camera(answer) as address:
         frames, _, reason = await play(address, dial=5.0)
     assert text in reason
     assert not frames
 
 
-async def test_an_address_of_single_pictures_is_told_as_such():
+async def test_an_address_of_single_pictures_is_reported():
     head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(A)
     async with camera(head + A) as address:
         frames, _, reason = await play(address)
@@ -159,12 +159,12 @@ async def test_an_address_of_single_pictures_is_told_as_such():
 
 
 async def test_a_server_that_never_answers_is_given_up():
-    async with camera(hold=True) as address:
+    async with camera(stay_open=True) as address:
         _, _, reason = await play(address, dial=0.2)
     assert reason == "no answer within 0.2 s"
 
 
-async def test_a_name_that_nobody_knows_is_told_in_words(monkeypatch):
+async def test_an_unknown_name_is_reported_in_words(monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -173,7 +173,7 @@ async def test_a_name_that_nobody_knows_is_told_in_words(monkeypatch):
     assert reason == "cannot connect: Name or service not known"
 
 
-async def test_a_port_where_nobody_listens_is_told():
+async def test_a_port_without_a_listener_is_reported():
     async with camera() as address:
         pass
     _, _, reason = await play(address)
@@ -181,13 +181,13 @@ async def test_a_port_where_nobody_listens_is_told():
 
 
 async def test_a_stream_that_falls_silent_is_given_up():
-    async with camera(OK, b"--x\r\n\r\n" + A, hold=True) as address:
+    async with camera(OK, b"--x\r\n\r\n" + A, stay_open=True) as address:
         frames, _, reason = await play(address, stall=0.3)
     assert frames == [A]
     assert reason == "no picture for 0.3 s" or "Timeout" in reason
 
 
-async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up():
+async def test_a_stream_that_never_completes_a_picture_is_given_up():
     async def answer(reader, writer):
         with contextlib.suppress(ConnectionError):
             writer.write(OK + b"--x\r\n\r\n" + A[:-2])
@@ -215,13 +215,13 @@ async def test_a_stream_that_dribbles_without_ever_ending_a_picture_is_given_up(
         ),
     ],
 )
-async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_the_url(challenge, text):
+async def test_credentials_are_sent_on_request_and_never_in_the_url(challenge, text):
     requests = []
     denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n" + challenge + b"Content-Length: 0\r\n\r\n"
     async with camera(denied, requests=requests) as address:
-        what = parse_source(f"http://{address}/v?x=1")
+        declared = parse_source(f"http://{address}/v?x=1")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
+            await HttpSource(declared, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
                 lambda *_: None,
                 lambda _: None,
             )
@@ -236,16 +236,16 @@ async def test_a_camera_gets_its_credentials_however_its_address_is_written(host
     requests = []
     denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     async with camera(denied, requests=requests, host="::1") as address:
-        what = parse_source(f"http://{host}:{address.rpartition(':')[2]}/v")
+        declared = parse_source(f"http://{host}:{address.rpartition(':')[2]}/v")
         with pytest.raises(SourceError, match="check the credentials"):
-            await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
+            await HttpSource(declared, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
                 lambda *_: None,
                 lambda _: None,
             )
     assert "Authorization" in requests[-1]
 
 
-async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why():
+async def test_a_source_is_played_again_after_every_end_with_the_reason_as_state():
     frames, states = [], []
     async with camera(OK, b"--x\r\n\r\n" + A) as address:
         player = asyncio.ensure_future(
@@ -258,7 +258,7 @@ async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why(
     assert "failed: the source ended" in states
 
 
-async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowed(certificate):
+async def test_a_self_signed_certificate_is_refused_unless_allowed(certificate):
     nobody, dials = lambda: ("", ""), asyncio.Semaphore(1)
     async with camera(OK, b"--x\r\n\r\n" + A, tls=certificate) as address:
         frames = []
@@ -268,17 +268,19 @@ async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowe
                 lambda _: None,
             )
         assert not frames
-        what = parse_source(f"https://{address}/v?x=1&tls=unverified")
-        await HttpSource(what, nobody, dials, SocketPoller()).play(lambda data, *_: frames.append(data), lambda _: None)
+        declared = parse_source(f"https://{address}/v?x=1&tls=unverified")
+        await HttpSource(declared, nobody, dials, SocketPoller()).play(
+            lambda data, *_: frames.append(data), lambda _: None
+        )
     assert frames == [A]
 
 
-async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(old_certificate):
+async def test_a_camera_with_old_tls_is_accepted_without_verification(old_certificate):
     old_certificate.set_ciphers("AES128-SHA256:@SECLEVEL=0")
     old_certificate.maximum_version = ssl.TLSVersion.TLSv1_2
     async with camera(OK, b"--x\r\n\r\n" + A, tls=old_certificate) as address:
-        frames, what = [], parse_source(f"https://{address}/v?tls=unverified")
-        await HttpSource(what, lambda: ("", ""), asyncio.Semaphore(1), SocketPoller()).play(
+        frames, declared = [], parse_source(f"https://{address}/v?tls=unverified")
+        await HttpSource(declared, lambda: ("", ""), asyncio.Semaphore(1), SocketPoller()).play(
             lambda data, *_: frames.append(data),
             lambda _: None,
         )
@@ -291,16 +293,16 @@ async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
     async with camera(denied, requests=requests) as plain:
         moved = f"HTTP/1.1 302 Found\r\nLocation: http://{plain}/v\r\nContent-Length: 0\r\n\r\n".encode()
         async with camera(moved, tls=certificate) as address:
-            what = parse_source(f"https://{address}/v?tls=unverified")
+            declared = parse_source(f"https://{address}/v?tls=unverified")
             with pytest.raises(SourceError, match="401"):
-                await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
+                await HttpSource(declared, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
                     lambda *_: None,
                     lambda _: None,
                 )
     assert len(requests) == 1
 
 
-async def test_a_stream_that_breaks_off_is_told_in_plain_words():
+async def test_a_broken_stream_is_reported_in_plain_words():
     ok = OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
     async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:
         frames, _, reason = await play(address)
@@ -308,27 +310,27 @@ async def test_a_stream_that_breaks_off_is_told_in_plain_words():
     assert reason == "the connection broke before the end of the answer"
 
 
-@pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])
-async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless_it_had_streamed(settled, grows):
+@pytest.mark.parametrize(("stable_seconds", "grows"), [(0.0, False), (60.0, True)])
+async def test_waits_for_a_failing_source_grow_unless_it_had_streamed(stable_seconds, grows):
     class Flapping:
-        async def play(self, offer, tell):
+        async def play(self, offer, set_state):
             offer(A)
 
     states, backoff = [], Backoff(0.001, 0.001)
     player = asyncio.ensure_future(
-        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, stable_seconds=settled)
+        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, stable_seconds=stable_seconds)
     )
     await eventually(lambda: states.count("failed: the source ended") >= 3)
     player.cancel()
     assert (backoff.failures >= 3) == grows
 
 
-def test_whoever_keeps_the_event_loop_busy_has_a_fifth_of_it_and_a_camera_all_it_needs():
+def test_a_flood_gets_a_fifth_of_the_event_loop_and_a_camera_all_it_needs():
     assert read_pause(0.0002) == 0.0
     assert read_pause(0.1) == pytest.approx(0.4)
 
 
-async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monkeypatch):
+async def test_a_flooding_camera_is_left_unread_without_losing_pictures(monkeypatch):
     monkeypatch.setattr("embereye.camera.sources.source.BURST_SECONDS", 0.0)
     body = b"".join(b"--x\r\n\r\n" + jpeg + b"\r\n" for jpeg in (A, B) * 50)
     async with camera(OK, body) as address:
@@ -336,9 +338,9 @@ async def test_a_camera_that_floods_is_left_unread_and_loses_nothing_by_it(monke
     assert frames == [A, B] * 50
 
 
-async def test_a_source_that_explodes_is_only_its_own_failure():
+async def test_an_unexpected_error_of_a_source_is_only_its_failure():
     class Bomb:
-        async def play(self, offer, tell):
+        async def play(self, offer, set_state):
             raise ZeroDivisionError("boom")
 
     states = []

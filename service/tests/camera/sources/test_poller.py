@@ -6,17 +6,17 @@ import pytest
 
 from embereye.camera.sources.poller import PATIENT_SECONDS, POLL_SECONDS, SocketPoller
 
-PARTS = 3  # datagrams of each picture
+PARTS = 3  # datagrams per picture
 
 
 class Camera:
-    """A socket whose pictures are PARTS datagrams; notes how many each look found."""
+    """A socket with pictures of PARTS datagrams; records the number per read."""
 
     def __init__(self, intake, *, patient=False):
         self.sender, self.receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.receiver.setblocking(False)
         self.intake = intake
-        self.looks = []
+        self.reads = []
         intake.add(self.receiver.fileno(), self.read, patient=patient)
 
     def read(self):
@@ -24,12 +24,12 @@ class Camera:
         with contextlib.suppress(BlockingIOError):
             while self.receiver.recv(10):
                 count += 1
-        self.looks.append(count)
-        return sum(self.looks) % PARTS > 0
+        self.reads.append(count)
+        return sum(self.reads) % PARTS > 0
 
     async def heard(self, count):
         async with asyncio.timeout(5):
-            while sum(self.looks) < count:
+            while sum(self.reads) < count:
                 await asyncio.sleep(0)
 
     def close(self):
@@ -46,7 +46,7 @@ async def camera():
 
 
 async def test_the_rest_of_a_picture_is_read_together(camera, monkeypatch):
-    monkeypatch.setattr("embereye.camera.sources.poller.POLL_SECONDS", 0.1)  # a busy machine may stop here for long
+    monkeypatch.setattr("embereye.camera.sources.poller.POLL_SECONDS", 0.1)  # a busy machine may pause here for long
     for picture in range(3):
         await asyncio.sleep(0.03)  # alone
         camera.sender.send(b"first")
@@ -54,23 +54,23 @@ async def test_the_rest_of_a_picture_is_read_together(camera, monkeypatch):
         for part in range(1, PARTS):
             camera.sender.send(b"rest")
             if part < PARTS - 1:
-                for _ in range(20):  # time enough to look, were it not for the rest
+                for _ in range(20):  # time enough for a read, without the pending rest
                     await asyncio.sleep(0)
         await camera.heard(PARTS * (picture + 1))
-    assert camera.looks == [1, PARTS - 1] * 3
+    assert camera.reads == [1, PARTS - 1] * 3
 
 
-async def test_a_picture_that_comes_whole_and_alone_is_looked_at_once(camera):
+async def test_a_picture_that_arrives_whole_and_alone_is_read_at_once(camera):
     for picture in range(3):
         await asyncio.sleep(0.03)
         for _ in range(PARTS):
             camera.sender.send(b"part")
         await camera.heard(PARTS * (picture + 1))
     await asyncio.sleep(0.02)
-    assert camera.looks == [PARTS] * 3
+    assert camera.reads == [PARTS] * 3
 
 
-async def test_a_camera_that_goes_in_a_look_takes_nothing_with_it():
+async def test_a_camera_removed_during_a_poll_does_not_affect_others():
     intake = SocketPoller()
     first, second = Camera(intake), Camera(intake)
     read = first.read
@@ -90,20 +90,20 @@ async def test_a_camera_that_goes_in_a_look_takes_nothing_with_it():
     second.close()
 
 
-async def test_once_all_sockets_are_read_that_is_told():
-    told = []
-    intake = SocketPoller(lambda: told.append([sum(camera.looks) for camera in cameras]))
+async def test_a_callback_follows_once_all_sockets_are_read():
+    reads = []
+    intake = SocketPoller(lambda: reads.append([sum(camera.reads) for camera in cameras]))
     cameras = [Camera(intake), Camera(intake)]
     for camera in cameras:
         camera.sender.send(b"part")
     await cameras[1].heard(1)
     await asyncio.sleep(0)
-    assert told[-1] == [1, 1]
+    assert reads[-1] == [1, 1]
     for camera in cameras:
         camera.close()
 
 
-async def test_only_where_all_sockets_are_patient_are_they_read_half_as_often():
+async def test_only_if_all_sockets_are_patient_are_they_read_half_as_often():
     intake = SocketPoller()
     patient, other = Camera(intake, patient=True), Camera(intake)
     assert intake._period == POLL_SECONDS

@@ -1,4 +1,4 @@
-"""A shard that stands still for longer than a camera may be silent, and then goes on."""
+"""A shard that is suspended for longer than a camera may be silent, and then resumes."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ import pytest
 from ..conftest import noisy_jpeg
 from .rtp.rtsp_camera import RtspCamera
 
-STANDS = 3.5  # seconds
+STOP_SECONDS = 3.5  # seconds
 PAUSE = 0.1  # seconds between two pictures
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\r\n"
 
 
 @contextlib.asynccontextmanager
 async def mjpeg(coding):
-    """The address of a camera."""
+    """Run a camera and yield its address."""
     jpeg = noisy_jpeg()
     part = b"--x\r\nContent-Length: %d\r\n\r\n" % len(jpeg) + jpeg + b"\r\n"
     if coding:
@@ -57,7 +57,7 @@ async def rtsp(way):
     ],
     ids=["mjpeg", "mjpeg in chunks", "rtsp by tcp", "rtsp by udp"],
 )
-async def test_a_camera_that_goes_on_sending_is_not_dialled_anew_after_its_shard_stood_still(kind, camera):
+async def test_a_sending_camera_is_not_dialled_again_after_its_shard_was_suspended(kind, camera):
     async with camera() as address:
         script = Path(__file__).with_name("stopped_player.py")
         player = await asyncio.create_subprocess_exec(sys.executable, script, kind, address, stdout=PIPE)
@@ -67,9 +67,9 @@ async def test_a_camera_that_goes_on_sending_is_not_dialled_anew_after_its_shard
                 for _ in range(5):
                     assert await player.stdout.readline() == b"picture\n"
                 player.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(STANDS)
+                await asyncio.sleep(STOP_SECONDS)
                 player.send_signal(signal.SIGCONT)
-                for _ in range(int(STANDS / PAUSE) + 15):  # more than came meanwhile
+                for _ in range(int(STOP_SECONDS / PAUSE) + 15):  # more than arrived meanwhile
                     assert await player.stdout.readline() == b"picture\n"
         finally:
             player.kill()

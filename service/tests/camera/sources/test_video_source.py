@@ -48,7 +48,7 @@ async def test_cancelling_ends_the_player_process(clip):
     assert source.process.returncode is not None
 
 
-async def test_a_player_that_is_killed_is_started_again(clip):
+async def test_a_killed_player_is_started_again(clip):
     source, frames, states = FileSource(str(clip), asyncio.Semaphore(1)), [], []
     player = asyncio.ensure_future(
         keep_playing("c", source, lambda data, *_: frames.append(data), states.append, Backoff(0.01, 0.02))
@@ -85,7 +85,7 @@ async def test_a_file_of_another_codec_is_decoded_by_the_player(codec, tmp_path)
     assert np.abs(picture.reshape(-1, 3).mean(0) - (0, 0, 254)).max() < 8
 
 
-async def test_a_player_that_hangs_is_killed_and_started_again(clip, monkeypatch):
+async def test_a_hanging_player_is_killed_and_started_again(clip, monkeypatch):
     monkeypatch.setattr(video, "STALL_SECONDS", 0.3)
     source, frames, states = FileSource(str(clip), asyncio.Semaphore(1)), [], []
     player = asyncio.ensure_future(
@@ -102,7 +102,7 @@ async def test_a_player_that_hangs_is_killed_and_started_again(clip, monkeypatch
     await asyncio.gather(player, return_exceptions=True)
 
 
-async def test_a_file_that_is_not_there_or_no_video_is_told(tmp_path):
+async def test_a_missing_file_or_one_without_video_is_reported(tmp_path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"this is no video")
     for path, text in ((tmp_path / "none.mp4", "not a file"), (broken, "not a readable video")):

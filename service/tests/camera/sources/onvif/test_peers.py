@@ -1,4 +1,4 @@
-"""go2rtc as an ONVIF camera: a server of another maker, whose streams FFmpeg draws."""
+"""go2rtc as an ONVIF camera: another maker's server, with streams drawn by FFmpeg."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ DRAWN = (
 
 @contextlib.asynccontextmanager
 async def camera(folder):
-    """The port at which go2rtc answers; its profiles are "large" and "small"."""
+    """Run go2rtc and yield its port; its profiles are "large" and "small"."""
     api, rtsp = free_port(), free_port()
     more = {"libx264": "-preset ultrafast -tune zerolatency -bf 0"}
     lines = [f'api: {{listen: "127.0.0.1:{api}"}}', f'rtsp: {{listen: "127.0.0.1:{rtsp}"}}']
@@ -52,8 +52,8 @@ def listening(port):
 
 
 def opened(port, profile=""):
-    what = parse_source(f"onvif://127.0.0.1:{port}")
-    return OnvifSource(what, lambda: ("me", "secret"), DialLimiter(1), SocketPoller(), Wanted(profile))
+    declared = parse_source(f"onvif://127.0.0.1:{port}")
+    return OnvifSource(declared, lambda: ("me", "secret"), DialLimiter(1), SocketPoller(), Wanted(profile))
 
 
 @pytest.mark.parametrize(("profile", "size"), [("small", (320, 240)), ("large", (640, 360))])
@@ -66,11 +66,11 @@ async def test_a_profile_of_another_makers_camera_is_played(tmp_path, profile, s
     assert "as declared" in states[-1]
 
 
-async def test_without_a_profile_one_is_chosen_and_a_wrong_name_is_told(tmp_path):
+async def test_a_profile_is_chosen_automatically_and_a_wrong_name_is_reported(tmp_path):
     async with camera(tmp_path) as port:
         units, states, reason = await play(opened(port), frames=20)
         assert not reason
         assert units
-        assert "from the first of 2 video sources" in states[-1]  # so go2rtc shows its streams
+        assert "from the first of 2 video sources" in states[-1]  # go2rtc presents its streams like this
         reason = (await play(opened(port, "none"), frames=20))[2]
     assert 'no profile "none", only ' in reason

@@ -16,7 +16,7 @@ from embereye.process.http.server import bound_port, serve_http
 
 from ...conftest import eventually, noisy_jpeg
 
-AHEAD = timedelta(hours=3)  # of the camera's clock
+AHEAD = timedelta(hours=3)  # camera's clock minus ours
 
 
 def soap_answer(body):
@@ -27,7 +27,7 @@ def soap_answer(body):
 
 
 class OnvifCamera:
-    """Checks WS-UsernameToken by its own clock, and asks for Basic credentials at its snapshots."""
+    """Checks WS-UsernameToken by its clock, and requests Basic credentials for its snapshots."""
 
     def __init__(self):
         self.snapshots = 0
@@ -84,11 +84,11 @@ async def camera():
 
 
 def source(port, password="secret"):
-    what = parse_source(f"onvif://127.0.0.1:{port}")
-    return OnvifSource(what, lambda: ("me", password), DialLimiter(1), SocketPoller(), Wanted(rate=100.0))
+    declared = parse_source(f"onvif://127.0.0.1:{port}")
+    return OnvifSource(declared, lambda: ("me", password), DialLimiter(1), SocketPoller(), Wanted(rate=100.0))
 
 
-async def test_snapshots_are_found_and_fetched_one_after_another_whatever_the_cameras_clock(camera):
+async def test_snapshots_are_found_and_fetched_with_any_camera_clock(camera):
     frames, states = [], []
     player = asyncio.ensure_future(source(camera.port).play(frames.append, states.append))
     await eventually(lambda: len(frames) >= 3 or player.done())
@@ -99,12 +99,12 @@ async def test_snapshots_are_found_and_fetched_one_after_another_whatever_the_ca
     assert set(states) == {"asking by ONVIF", "streaming snapshots"}
 
 
-async def test_a_wrong_password_is_told(camera):
+async def test_a_wrong_password_is_reported(camera):
     with pytest.raises(SourceError, match=r"Sender not Authorized\. Check the credentials"):
         await source(camera.port, "wrong").play(lambda _: None, lambda _: None)
 
 
-async def test_what_is_no_onvif_camera_is_told():
+async def test_a_server_without_onvif_is_reported():
     async def nothing(_):
         return web.Response(text="<html/>")
 

@@ -1,6 +1,6 @@
 """ONVIF against our simulated cameras, whose streams our RTSP simulator serves.
 
-They are a fake after the specification's WSDL; `test_peers.py` asks another maker's server.
+They imitate the specification's WSDL; `test_peers.py` uses another maker's server.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ NAMED = re.compile(r"<[^>]*Username>([^<]*)<")
 
 @contextlib.asynccontextmanager
 async def streams():
-    """The port of an RTSP server of a large and a small stream of the same room."""
+    """Run an RTSP server with a large and a small stream of one room and yield its port."""
     large = await prepare([CameraSpec("large")], fps=15, size=(320, 240))
     small = await prepare([CameraSpec("small")], fps=15, size=(160, 120))
     large.films.update(small.films)
@@ -59,21 +59,23 @@ async def serving(served, *middlewares):
 
 @contextlib.asynccontextmanager
 async def camera(*middlewares, profiles=(MAIN, SUB), **options):
-    """A camera whose streams name a host that is not there, as behind address translation."""
+    """Run a camera whose streams name an unreachable host, as behind address translation."""
     async with streams() as port:
         address = f"rtsp://u:p@192.0.2.9:{port}"
-        named = [(one, f"{address}/{'large' if one.width == 320 else 'small'}?channel=1") for one in profiles]
+        named = [
+            (profile, f"{address}/{'large' if profile.width == 320 else 'small'}?channel=1") for profile in profiles
+        ]
         async with serving(OnvifCameras({"cam": named}, **options), *middlewares) as served:
             yield served
 
 
 def opened(port, wanted=ANYTHING, user="", password="", query="", **options):
-    what = parse_source(f"onvif://127.0.0.1:{port}/cam{query}")
-    return OnvifSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), wanted, **options)
+    declared = parse_source(f"onvif://127.0.0.1:{port}/cam{query}")
+    return OnvifSource(declared, lambda: (user, password), DialLimiter(1), SocketPoller(), wanted, **options)
 
 
 @pytest.mark.parametrize("media2", [True, False])
-async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_camera_has(media2):
+async def test_a_fitting_stream_is_played_with_any_host_and_clock_of_the_camera(media2):
     options = {"user": "me", "password": "secret", "media2": media2, "ahead": timedelta(hours=-7), "host": "192.0.2.9"}
     async with camera(**options) as served:
         units, states, reason = await play(opened(served.port, user="me", password="secret"))
@@ -87,7 +89,7 @@ async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_
     assert served.requests[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
 
 
-async def test_every_request_names_its_action_which_some_cameras_go_by():
+async def test_every_request_names_its_action_because_some_cameras_use_it():
     named = []
 
     @web.middleware
@@ -103,7 +105,7 @@ async def test_every_request_names_its_action_which_some_cameras_go_by():
     assert all(said == f'application/soap+xml; charset=utf-8; action="{action}"' for said, action in named)
 
 
-async def test_the_profile_that_is_named_is_played():
+async def test_the_named_profile_is_played():
     async with camera() as served:
         units, states, reason = await play(opened(served.port, Wanted("sub")))
     assert not reason
@@ -111,13 +113,13 @@ async def test_the_profile_that_is_named_is_played():
     assert states[-1].endswith('ONVIF profile "sub" (H264 160x120, 15 frames/s): as declared')
 
 
-async def test_a_profile_that_is_not_there_is_told():
+async def test_a_missing_profile_is_reported():
     async with camera() as served:
         assert 'no profile "third", only "main", "sub"' in (await play(opened(served.port, Wanted("third"))))[2]
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
-async def test_wrong_and_missing_credentials_are_told(password):
+async def test_wrong_and_missing_credentials_are_reported(password):
     async with camera(user="me", password="secret") as served:
         reason = (await play(opened(served.port, user="me" if password else "", password=password)))[2]
     remedy = "Check the credentials" if password else "Set credentialsRef: the camera requires credentials"
@@ -125,7 +127,7 @@ async def test_wrong_and_missing_credentials_are_told(password):
 
 
 def digest_guard(seen, *, once=False):
-    """HTTP Digest in front of a camera, counted by hand after RFC 7616; a nonce may be used `once` only."""
+    """HTTP Digest in front of a camera, implemented directly after RFC 7616; `once`: a nonce is valid only once."""
     nonces = itertools.count(1)
     nonce = "n0"
 
@@ -155,7 +157,7 @@ def digest_guard(seen, *, once=False):
     return guard
 
 
-async def test_http_digest_is_used_where_the_camera_asks_for_it():
+async def test_http_digest_is_used_if_the_camera_requests_it():
     seen = []
     async with camera(digest_guard(seen)) as served:
         units, _, reason = await play(opened(served.port, user="me", password="secret"))
@@ -168,7 +170,7 @@ async def test_http_digest_is_used_where_the_camera_asks_for_it():
     assert reason == "ONVIF: HTTP 401. Check the credentials"
 
 
-async def test_a_camera_that_takes_each_nonce_once_is_asked_with_a_new_one_each_time():
+async def test_a_camera_that_accepts_each_nonce_once_gets_a_new_one_each_time():
     seen = []
     async with camera(digest_guard(seen, once=True)) as served:
         units, _, reason = await play(opened(served.port, user="me", password="secret"))
@@ -177,12 +179,12 @@ async def test_a_camera_that_takes_each_nonce_once_is_asked_with_a_new_one_each_
         seen.clear()
         reason = (await play(opened(served.port, user="me", password="wrong")))[2]
     assert reason == "ONVIF: HTTP 401. Check the credentials"
-    assert len(seen) == 2  # many cameras lock out who is wrong too often
+    assert len(seen) == 2  # many cameras lock out clients after a few wrong attempts
 
 
 @contextlib.asynccontextmanager
 async def closing(port):
-    """The port of a server that answers one request of each connection from `port`, and closes it at the next."""
+    """Run a server that relays one request per connection to `port`, and closes at the next; yield its port."""
 
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -200,20 +202,20 @@ async def closing(port):
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_a_camera_that_closes_its_connections_without_saying_so_is_asked_again():
+async def test_a_request_on_a_silently_closed_connection_is_repeated():
     async with camera() as served, closing(served.port) as port:
         units, _, reason = await play(opened(port, user="me", password="secret"))
     assert not reason
     assert units
 
 
-async def test_a_camera_that_closes_every_connection_is_told():
+async def test_a_camera_that_closes_every_connection_is_reported():
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         reason = (await play(opened(server.sockets[0].getsockname()[1])))[2]
     assert reason.startswith("HTTP: ")
 
 
-async def test_a_camera_that_asks_for_the_password_in_the_open_does_not_get_it():
+async def test_the_password_is_never_sent_unencrypted_on_request():
     said = []
 
     @web.middleware
@@ -227,8 +229,8 @@ async def test_a_camera_that_asks_for_the_password_in_the_open_does_not_get_it()
     assert not any(header or "secret" in text for header, text in said)
 
 
-async def test_no_other_host_is_asked_whatever_the_camera_names():
-    """The stranger listens at another address of this machine; what the camera names of it is asked of the camera."""
+async def test_no_other_host_is_contacted_even_if_the_camera_names_one():
+    """The stranger listens at another address of this machine, but only the declared host is asked."""
     asked = []
 
     async def stranger(request):
@@ -282,7 +284,7 @@ def answering(write):
     return answer
 
 
-async def test_an_answer_that_does_not_end_is_cut_off_by_size_and_by_time():
+async def test_an_endless_answer_is_limited_by_size_and_time():
     async def flood(response):
         with contextlib.suppress(ConnectionError):
             while True:
@@ -320,7 +322,7 @@ async def test_the_whole_conversation_is_bounded_in_time(monkeypatch):
         assert "no answer within" in (await play(opened(served.port)))[2]
 
 
-async def test_what_is_not_onvif_is_told():
+async def test_an_address_without_onvif_is_reported():
     async def page(response):
         await response.write(b"<html><br></html>")
 
@@ -328,8 +330,8 @@ async def test_what_is_not_onvif_is_told():
         assert "Check that this is the address of an ONVIF camera" in (await play(opened(served.port)))[2]
 
 
-async def test_what_a_stream_says_of_its_path_stays_between_it_and_us():
-    """Cameras take the password in the path, and echo what they do not find."""
+async def test_an_echoed_stream_path_is_not_shown():
+    """Cameras have the password in the path, and echo paths that they do not find."""
     async with streams() as port:
         named = [(MAIN, f"rtsp://192.0.2.9:{port}/user=admin_password=hush_channel=1")]
         async with serving(OnvifCameras({"cam": named})) as served:
@@ -338,7 +340,7 @@ async def test_what_a_stream_says_of_its_path_stays_between_it_and_us():
     assert "hush" not in reason + " ".join(states)
 
 
-async def test_a_stream_to_record_has_to_be_one_that_is_kept_as_it_comes():
+async def test_a_record_stream_has_to_be_recordable_without_decoding():
     jpeg = Profile("j", "pictures", "JPEG", 320, 240, 5, 0, "v")
     async with camera(profiles=(jpeg, SUB)) as served:
         reason = (await play(opened(served.port, Wanted("pictures", recorded=True))))[2]

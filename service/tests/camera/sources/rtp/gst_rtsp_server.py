@@ -1,6 +1,6 @@
-"""A gst-rtsp-server for tests, run by the system's Python: prints its port, then a line for every receiver report.
+"""A gst-rtsp-server for tests, run by the system's Python: prints its port, then a line per receiver report.
 
-Arguments: [USER PASSWORD [basic]] [timeout=SECONDS], after which a session without a sign of life ends.
+Arguments: [USER PASSWORD [basic]] [timeout=SECONDS]; a session without keep-alive for so long ends.
 """
 
 import sys
@@ -52,20 +52,20 @@ def protect(server, user, password, basic):
     server.set_auth(methods)
 
 
-def tell_reports(media, told):
+def report_once(media, reported):
     for number in range(media.n_streams()):
         session = media.get_stream(number).get_rtpsession()
-        if session is not None and session not in told:
-            told.append(session)
+        if session is not None and session not in reported:
+            reported.append(session)
             session.connect("on-ssrc-active", lambda _, ssrc: print(f"report from {ssrc}", flush=True))
 
 
 def watch(server, seconds):
-    """Tell of reports, and end sessions that have lived for `seconds` without a sign of life."""
-    told = []
+    """Print reports, and end sessions after `seconds` without a keep-alive."""
+    reported = []
 
     def connected(_, client):
-        client.connect("play-request", lambda _, context: tell_reports(context.media, told))
+        client.connect("play-request", lambda _, context: report_once(context.media, reported))
         if seconds:
             client.connect("new-session", lambda _, session: limit(session, seconds))
 

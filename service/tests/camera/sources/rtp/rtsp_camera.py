@@ -1,4 +1,4 @@
-"""A camera for tests that speaks RTSP as it is told to, lies included."""
+"""A camera for tests that speaks RTSP as configured, including errors."""
 
 import asyncio
 import contextlib
@@ -18,18 +18,18 @@ SDP = "v=0\r\nm=video 0 RTP/AVP 26\r\na=control:track1\r\n"
 
 @dataclass
 class RtspCamera:
-    """Answers each method with 200 unless `answers` has something else for it: bytes, or a list of them, one a time."""
+    """Answers each method with 200, or with `answers`: bytes, or a list of bytes used one at a time."""
 
     sdp: str = SDP
     answers: dict = field(default_factory=dict)
-    refuse: str = ""  # a transport that is answered with 461: "TCP" or "UDP"
+    refuse: str = ""  # a transport that is refused with 461: "TCP" or "UDP"
     pictures: int = 1_000_000  # sent after PLAY
     pause: float = 0.01  # seconds between two of them
     mute: str = ""  # a transport whose packets are lost: "TCP" or "UDP"
     end: bool = False  # close the connection after the last picture
-    leaves: int = 0  # SSRC that says good-bye after the first picture; its own is 7
-    told: str = ";server_port={ports}"  # of where it sends from
-    stranger: str = ""  # an address that a picture is sent from before its own
+    leaves: int = 0  # SSRC of a BYE after the first picture; the camera's SSRC is 7
+    announced: str = ";server_port={ports}"  # transport parameters with the sending address
+    stranger: str = ""  # an address that sends one picture before the camera does
     tls: object = None
     timeout: int = 60
     requests: list = field(default_factory=list)
@@ -74,7 +74,7 @@ class RtspCamera:
                 writer.close()
 
     def hang_up(self):
-        """Break every connection as a camera does that restarts."""
+        """Break every connection, as a restarting camera does."""
         for writer in self.writers:
             writer.transport.abort()
 
@@ -107,10 +107,10 @@ class RtspCamera:
             return asked
         self.port = int(re.search(r"client_port=(\d+)", asked)[1])
         self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
-        for own in self.sockets:
-            own.bind(("127.0.0.1", 0))
-        ports = "-".join(str(own.getsockname()[1]) for own in self.sockets)
-        return asked + self.told.format(ports=ports)
+        for port_socket in self.sockets:
+            port_socket.bind(("127.0.0.1", 0))
+        ports = "-".join(str(port_socket.getsockname()[1]) for port_socket in self.sockets)
+        return asked + self.announced.format(ports=ports)
 
     async def _play(self, writer):
         packetizer = Packetizer(7)
@@ -138,7 +138,7 @@ class RtspCamera:
 
 @dataclass
 class VideoCamera(RtspCamera):
-    """Sends the access units `units` over and over; of those that `lost` counts, from 0 on, one packet is missing."""
+    """Sends the access units `units` over and over; the units with numbers in `lost` miss one packet."""
 
     encoding: str = "H264"
     units: list = field(default_factory=list)

@@ -14,7 +14,7 @@ DATAGRAMS = 20
 
 
 class Slow:
-    """Receives packets of which each takes longer than a read may."""
+    """A receiver that takes longer per packet than a read may."""
 
     pending = False
 
@@ -38,11 +38,11 @@ def receiver():
 
 
 @pytest.mark.parametrize("roomy", [True, False])
-async def test_packets_that_take_long_leave_the_event_loop_time_for_others(receiver, monkeypatch, roomy):
+async def test_slow_packets_leave_event_loop_time_for_others(receiver, monkeypatch, roomy):
     monkeypatch.setattr("embereye.camera.sources.rtp.datagrams.ROOMY_BUFFER", 0 if roomy else 1 << 40)
     slow, poller, turns = Slow(), SocketPoller(), []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for size in range(1, DATAGRAMS + 1):  # of one size the kernel joins them
+        for size in range(1, DATAGRAMS + 1):  # packets of one size would be joined by the kernel
             sender.sendto(bytes(size), receiver.getsockname())
     assert DATAGRAMS < READS
     with DatagramReader(receiver, slow, poller):
@@ -54,7 +54,7 @@ async def test_packets_that_take_long_leave_the_event_loop_time_for_others(recei
     assert max(turns) <= 2
 
 
-async def test_a_reader_can_be_left_while_it_pauses(receiver):
+async def test_a_reader_can_be_exited_while_it_pauses(receiver):
     slow, poller = Slow(), SocketPoller()
     with DatagramReader(receiver, slow, poller), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"x", receiver.getsockname())

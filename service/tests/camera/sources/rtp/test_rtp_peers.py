@@ -1,4 +1,4 @@
-"""FFmpeg and GStreamer as senders of RTP/JPEG: what arrives is compared with what they were given or made."""
+"""FFmpeg and GStreamer as senders of RTP/JPEG: arriving pictures are compared with the sent ones."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ def decoded(jpeg):
 
 
 def usable(jpeg):
-    """Whether a mailbox takes `jpeg`: a picture of which too little came is handed on to be counted as truncated."""
+    """True if a mailbox accepts `jpeg`; a picture with too many losses is offered to be counted as truncated."""
     try:
         return read_header(jpeg).complete
     except JpegError as error:
@@ -72,12 +72,12 @@ def gstreamer(folder, port, source=("imagesequencesrc", "framerate=40/1")):
 
 
 def gstreamer_without_clock(folder, port):
-    """All pictures at once and with the same timestamp."""
+    """Send all pictures at once with the same timestamp."""
     return gstreamer(folder, port, ("multifilesrc", "caps=image/jpeg,framerate=40/1"))
 
 
 class Relay(asyncio.DatagramProtocol):
-    """Passes packets on, loses some of them and lets others overtake."""
+    """Forwards packets, loses some and reorders others."""
 
     def __init__(self, target, loss, delay):
         self.target, self.loss, self.delay = target, loss, delay
@@ -100,7 +100,7 @@ class Relay(asyncio.DatagramProtocol):
 
 
 async def received(command, query, *, expect, loss=0.0, delay=0.0):
-    """(JPEG, lost regions) of what arrives from `command(port)` by way of a relay."""
+    """Yield (JPEG, lost regions) received from `command(port)` through a relay."""
     port, frames = free_port(socket.SOCK_DGRAM), []
     source = RtpSource(parse_source(f"rtp://127.0.0.1:{port}{query}"), SocketPoller())
     player = asyncio.ensure_future(source.play(lambda data, _=0, lost=(): frames.append((data, lost)), lambda _: None))
@@ -140,7 +140,7 @@ SENDERS = [
 
 @pytest.fixture
 def given(tmp_path):
-    """Writes the pictures that a sender is given."""
+    """Write the pictures for a sender."""
 
     def write(form):
         jpegs = [drawn(form, seed) for seed in range(FRAMES)]
@@ -163,7 +163,7 @@ async def test_every_picture_of_a_peer_arrives_with_exactly_its_pixels(sender, f
         assert (decoded(data) == decoded(jpeg)).all()
 
 
-LOSSY = [  # and the share of all pixels that comes through at least; without restart markers a loss costs a picture
+LOSSY = [  # with the minimum share of pixels that arrive; without restart markers a loss costs a picture
     (Form(640, 480, 90, "4:2:0", 40), 0.75),
     (Form(640, 480, 30, "4:2:2", 40), 0.75),
     (Form(320, 240, 99, "4:2:0", 20), 0.75),
@@ -176,7 +176,7 @@ LOSSY = [  # and the share of all pixels that comes through at least; without re
 
 @pytest.mark.parametrize("sender", SENDERS)
 @pytest.mark.parametrize(("form", "least"), LOSSY, ids=str)
-async def test_over_a_lossy_reordering_network_every_pixel_not_told_lost_is_exact(sender, form, least, given):
+async def test_over_a_lossy_network_every_pixel_not_reported_lost_is_exact(sender, form, least, given):
     folder, jpegs = given(form)
     originals = [decoded(jpeg) for jpeg in jpegs]
     frames, relay = await received(
@@ -188,20 +188,20 @@ async def test_over_a_lossy_reordering_network_every_pixel_not_told_lost_is_exac
         if not usable(data):
             share.append(0.0)
             continue
-        kept = np.ones((form.height, form.width), bool)
+        arrived = np.ones((form.height, form.width), bool)
         for x, y, w, h in lost:
             rows = slice(round(y * form.height), round((y + h) * form.height))
-            kept[rows, round(x * form.width) : round((x + w) * form.width)] = False
+            arrived[rows, round(x * form.width) : round((x + w) * form.width)] = False
         picture = decoded(data)
-        assert any((picture == original)[kept].all() for original in originals)
-        share.append(kept.mean())
-    # What was lost shows: as a part of a frame, or as a frame that is not there.
+        assert any((picture == original)[arrived].all() for original in originals)
+        share.append(arrived.mean())
+    # Losses show as parts of a frame, or as a missing frame.
     assert form.interval == 0 or any(lost for _, lost in frames) or len(frames) < FRAMES
     assert np.mean(share) > least
 
 
 @pytest.mark.needs(GSTREAMER)
-async def test_pictures_with_the_same_timestamp_are_told_apart(given):
+async def test_pictures_with_the_same_timestamp_are_separated(given):
     folder, jpegs = given(Form())
     frames, _ = await received(lambda port: gstreamer_without_clock(folder, port), "", expect=FRAMES)
     assert [decoded(data).tobytes() for data, _ in frames] == [decoded(jpeg).tobytes() for jpeg in jpegs]
@@ -209,7 +209,7 @@ async def test_pictures_with_the_same_timestamp_are_told_apart(given):
 
 @pytest.mark.needs(FFMPEG)
 @pytest.mark.parametrize("quality", [2, 10])
-async def test_what_ffmpeg_encodes_itself_arrives_as_it_was_encoded(quality, tmp_path):
+async def test_pictures_encoded_by_ffmpeg_arrive_unchanged(quality, tmp_path):
     def command(port):
         return [
             "ffmpeg", "-v", "error", "-nostdin", "-re", "-f", "lavfi", "-i", "testsrc=size=320x240:rate=40",
@@ -225,7 +225,7 @@ async def test_what_ffmpeg_encodes_itself_arrives_as_it_was_encoded(quality, tmp
 
 @pytest.mark.needs(GSTREAMER)
 @pytest.mark.parametrize("quality", [20, 85])
-async def test_what_gstreamer_encodes_itself_arrives_as_it_was_encoded(quality, tmp_path):
+async def test_pictures_encoded_by_gstreamer_arrive_unchanged(quality, tmp_path):
     def command(port):
         return [
             "gst-launch-1.0", "-q", "videotestsrc", f"num-buffers={FRAMES}", "is-live=true", "!",

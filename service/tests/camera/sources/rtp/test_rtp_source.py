@@ -30,7 +30,7 @@ def pixels(jpeg):
 
 @contextlib.asynccontextmanager
 async def listening(query="", address="", port=None):
-    """A source that listens, what it offered and told, and a socket that sends to it."""
+    """Run a listening source; yield a sending socket, the offered frames and the states."""
     port = port or free_port(socket.SOCK_DGRAM)
     frames, states = [], []
     source = RtpSource(parse_source(f"rtp://{address}:{port}{query}"), SocketPoller())
@@ -49,7 +49,7 @@ async def listening(query="", address="", port=None):
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1"])
-async def test_pictures_that_are_sent_to_the_port_come_through(address):
+async def test_pictures_sent_to_the_port_arrive(address):
     jpegs = [noisy_jpeg(seed) for seed in range(5)]
     async with listening(address=address) as (sender, frames, states):
         packetizer = Packetizer(9)
@@ -62,7 +62,7 @@ async def test_pictures_that_are_sent_to_the_port_come_through(address):
     assert "streaming" in states
 
 
-async def test_packets_that_the_kernel_hands_over_joined_are_taken_apart():
+async def test_packets_joined_by_the_kernel_are_separated():
     jpegs = [noisy_jpeg(seed, (480, 640)) for seed in range(3)]
     async with listening() as (sender, frames, _):
         packetizer = Packetizer(9)
@@ -75,7 +75,7 @@ async def test_packets_that_the_kernel_hands_over_joined_are_taken_apart():
     assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]
 
 
-async def test_a_picture_that_missed_packets_is_handed_on_with_its_losses_or_as_truncated():
+async def test_a_picture_with_missing_packets_is_offered_with_losses_or_truncated():
     whole = cv2.imencode(".jpg", np.random.default_rng(1).integers(90, 160, (240, 320, 3), dtype=np.uint8),
                          [cv2.IMWRITE_JPEG_RST_INTERVAL, 20])[1].tobytes()  # fmt: skip
     async with listening() as (sender, frames, _):
@@ -91,7 +91,7 @@ async def test_a_picture_that_missed_packets_is_handed_on_with_its_losses_or_as_
     assert not read_header(broken).complete
 
 
-async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
+async def test_a_port_in_use_is_reported_and_opened_once_it_is_free():
     port = free_port(socket.SOCK_DGRAM)
     other = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     other.bind(("::", port))
@@ -112,7 +112,7 @@ async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
         ([b"\x47" + bytes(187)], "no picture: RTP version 1, not 2"),
     ],
 )
-async def test_what_is_no_jpeg_is_named_in_the_state(packets, text, monkeypatch):
+async def test_packets_that_are_no_jpeg_are_named_in_the_state(packets, text, monkeypatch):
     monkeypatch.setattr("embereye.camera.sources.rtp.stream.REPORT_SECONDS", 0.05)
     async with listening() as (sender, frames, states):
         for packet in packets:
@@ -121,7 +121,7 @@ async def test_what_is_no_jpeg_is_named_in_the_state(packets, text, monkeypatch)
     assert not frames
 
 
-async def test_silence_losses_and_a_second_sender_are_told(monkeypatch):
+async def test_silence_losses_and_a_second_sender_are_reported(monkeypatch):
     monkeypatch.setattr("embereye.camera.sources.rtp.stream.REPORT_SECONDS", 0.05)
     monkeypatch.setattr("embereye.camera.sources.rtp.stream.SILENT_SECONDS", 0.5)
     scan = read_scan(noisy_jpeg(1, (240, 320)))
@@ -144,14 +144,14 @@ async def test_silence_losses_and_a_second_sender_are_told(monkeypatch):
         await eventually(lambda: any(state.startswith("no packets on port") for state in states))
 
 
-def test_a_group_is_joined_on_the_interface_that_is_named():
+def test_a_group_is_joined_on_the_named_interface():
     port = free_port(socket.SOCK_DGRAM)
     with open_port("239.255.71.9", port, "127.0.0.1") as receiver, open_port("239.255.71.9", port, "127.0.0.1"):
         assert "0947FFEF" in Path("/proc/net/igmp").read_text()
         assert granted_buffer(receiver) > 100_000
 
 
-async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it_and_to_nobody_else():
+async def test_pictures_sent_to_a_group_reach_only_its_members():
     jpegs, port, group = (
         [noisy_jpeg(seed, (240, 320)) for seed in range(3)],
         free_port(socket.SOCK_DGRAM),
@@ -159,7 +159,7 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
     )
     interface = "?interface=127.0.0.1"
     async with (
-        listening(interface, group, port) as (_, one, _),
+        listening(interface, group, port) as (_, first, _),
         listening(interface, group, port) as (_, other, _),
         listening(interface, "239.255.71.11", port) as (_, stranger, _),
     ):
@@ -170,18 +170,18 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
             for number, jpeg in enumerate(jpegs):
                 for packet in packetizer.packetize(read_scan(jpeg), 6000 * number):
                     sender.send(packet)
-            await eventually(lambda: len(one) == len(other) == len(jpegs))
-    assert [pixels(data) for data, _, _ in one] == [pixels(jpeg) for jpeg in jpegs]
+            await eventually(lambda: len(first) == len(other) == len(jpegs))
+    assert [pixels(data) for data, _, _ in first] == [pixels(jpeg) for jpeg in jpegs]
     assert [pixels(data) for data, _, _ in other] == [pixels(jpeg) for jpeg in jpegs]
     assert not stranger
 
 
-async def test_a_group_is_joined_again_once_nothing_comes_as_its_interface_may_have_been_away(monkeypatch):
+async def test_a_silent_group_is_joined_again(monkeypatch):
     monkeypatch.setattr(rtp, "REJOIN_SECONDS", 0.2, raising=False)
     opened, group, port = [], "239.255.71.12", free_port(socket.SOCK_DGRAM)
     monkeypatch.setattr(rtp, "open_port", lambda *where: opened.append(open_port(*where)) or opened[-1])
     async with listening("?interface=127.0.0.1", group, port) as (_, frames, states):
-        # What the kernel does with an interface that is removed, as a network adapter that is pulled out.
+        # The kernel does this when a network adapter is removed.
         membership = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
         opened[0].setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -192,7 +192,7 @@ async def test_a_group_is_joined_again_once_nothing_comes_as_its_interface_may_h
     assert states == ["connecting", f"waiting for packets on port {port}", "streaming"]
 
 
-async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_own():
+async def test_an_error_with_one_cameras_pictures_does_not_affect_another():
     async def listen(offer):
         port = free_port(socket.SOCK_DGRAM)
         player = asyncio.ensure_future(RtpSource(parse_source(f"rtp://127.0.0.1:{port}"), intake).play(offer, print))
@@ -217,12 +217,12 @@ async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_o
     await asyncio.gather(*(player for player, *_ in cameras), return_exceptions=True)
 
 
-def test_an_address_that_is_not_ours_is_told():
+def test_an_address_of_another_machine_is_reported():
     with pytest.raises(SourceError, match=r"192\.0\.2\.1 port"):
         open_port("192.0.2.1", free_port(socket.SOCK_DGRAM))
 
 
-async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():
+async def test_garbage_flooding_a_port_costs_no_other_camera_a_picture():
     jpegs = [noisy_jpeg(seed) for seed in range(40)]
     async with listening() as (sender, frames, _), listening() as (flooder, none, _):
         packetizer = Packetizer(9)
@@ -237,12 +237,12 @@ async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():
     assert all(read_header(data).complete for data, _, _ in frames)
 
 
-async def test_datagrams_of_all_sizes_joined_and_single_are_taken_for_what_they_are():
+async def test_joined_and_single_datagrams_of_all_sizes_are_read_correctly():
     jpegs = [noisy_jpeg(seed, (480, 640)) for seed in range(3)]
     async with listening() as (sender, frames, _):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
-            # The loop does not run meanwhile: what waits is one train of single and joined packets of many sizes.
+            # The loop does not run meanwhile, so a train of single and joined packets of many sizes waits.
             packets = packetizer.packetize(read_scan(jpeg), 6000 * number)
             joined = len(packets[0]).to_bytes(2, "little")
             for start in range(0, len(packets), 9):
@@ -256,13 +256,13 @@ async def test_datagrams_of_all_sizes_joined_and_single_are_taken_for_what_they_
     assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]
 
 
-async def test_a_loop_that_was_held_up_takes_what_waited_for_what_it_is():
+async def test_after_a_blocked_event_loop_waiting_packets_are_read_correctly():
     first, *others = Packetizer(9).packetize(read_scan(noisy_jpeg(1, (240, 320))), 1)
     async with listening() as (sender, frames, _):
         sender.send(first)
         await asyncio.sleep(0.03)
         for packet in others:
             sender.send(packet)
-        time.sleep(0.3)  # noqa: ASYNC251 - this is what is tested
+        time.sleep(0.3)  # noqa: ASYNC251 - blocking is the subject of this test
         await eventually(lambda: frames)
     assert read_header(frames[0][0]).complete

@@ -30,13 +30,13 @@ pytestmark = pytest.mark.needs(RTSP_SERVER)
 
 
 class Address(str):
-    """Where a server listens; `said` is what it prints."""
+    """The address of a server; `output` is its standard output."""
 
-    said: Any
+    output: Any
 
-    def __new__(cls, text, said):
+    def __new__(cls, text, output):
         address = super().__new__(cls, text)
-        address.said = said
+        address.output = output
         return address
 
 
@@ -80,7 +80,7 @@ def is_test_picture(jpeg):
 
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
 @pytest.mark.parametrize("path", ["/jpeg", "/dynamic"])
-async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types(path, query):
+async def test_jpeg_arrives_over_tcp_and_udp_with_static_and_dynamic_payload_types(path, query):
     async with serving() as address:
         frames, states, reason = await play(address, path + query)
     assert not reason
@@ -92,21 +92,21 @@ async def test_jpeg_comes_over_tcp_and_udp_with_static_and_dynamic_payload_types
 
 
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
-async def test_the_camera_hears_our_receiver_reports(query, monkeypatch):
+async def test_the_camera_receives_our_receiver_reports(query, monkeypatch):
     monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.2)
     async with serving() as address:
         source = RtspSource(
             parse_source(f"rtsp://{address}/jpeg{query}"), lambda: ("", ""), DialLimiter(1), SocketPoller()
         )
         player = asyncio.ensure_future(source.play(lambda *_: None, lambda _: None))
-        said = [await asyncio.wait_for(address.said.readline(), 20) for _ in range(3)]
+        output = [await asyncio.wait_for(address.output.readline(), 20) for _ in range(3)]
         player.cancel()
         await asyncio.gather(player, return_exceptions=True)
-    assert all(line.startswith(b"report from ") for line in said)
+    assert all(line.startswith(b"report from ") for line in output)
 
 
-async def test_a_session_that_would_soon_end_is_kept_alive(monkeypatch):
-    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 1e9)  # reports are signs of life, too
+async def test_a_session_with_a_short_timeout_is_kept_alive(monkeypatch):
+    monkeypatch.setattr(rtsp, "REPORT_SECONDS", 1e9)  # reports would also keep the session alive
     async with serving("timeout=1") as address:
         frames, _, reason = await play(address, "/jpeg?transport=udp", pictures=100)
     assert not reason
@@ -114,7 +114,7 @@ async def test_a_session_that_would_soon_end_is_kept_alive(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["basic", "digest"])
-async def test_a_guarded_camera_is_opened_with_its_credentials_and_refuses_others(method):
+async def test_a_protected_camera_accepts_only_its_credentials(method):
     async with serving("me", "secret", method) as address:
         frames, _, reason = await play(address, "/jpeg", "me", "secret")
         assert not reason
@@ -126,14 +126,14 @@ async def test_a_guarded_camera_is_opened_with_its_credentials_and_refuses_other
             assert not frames
 
 
-async def test_a_path_that_is_not_there_is_told():
+async def test_a_missing_path_is_reported():
     async with serving() as address:
         _, _, reason = await play(address, "/none")
     assert "404" in reason
 
 
 @pytest.mark.parametrize(("path", "guard"), [("/h264", ()), ("/h264", ("me", "secret")), ("/h265", ())])
-async def test_h264_and_h265_are_received_whole(path, guard):
+async def test_h264_and_h265_are_received_completely(path, guard):
     async with serving(*guard) as address:
         frames, _, reason = await play(address, path, *guard, pictures=3)
     if "404" in reason or "503" in reason:
@@ -165,17 +165,17 @@ async def test_h264_of_many_kinds_is_received_and_decoded(path, query):
 
 
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
-async def test_a_camera_of_the_profile_avpf_sends_the_key_frame_that_is_asked_for(query, monkeypatch):
+async def test_an_avpf_camera_sends_the_requested_key_frame(query, monkeypatch):
     monkeypatch.setattr(VideoStream, "is_key_needed", property(lambda stream: stream.offered >= 10))
     async with serving() as address:
         frames, _, reason = await play(address, f"/h264-feedback{query}", pictures=60)
     if "404" in reason or "503" in reason:
         pytest.skip("needs GStreamer's x264enc: `make peers` installs it")
     assert not reason
-    assert sum(unit.key for unit, *_ in frames) >= 2  # by itself it sends one in five minutes
+    assert sum(unit.key for unit, *_ in frames) >= 2  # without a request it sends one in five minutes
 
 
-async def test_a_camera_that_is_killed_is_told(tmp_path):
+async def test_a_killed_camera_is_reported(tmp_path):
     async with serving() as address:
         frames, states = [], []
         source = RtspSource(

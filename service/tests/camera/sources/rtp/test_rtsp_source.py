@@ -25,13 +25,13 @@ UNAUTHORIZED = b"RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\n"
 
 
 def source(camera, query="", scheme="rtsp", user="", password="", **options):
-    what = parse_source(f"{scheme}://{camera.address}/live{query}")
+    declared = parse_source(f"{scheme}://{camera.address}/live{query}")
     options = {"dial": 2.0, "stall": 2.0} | options
-    return RtspSource(what, lambda: (user, password), DialLimiter(1), SocketPoller(), **options)
+    return RtspSource(declared, lambda: (user, password), DialLimiter(1), SocketPoller(), **options)
 
 
 async def play(opened, pictures=3):
-    """Play until so many pictures came or it fails: (pictures, states, why it failed)."""
+    """Play until so many pictures have arrived or an error: (pictures, states, error)."""
     frames, states = [], []
     player = asyncio.ensure_future(opened.play(lambda data, *_: frames.append(data), states.append))
     await eventually(lambda: len(frames) >= pictures or player.done())
@@ -46,21 +46,21 @@ async def play(opened, pictures=3):
     return frames, states, reason
 
 
-@pytest.mark.parametrize(("query", "way"), [("", "TCP"), ("?transport=tcp", "TCP"), ("?transport=udp", "UDP")])
-async def test_pictures_come_by_the_transport_that_is_declared(query, way):
+@pytest.mark.parametrize(("query", "transport"), [("", "TCP"), ("?transport=tcp", "TCP"), ("?transport=udp", "UDP")])
+async def test_pictures_arrive_over_the_declared_transport(query, transport):
     async with RtspCamera().serving() as camera:
         frames, states, reason = await play(source(camera, query))
         await eventually(lambda: camera.requests[-1].reason == "TEARDOWN")
     assert not reason
     assert read_header(frames[0]).complete
-    assert camera.transports == [way]
+    assert camera.transports == [transport]
     assert states[-1] == "streaming"
     assert [item.reason for item in camera.requests] == ["OPTIONS", "DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]
     assert camera.requests[3].header("session") == "4711"
 
 
 @pytest.mark.parametrize(("query", "refused"), [("", "TCP"), ("?transport=udp", "UDP")])
-async def test_the_other_transport_is_taken_where_the_camera_refuses_one(query, refused):
+async def test_the_other_transport_is_used_if_the_camera_refuses_one(query, refused):
     async with RtspCamera(refuse=refused).serving() as camera:
         frames, _, reason = await play(source(camera, query))
     assert frames
@@ -69,11 +69,11 @@ async def test_the_other_transport_is_taken_where_the_camera_refuses_one(query, 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "announced",
     [";server_port={ports}", "", ";source=camera.invalid;server_port={ports}", ";source=127.0.0.1", ";source=::1"],
 )
-async def test_pictures_are_taken_from_the_camera_alone_whatever_it_says_of_where_it_sends_from(told):
-    async with RtspCamera(told=told, stranger="127.0.0.9").serving() as camera:
+async def test_pictures_are_accepted_only_from_the_camera(announced):
+    async with RtspCamera(announced=announced, stranger="127.0.0.9").serving() as camera:
         frames, _, reason = await play(source(camera, "?transport=udp"))
     assert not reason
     assert frames
@@ -82,7 +82,7 @@ async def test_pictures_are_taken_from_the_camera_alone_whatever_it_says_of_wher
 
 
 @pytest.mark.parametrize(("query", "mute"), [("", "TCP"), ("?transport=udp", "UDP")])
-async def test_the_other_transport_is_tried_where_no_packets_come(query, mute):
+async def test_the_other_transport_is_tried_if_no_packets_arrive(query, mute):
     async with RtspCamera(mute=mute).serving() as camera:
         opened = source(camera, query, stall=0.2)
         _, _, reason = await play(opened)
@@ -101,7 +101,7 @@ async def test_the_other_transport_is_tried_where_no_packets_come(query, mute):
          b'WWW-Authenticate: Basic realm="cam"\r\n', "SHA-256"),
     ],
 )  # fmt: skip
-async def test_a_challenge_is_met_with_the_credentials_and_every_later_request_carries_them(challenges, scheme):
+async def test_credentials_are_sent_after_a_challenge_and_with_later_requests(challenges, scheme):
     camera = RtspCamera(answers={"DESCRIBE": [UNAUTHORIZED + challenges + b"\r\n"]})
     async with camera.serving():
         frames, _, reason = await play(source(camera, user="me", password="secret"))
@@ -112,7 +112,7 @@ async def test_a_challenge_is_met_with_the_credentials_and_every_later_request_c
         assert "secret" not in item.header("authorization")
 
 
-async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_while_playing(monkeypatch):
+async def test_a_stale_nonce_is_replaced_while_connecting_and_while_playing(monkeypatch):
     def stale(nonce):
         header = f'WWW-Authenticate: Digest realm="c", nonce="{nonce}", stale=true\r\n\r\n'
         return UNAUTHORIZED + header.encode()
@@ -149,7 +149,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "rtsp://…"'),
     ],
 )  # fmt: skip
-async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
+async def test_a_cameras_error_is_reported_in_a_sentence(answers, text):
     async with RtspCamera(answers=answers).serving() as camera:
         frames, _, reason = await play(source(camera, user="me", password="secret", dial=0.3, stall=0.3))
     assert text in reason
@@ -158,7 +158,7 @@ async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
 
 
 @pytest.mark.parametrize("number", [b"", b"CSeq: 0\r\n", b"CSeq: 4711\r\n"])
-async def test_an_answer_without_the_number_of_its_request_is_taken_for_the_one_that_waits(number):
+async def test_an_answer_without_a_number_belongs_to_the_waiting_request(number):
     answers = {
         "OPTIONS": [b"RTSP/1.0 200 OK\r\n" + number + b"\r\n"],
         "PLAY": [b"RTSP/1.0 453 No\r\n" + number + b"\r\n"],
@@ -168,7 +168,7 @@ async def test_an_answer_without_the_number_of_its_request_is_taken_for_the_one_
     assert reason.startswith("PLAY: 453 No")
 
 
-async def test_an_answer_that_comes_twice_is_not_taken_for_the_next_ones():
+async def test_a_repeated_answer_is_not_matched_to_the_next_request():
     twice = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n" * 2
     async with RtspCamera(answers={"OPTIONS": [twice]}).serving() as camera:
         frames, _, reason = await play(source(camera))
@@ -176,7 +176,7 @@ async def test_an_answer_that_comes_twice_is_not_taken_for_the_next_ones():
     assert not reason
 
 
-async def test_a_server_that_starts_its_stream_when_it_is_asked_has_longer_to_describe_it():
+async def test_a_server_that_starts_its_stream_on_demand_has_more_time():
     async with RtspCamera(answers={"DESCRIBE": [b""]}).serving() as camera:
         player = asyncio.ensure_future(play(source(camera, dial=0.3)))
         await eventually(lambda: camera.requests and camera.requests[-1].reason == "DESCRIBE")
@@ -187,14 +187,14 @@ async def test_a_server_that_starts_its_stream_when_it_is_asked_has_longer_to_de
     assert not reason
 
 
-async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
+async def test_a_camera_without_a_usable_track_is_reported_with_its_tracks():
     sdp = "v=0\r\nm=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 VP8/90000\r\n"
     async with RtspCamera(sdp=sdp).serving() as camera:
         _, _, reason = await play(source(camera))
     assert reason == "the camera has no JPEG, H.264 or H.265 track, only: audio PCMU, video VP8"
 
 
-async def test_a_redirect_is_followed_but_not_for_ever_and_others_do_not_learn_the_credentials():
+async def test_redirects_are_limited_and_do_not_reveal_credentials_to_other_hosts():
     async with RtspCamera().serving() as camera, RtspCamera().serving() as first:
         moved = f"RTSP/1.0 302 Moved\r\nCSeq: {{CSEQ}}\r\nLocation: rtsp://{camera.address}/else\r\n\r\n".encode()
         first.answers["DESCRIBE"] = moved
@@ -212,7 +212,7 @@ async def test_a_redirect_is_followed_but_not_for_ever_and_others_do_not_learn_t
     assert reason == "redirected more than 3 times"
 
 
-async def test_a_session_is_kept_alive_and_reported_on(monkeypatch):
+async def test_a_session_gets_keep_alives_and_receiver_reports(monkeypatch):
     monkeypatch.setattr(rtsp, "REPORT_SECONDS", 0.1)
     camera = RtspCamera(timeout=1)
     async with camera.serving():
@@ -232,27 +232,27 @@ async def test_a_session_is_kept_alive_and_reported_on(monkeypatch):
         ({"pictures": 2, "end": True}, "RTSP: the camera closed the connection"),
     ],
 )
-async def test_a_stream_that_stops_is_given_up(options, text):
+async def test_a_stopped_stream_is_given_up(options, text):
     async with RtspCamera(**options).serving() as camera:
         frames, _, reason = await play(source(camera, stall=0.3), pictures=99)
     assert len(frames) == 2
     assert reason == text
 
 
-async def test_a_stream_that_stops_is_given_up_by_a_shard_that_is_interrupted_again_and_again(monkeypatch):
+async def test_a_stopped_stream_is_given_up_even_by_a_repeatedly_suspended_shard(monkeypatch):
     monkeypatch.setattr(rtsp, "LATE_SECONDS", 0.0)
     monkeypatch.setattr(rtsp, "CHECK_SECONDS", 0.02)
     async with RtspCamera(pictures=2).serving() as camera:
         player = asyncio.ensure_future(source(camera, stall=0.3).play(lambda *_: None, lambda _: None))
         await eventually(lambda: any(item.reason == "PLAY" for item in camera.requests))
         for _ in range(40):
-            time.sleep(0.1)  # noqa: ASYNC251 -- it stands still
+            time.sleep(0.1)  # noqa: ASYNC251 -- a suspended process
             await asyncio.sleep(0.04)
         assert player.done()
         assert str(player.exception()) == "no packet for 0.3 s"
 
 
-async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
+async def test_a_flooding_camera_is_left_unread_and_resumes_afterwards(monkeypatch):
     pauses = []
     monkeypatch.setattr(
         "embereye.camera.sources.rtsp.connection.read_pause", lambda spent: pauses.append(spent) or 0.001
@@ -264,7 +264,7 @@ async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkey
     assert len(pauses) > 5
 
 
-async def test_of_what_a_camera_is_answered_and_does_not_read_little_is_kept():
+async def test_few_unread_answers_to_a_camera_are_buffered():
     with socket.create_server(("127.0.0.1", 0)) as camera:
         port = camera.getsockname()[1]
         connection = RtspConnection(Endpoint(f"rtsp://127.0.0.1:{port}/"), 2.0, lambda *_: None)
@@ -279,13 +279,13 @@ async def test_of_what_a_camera_is_answered_and_does_not_read_little_is_kept():
 
 
 @pytest.mark.parametrize(("leaves", "text"), [(7, "RTSP: the camera ended the stream (RTCP BYE)"), (8, "")])
-async def test_a_camera_is_left_where_it_says_good_bye_itself_and_not_for_another(leaves, text):
+async def test_only_the_cameras_own_rtcp_bye_ends_its_stream(leaves, text):
     async with RtspCamera(leaves=leaves).serving() as camera:
         _, _, reason = await play(source(camera), pictures=20)
     assert reason == text
 
 
-async def test_a_session_that_the_camera_has_forgotten_is_given_up():
+async def test_a_session_that_the_camera_dropped_is_given_up():
     answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
         _, _, reason = await play(source(camera), pictures=10**6)
@@ -293,7 +293,7 @@ async def test_a_session_that_the_camera_has_forgotten_is_given_up():
 
 
 @pytest.mark.parametrize("answer", [b"", b"RTSP/1.0 405 Method Not Allowed\r\nCSeq: {CSEQ}\r\n\r\n"])
-async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_other_one(answer):
+async def test_options_is_used_if_the_camera_refuses_get_parameter(answer):
     async with RtspCamera(answers={"GET_PARAMETER": answer}, timeout=1).serving() as camera:
         player = asyncio.ensure_future(source(camera, dial=0.2).play(lambda *_: None, lambda _: None))
         await eventually(lambda: sum(item.reason == "OPTIONS" for item in camera.requests) >= 3)
@@ -303,7 +303,7 @@ async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_
     assert camera.requests[5].header("session") == "4711"
 
 
-async def test_a_sign_of_life_that_is_refused_for_its_credentials_is_repeated_once():
+async def test_a_keep_alive_refused_for_its_credentials_is_repeated_once():
     refusals = [
         UNAUTHORIZED + f'WWW-Authenticate: Digest realm="c", nonce="{number}"\r\n\r\n'.encode() for number in range(999)
     ]
@@ -315,7 +315,7 @@ async def test_a_sign_of_life_that_is_refused_for_its_credentials_is_repeated_on
     assert sum(item.reason == "GET_PARAMETER" for item in camera.requests) == 2
 
 
-async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
+async def test_an_unknown_host_name_is_reported_in_words(monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -325,14 +325,14 @@ async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
 
 
 @pytest.mark.parametrize("dead", ["silent", "closed"])
-async def test_a_camera_is_reached_although_another_address_of_its_name_is_dead(dead, monkeypatch):
+async def test_a_camera_is_reached_although_another_of_its_addresses_is_dead(dead, monkeypatch):
     async with RtspCamera().serving() as camera:
         with contextlib.ExitStack() as stack:
             silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
             nowhere = silent.getsockname()
             if dead == "closed":
                 silent.close()
-            for _ in range(4 if dead == "silent" else 0):  # its queue is full: nobody is answered any more
+            for _ in range(4 if dead == "silent" else 0):  # its queue is full, so no further connection is answered
                 waiting = stack.enter_context(socket.socket())
                 waiting.setblocking(False)
                 waiting.connect_ex(nowhere)
@@ -347,7 +347,7 @@ async def test_a_camera_is_reached_although_another_address_of_its_name_is_dead(
     assert frames, reason
 
 
-async def test_a_camera_that_nobody_answers_for_is_told():
+async def test_an_address_without_a_listener_is_reported():
     async with RtspCamera().serving() as camera:
         pass
     _, _, reason = await play(source(camera))
@@ -355,7 +355,7 @@ async def test_a_camera_that_nobody_answers_for_is_told():
 
 
 @pytest.mark.parametrize(("query", "trusted"), [("?tls=unverified", False), ("", True)])
-async def test_a_stream_is_taken_over_tls_if_its_certificate_is_trusted_or_need_not_be(
+async def test_a_tls_stream_needs_a_trusted_certificate_unless_verification_is_off(
     certificate, query, trusted, monkeypatch
 ):
     if trusted:
@@ -371,7 +371,7 @@ async def test_a_stream_is_taken_over_tls_if_its_certificate_is_trusted_or_need_
     assert reason.startswith("cannot connect")
 
 
-async def test_a_certificate_of_the_cameras_own_is_refused_with_the_remedy_before_anything_is_asked(certificate):
+async def test_a_self_signed_certificate_is_refused_with_the_remedy(certificate):
     async with RtspCamera(tls=certificate).serving() as camera:
         _, _, reason = await play(source(camera, scheme="rtsps", user="me", password="secret"))
     assert reason.startswith("its certificate is not trusted: self")
@@ -388,7 +388,7 @@ async def test_a_certificate_of_the_cameras_own_is_refused_with_the_remedy_befor
         ("DEFAULT", ssl.TLSVersion.TLSv1),
     ],
 )
-async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(old_certificate, ciphers, latest):
+async def test_a_camera_with_old_tls_is_accepted_without_verification(old_certificate, ciphers, latest):
     old_certificate.set_ciphers(f"{ciphers}:@SECLEVEL=0")
     old_certificate.maximum_version = latest
     async with RtspCamera(tls=old_certificate).serving() as camera:
@@ -397,10 +397,10 @@ async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(ol
         assert not reason
         frames, _, reason = await play(source(camera, scheme="rtsps"))
         assert not frames
-        assert reason, "which of the two is missed first, the machine's TLS decides"
+        assert reason, "the machine's TLS decides which of the two fails first"
 
 
-async def test_a_camera_without_secure_renegotiation_is_taken_where_it_need_prove_nothing():
+async def test_a_camera_without_secure_renegotiation_is_accepted_unverified():
     hello = b"\x03\x03" + bytes(32) + b"\0" + b"\x00\x2f" + b"\0"  # TLS 1.2, AES128-SHA, no extension at all
 
     async def answer(reader, writer):
@@ -436,7 +436,7 @@ async def test_access_units_of_a_video_are_offered_in_decoding_order(encoding, q
     assert not any(unit.damaged for unit in frames)
 
 
-async def test_a_camera_that_takes_such_requests_is_asked_for_a_key_frame_after_a_loss():
+async def test_a_key_frame_is_requested_after_a_loss_if_the_camera_supports_it():
     sdp = VIDEO_SDP["H264"] + "a=rtcp-fb:96 nack pli\r\n"
     units = coded("H264", 24, gop=24)
     async with VideoCamera(sdp, encoding="H264", units=units, lost={5}).serving() as camera:
@@ -447,7 +447,7 @@ async def test_a_camera_that_takes_such_requests_is_asked_for_a_key_frame_after_
     assert [bool(unit.damaged) for unit in frames[:20]] == [number >= 5 for number in range(20)]
 
 
-async def test_a_camera_that_takes_full_intra_requests_alone_gets_those():
+async def test_full_intra_requests_are_used_if_only_those_are_supported():
     sdp = VIDEO_SDP["H264"] + "a=rtcp-fb:96 ccm fir\r\n"
     units = coded("H264", 24, gop=24)
     async with VideoCamera(sdp, encoding="H264", units=units, lost={5, 60}).serving() as camera:
@@ -458,14 +458,14 @@ async def test_a_camera_that_takes_full_intra_requests_alone_gets_those():
     assert [request[16] for request in requests] == list(range(1, len(requests) + 1))
 
 
-async def test_a_camera_that_takes_no_such_requests_is_not_asked():
+async def test_no_key_frame_is_requested_without_support():
     units = coded("H264", 24, gop=24)
     async with VideoCamera(VIDEO_SDP["H264"], encoding="H264", units=units, lost={5}).serving() as camera:
         await play(source(camera), pictures=20)
     assert not any(len(data) > 12 and data[-11] == 206 for data in camera.reports)
 
 
-async def test_jpeg_is_chosen_where_a_camera_offers_both():
+async def test_jpeg_is_chosen_if_a_camera_offers_both():
     sdp = VIDEO_SDP["H264"] + "m=video 0 RTP/AVP 26\r\na=control:track2\r\n"
     async with RtspCamera(sdp=sdp).serving() as camera:
         frames, _, reason = await play(source(camera))
