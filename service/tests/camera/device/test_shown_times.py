@@ -13,7 +13,7 @@ from embereye.sim.scenes.lookalikes import candle
 from embereye.units import SECOND
 
 from ..decode.test_video_pool import access_units
-from .test_passed_frames import STEP, Hall
+from .test_joined_frames import STEP, Hall
 
 B_FRAMES = "bframes=2:b-adapt=0:b-pyramid=none:scenecut=0"
 

@@ -16,7 +16,7 @@ from embereye.sim.scenes.lookalikes import ROOM, candle, filmed
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
-from .test_passed_frames import Hall
+from .test_joined_frames import Hall
 
 RATE, SECONDS = 15, 14.0
 SMALL = 12  # pixels high: detection has 3 of them
