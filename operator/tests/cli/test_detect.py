@@ -238,7 +238,7 @@ async def test_a_stream_of_which_nothing_can_be_written_ends_with_the_reason(enc
     assert await asyncio.to_thread(main, [*words, f"rtsp://127.0.0.1:{await port}/a"]) == 2
     stop.set()
     await server
-    assert f"embereye: --annotate {tmp_path}/none/seen.mp4: it cannot be written" in capsys.readouterr().err
+    assert f"embereye: --annotate {tmp_path}/none/seen.mp4: cannot be written" in capsys.readouterr().err
 
 
 def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_none(folder, tmp_path, capsys):
@@ -306,7 +306,7 @@ def test_a_data_set_that_cannot_be_written_is_told_before_anything_is_looked_at(
         assert main(["detect", "--coco", str(data), str(folder / "walk.avi")]) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert f"--coco {data} cannot be written: Not a directory" in said.err
+        assert f"--coco {data}: cannot be written: Not a directory" in said.err
 
 
 def test_what_was_seen_is_told_though_its_data_set_cannot_be_written(folder, tmp_path, capsys, monkeypatch):

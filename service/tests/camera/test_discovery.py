@@ -58,7 +58,7 @@ async def test_cameras_are_asked_with_credentials_and_a_refusal_is_reported():
         (none,) = await ask_all([camera], "", "", lines.append)
     assert wrong.refused
     assert none.refused
-    assert "check the credentials" in wrong.problem
+    assert "Check the credentials" in wrong.problem
     assert lines[0] == f"1/1 onvif://127.0.0.1:{port}/gate: 1 profile"
     assert "secret" not in " ".join(lines)
 

@@ -100,7 +100,7 @@ async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_co
             return [item.header("authorization") for item in camera.requests]
 
         running.shard.apply(assignment(1, device("c1", f"rtsp://{camera.address}/live", credentials="gate")))
-        await eventually(lambda: "check the credentials" in status_of(running.shard, "c1").reason)
+        await eventually(lambda: "Check the credentials" in status_of(running.shard, "c1").reason)
         assert old in said()
         new = secret(tmp_path, "a-new-one")
         await eventually(lambda: new in said())

@@ -132,7 +132,7 @@ async def test_a_broken_connection_or_a_failing_consumer_ends_the_source():
     ("answer", "text"),
     [
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP 404 Not Found"),
-        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "check the credentials"),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "Check the credentials"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi", "text/html"),
         (b"hello, I am no web server\r\n\r\n", "HTTP: "),
         (b"", "HTTP: "),
@@ -220,7 +220,7 @@ async def test_credentials_are_sent_on_request_and_never_in_the_url(challenge, t
     denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n" + challenge + b"Content-Length: 0\r\n\r\n"
     async with camera(denied, requests=requests) as address:
         declared = parse_source(f"http://{address}/v?x=1")
-        with pytest.raises(SourceError, match="check the credentials"):
+        with pytest.raises(SourceError, match="Check the credentials"):
             await HttpSource(declared, lambda: ("me", "p@ss"), asyncio.Semaphore(1), SocketPoller()).play(
                 lambda *_: None,
                 lambda _: None,
@@ -237,7 +237,7 @@ async def test_a_camera_gets_its_credentials_however_its_address_is_written(host
     denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     async with camera(denied, requests=requests, host="::1") as address:
         declared = parse_source(f"http://{host}:{address.rpartition(':')[2]}/v")
-        with pytest.raises(SourceError, match="check the credentials"):
+        with pytest.raises(SourceError, match="Check the credentials"):
             await HttpSource(declared, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
                 lambda *_: None,
                 lambda _: None,

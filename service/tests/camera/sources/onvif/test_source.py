@@ -123,7 +123,7 @@ async def test_wrong_and_missing_credentials_are_reported(password):
     async with camera(user="me", password="secret") as served:
         reason = (await play(opened(served.port, user="me" if password else "", password=password)))[2]
     remedy = "Check the credentials" if password else "Set credentialsRef: the camera requires credentials"
-    assert reason == f"ONVIF: Sender not Authorized: {remedy}"
+    assert reason == f"ONVIF: Sender not Authorized. {remedy}"
 
 
 def digest_guard(seen, *, once=False):
@@ -225,7 +225,7 @@ async def test_the_password_is_never_sent_unencrypted_on_request():
 
     async with camera(guard) as served:
         reason = (await play(opened(served.port, user="me", password="secret")))[2]
-    assert "check the credentials" in reason
+    assert "Check the credentials" in reason
     assert not any(header or "secret" in text for header, text in said)
 
 

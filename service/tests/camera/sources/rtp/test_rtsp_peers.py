@@ -122,7 +122,7 @@ async def test_a_protected_camera_accepts_only_its_credentials(method):
         for user, password in (("me", "wrong"), ("", "")):
             frames, _, reason = await play(address, "/jpeg", user, password)
             assert "401" in reason
-            assert "check the credentials" in reason
+            assert "Check the credentials" in reason
             assert not frames
 
 
