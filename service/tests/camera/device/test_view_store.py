@@ -29,7 +29,7 @@ def known():
 
 def test_the_usual_levels_of_a_view_survive_a_restart(store, tmp_path):
     store.save(camera(), known())
-    assert ViewStore(tmp_path / "views").load(camera()).of(STOVE, 0.004, NOON) == 1.0
+    assert ViewStore(tmp_path / "views").load(camera()).familiarity(STOVE, 0.004, NOON) == 1.0
     assert store.load(Device(id="another", source="rtsp://camera/1")) is None
 
 

@@ -98,7 +98,7 @@ class SimulatedPool:
         self._loop_free = 0.0  # when the event loop will have finished its work
         self._loop_busy = self._decoders_busy = 0.0  # seconds
         self._waited, self._finished = 0.0, 0  # seconds that results waited for the event loop, and their number
-        self._looked = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
+        self._counted = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
 
     def run(self, seconds: float) -> None:
         """Send, analyse and adapt from 0 to `seconds`."""
@@ -158,10 +158,10 @@ class SimulatedPool:
     def _tick(self, now: float) -> None:
         analysed = sum(camera.box.ledger.analysed for camera in self.cameras)
         missed = sum(camera.box.ledger.shed["superseded"] for camera in self.cameras)
-        before = self._looked
-        self._looked = now, self._decoders_busy, self._loop_busy, analysed, missed, self._waited, self._finished
+        before = self._counted
+        self._counted = now, self._decoders_busy, self._loop_busy, analysed, missed, self._waited, self._finished
         passed, decoders, loop, done, lost, waited, finished = (
-            after - past for after, past in zip(self._looked, before, strict=True)
+            after - past for after, past in zip(self._counted, before, strict=True)
         )
         load = PoolLoad(
             decoders_busy=decoders / passed / len(self._stalls),

@@ -125,4 +125,4 @@ def test_a_clock_jump_resets_the_persistence():
     for number, time_ns in enumerate([START, START + SECOND, START + 3600 * SECOND, START - 3600 * SECOND]):
         detector.add_inspection(Inspection(time_ns, CLEARLY))
         detector.detect(np.where(number % 2, ROOM, 255 - ROOM), time_ns)
-    assert not detector._likeness.holds
+    assert not detector._likeness.is_fire_like

@@ -28,7 +28,7 @@ def test_a_thing_seen_for_ten_minutes_is_known_only_at_that_time_of_day():
 
 
 def test_a_thing_seen_for_a_minute_is_not_known():
-    assert known(seconds=60).of(STOVE, AREA, NOON + 60 * SECOND) == 0
+    assert known(seconds=60).familiarity(STOVE, AREA, NOON + 60 * SECOND) == 0
 
 
 def test_a_thing_elsewhere_or_a_larger_one_is_new():
@@ -39,7 +39,7 @@ def test_a_thing_elsewhere_or_a_larger_one_is_new():
 
 
 def test_a_fire_of_a_few_per_cent_of_the_picture_never_becomes_known():
-    assert known(area=LARGE).of(STOVE, LARGE, NOON) == 0
+    assert known(area=LARGE).familiarity(STOVE, LARGE, NOON) == 0
 
 
 def test_a_thing_that_never_returns_is_forgotten_in_weeks():
