@@ -204,6 +204,12 @@ CAPTURE = Need(
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
+RECORDINGS_16_BIT = RECORDINGS.with_name("device16")
+CAPTURE_16_BIT = Need(
+    "a real device's recording in 16-bit resolution",
+    f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS_16_BIT, ROOT)}",
+    lambda: all((RECORDINGS_16_BIT / name).exists() for name in ("capture.bin", "temperatures.npy")),
+)
 CLIPS = ROOT / ".." / "shared" / "data"  # the same
 FOOTAGE = Need(
     "recordings of fires",

@@ -134,17 +134,19 @@ def measure(
     vdd: float = 3.29,
     gain: float = 1.0,
     subpage: int = 0,
+    bits: int = 18,
 ) -> NDArray[np.uint16]:
-    """The 834 words of a frame of `celsius` (24, 32), from -40 °C to `HOTTEST`."""
+    """The 834 words of a frame of `celsius` (24, 32), from -40 °C to `HOTTEST`, converted with 16 to 19 `bits`."""
     words = np.zeros(FRAME_WORDS, np.int64)
-    words[FRAME_WORDS - 2 :] = CHESS_18_BIT, subpage
+    words[FRAME_WORDS - 2 :] = (CHESS_18_BIT & ~0x0C00) | (bits - 16) << 10, subpage
+    scale = 2.0 ** (bits - 16 - calibration.resolution)  # counts per count at the calibrated resolution
     art = (1 + calibration.kv_ptat * (vdd - 3.3)) * ((ambient - 25) * calibration.kt_ptat + calibration.v_ptat_25)
     words[VBE] = VBE_WORD
     words[PTAT] = round(art * VBE_WORD / (2**18 - art * calibration.alpha_ptat))
-    words[VDD] = round((vdd - 3.3) * calibration.k_vdd + calibration.vdd_25)
-    words[GAIN] = round(calibration.gain / gain)
+    words[VDD] = round(((vdd - 3.3) * calibration.k_vdd + calibration.vdd_25) * scale)
+    words[GAIN] = round(calibration.gain / gain * scale)
     drift = (1 + calibration.cp_kta * (ambient - 25)) * (1 + calibration.cp_kv * (vdd - 3.3))
-    words[CP_0], words[CP_1] = (round(offset * drift / gain) for offset in calibration.cp_offset)
+    words[CP_0], words[CP_1] = (round(offset * drift / gain * scale) for offset in calibration.cp_offset)
     frame = (words & 0xFFFF).astype(np.uint16)
     counts = raw_counts(calibration, np.clip(celsius, -40, HOTTEST), calibration.auxiliary(frame[None]))[0]
     frame[:PIXELS] = np.clip(np.round(counts), -32768, 32767).astype(np.int16).view(np.uint16)

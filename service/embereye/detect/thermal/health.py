@@ -82,7 +82,7 @@ class FrameRhythm:
 def doubt(calibration: Calibration, frame: NDArray[np.uint16]) -> str:
     """Return why the sensor's own values in a frame's (834,) words cannot be trusted, or ''."""
     known = calibration.auxiliary(frame[None])
-    supply, chip, gain = (float(value[0]) for value in (known.vdd, known.ambient, known.gain))
+    supply, chip, gain = (float(value[0]) for value in (known.vdd, known.ambient, known.gain_drift))
     if not SUPPLY_RANGE[0] <= supply <= SUPPLY_RANGE[1]:
         return f"its thermal sensor's supply reads {supply:.2f} V, not 3.0 to 3.6 V. Check its wiring and regulator"
     if not CHIP_RANGE[0] <= chip <= CHIP_RANGE[1]:

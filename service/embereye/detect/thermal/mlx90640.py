@@ -63,7 +63,8 @@ class Auxiliary:
 
     vdd: Floats  # V, supply
     ambient: Floats  # °C, of the chip: a few degrees above the room
-    gain: Floats  # 1
+    gain: Floats  # 1, calibrated over measured; a frame of fewer bits than calibrated has a larger one
+    gain_drift: Floats  # 1, the same without the effect of the resolution: near 1
     chess: NDArray[np.bool_]  # chess pattern, else interleaved
     valid: NDArray[np.bool_]  # False: damaged words or nothing measured yet, so temperatures are NaN
 
@@ -323,21 +324,26 @@ def auxiliary_of(device: Scalars, frames: NDArray[np.uint16]) -> Auxiliary:
         art = ptat / (ptat * device.alpha_ptat + vbe) * 2**18
         ambient = (art / (1 + device.kv_ptat * (vdd - 3.3)) - device.v_ptat_25) / device.kt_ptat + 25
         ratio = device.gain / gain
+    drift = ratio / _resolution_ratio(device, control)
     valid = (
         (vdd >= VDD_RANGE[0])
         & (vdd <= VDD_RANGE[1])
         & (ambient >= AMBIENT_RANGE[0])
         & (ambient <= AMBIENT_RANGE[1])
-        & (ratio > 0.5)  # the gain drifts by a few per cent
-        & (ratio < 2)
+        & (drift > 0.5)  # the gain drifts by a few per cent
+        & (drift < 2)
         & (raw != NOT_MEASURED).all(axis=1)
     )
-    return Auxiliary(vdd, ambient, ratio, (control & 0x1000).astype(bool), valid)
+    return Auxiliary(vdd, ambient, ratio, drift, (control & 0x1000).astype(bool), valid)
 
 
 def _supply(device: Scalars, vdd_pixel: Floats, control: NDArray[np.int64]) -> Any:
-    correction = 2.0**device.resolution / 2.0 ** ((control >> 10) & 3)
-    return (correction * vdd_pixel - device.vdd_25) / device.k_vdd + 3.3
+    return (_resolution_ratio(device, control) * vdd_pixel - device.vdd_25) / device.k_vdd + 3.3
+
+
+def _resolution_ratio(device: Scalars, control: NDArray[np.int64]) -> Any:
+    """The factor between counts at the calibrated resolution and at that of each frame, 16 to 19 bits [11.2.2.1]."""
+    return 2.0**device.resolution / 2.0 ** ((control >> 10) & 3)
 
 
 def coefficients_of(

@@ -1,11 +1,23 @@
 """°C from raw words: the datasheet's example, its formulas taken literally, a real device, and damaged input."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from harness.need import CAPTURE, RECORDINGS
+from harness.need import CAPTURE, CAPTURE_16_BIT, RECORDINGS, RECORDINGS_16_BIT
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Auxiliary, Calibration, words_of
+from embereye.detect.thermal.health import doubt
+from embereye.detect.thermal.mlx90640 import (
+    COLUMNS,
+    CONTROL,
+    FRAME_WORDS,
+    PIXELS,
+    SUBPAGE,
+    Auxiliary,
+    Calibration,
+    words_of,
+)
 from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
@@ -124,12 +136,10 @@ def test_a_batch_agrees_with_the_formulas_pixel_by_pixel(
     control: int, emissivity: float, reflected: float | None
 ) -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(5))
-    frames = np.stack([measure(calibration, scene(peak), ambient=28 + peak / 200) for peak in (-15, 30, 120, 260, 420)])
-    frames[:, 832] = control
-    if control == 0x1C01:  # one bit more of resolution: the supply is read as twice the number
-        frames[:, 810] = (
-            (frames[:, 810].view(np.int16) * 2).astype(np.int32).clip(-32768, 32767).astype(np.int16).view(np.uint16)
-        )
+    bits = 19 if control == 0x1C01 else 18
+    peaks = (-15, 30, 120, 260, 420)[: 4 if bits == 19 else 5]  # 420 °C is beyond the range of 19 bits
+    frames = np.stack([measure(calibration, scene(peak), ambient=28 + peak / 200, bits=bits) for peak in peaks])
+    frames[:, CONTROL] = control
     celsius = calibration.temperatures(frames, emissivity, reflected)
     rng = np.random.default_rng(1)
     for number, frame in enumerate(frames):
@@ -143,11 +153,11 @@ def scene(peak: float) -> NDArray[np.float64]:
     return 22 + 0.1 * columns + (peak - 22) * np.exp(-((rows - 10) ** 2 + (columns - 20) ** 2) / 8)
 
 
-def capture() -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
-    messages = LineReader().feed((RECORDINGS / "capture.bin").read_bytes())
+def capture(folder: Path = RECORDINGS) -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
+    messages = LineReader().feed((folder / "capture.bin").read_bytes())
     frames = [words_of(message.words) for message in messages if isinstance(message, FrameWords)]
     eeprom = next(message for message in messages if isinstance(message, Eeprom))
-    return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(RECORDINGS / "temperatures.npy")
+    return Calibration.from_eeprom(eeprom.words), np.stack(frames), np.load(folder / "temperatures.npy")
 
 
 def noise(frames: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -171,6 +181,33 @@ def test_a_real_devices_frames_agree_with_the_makers_library_to_a_tenth_of_a_kel
             f"temperatures.npy does not belong to capture.bin: their noise correlates by {same.max():.2f} at most"
         )
     assert np.abs(celsius - reference).max() < 0.1
+
+
+@pytest.mark.needs(CAPTURE_16_BIT)
+def test_a_real_device_in_16_bit_resolution_agrees_with_the_makers_library() -> None:
+    calibration, frames, reference = capture(RECORDINGS_16_BIT)
+    celsius = calibration.temperatures(frames).reshape(len(frames), PIXELS)
+    rows, columns = np.divmod(np.arange(PIXELS), COLUMNS)
+    fresh = (rows + columns) % 2 == (frames[:, SUBPAGE, None] & 1)
+    assert calibration.auxiliary(frames).gain_drift == pytest.approx(1, abs=0.05)
+    assert np.abs(celsius - reference.reshape(celsius.shape))[fresh].max() < 0.1
+
+
+@pytest.mark.parametrize("bits", [16, 17, 18, 19])
+@pytest.mark.parametrize("chess", [True, False])
+@pytest.mark.parametrize("gain", [0.93, 1.0, 1.07])
+def test_every_resolution_and_pattern_gives_the_same_temperatures(bits: int, chess: bool, gain: float) -> None:
+    calibration = Calibration.from_eeprom(invent_eeprom(3))
+    warm = scene(60)
+    frame = measure(calibration, warm, gain=gain, bits=bits)
+    frame[CONTROL] = int(frame[CONTROL]) & 0x0FFF | 0x1000 * chess
+    known = calibration.auxiliary(frame[None])
+    assert known.valid.all()
+    assert known.vdd == pytest.approx(3.29, abs=0.01)
+    assert known.gain_drift == pytest.approx(gain, rel=0.01)
+    if chess:  # `measure` writes the calibrated pattern
+        assert np.abs(calibration.temperatures(frame[None])[0] - warm).max() < 0.6  # a count of 16 bits is 0.4 K
+    assert not doubt(calibration, frame)
 
 
 @pytest.mark.needs(CAPTURE)
@@ -197,7 +234,9 @@ def test_our_calibration_converts_the_makers_temperatures_to_whole_adc_counts() 
     known = calibration.auxiliary(frames)
 
     def misfit(celsius: NDArray[np.float32], ambient: float, gain: float) -> tuple[float, NDArray[np.float64]]:
-        auxiliary = Auxiliary(known.vdd[:1], np.array([ambient]), np.array([gain]), known.chess[:1], known.valid[:1])
+        auxiliary = Auxiliary(
+            known.vdd[:1], np.array([ambient]), np.array([gain]), np.array([gain]), known.chess[:1], known.valid[:1]
+        )
         counts = raw_counts(calibration, celsius[None].astype(float), auxiliary)
         return -abs(np.exp(2j * np.pi * counts).mean()), counts
 
