@@ -138,7 +138,8 @@ e2e-up: install ## Start the cluster if needed, and load the present image
 e2e-down: ## Delete the cluster and everything made for it, except caches
 	e2e/cluster/down
 
-docs: install ## Build the documentation as a site with search in site/; strict about links and anchors
+docs: install ## Build the documentation as a site with search in site/; strict about links, anchors and plain English
+	$(BIN)/python -m lint.plain_english README.md docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: install ## Format the code

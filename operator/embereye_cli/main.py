@@ -175,7 +175,7 @@ def _add_commands_below(parser: argparse.ArgumentParser, words: Words) -> None:
 
 
 def _add_common_options(parser: argparse.ArgumentParser, words: Words) -> None:
-    """Declare the options of every command. Those for developers are not in help: docs/internals.md has them."""
+    """Declare the options of every command; those for developers are hidden from help."""
     parser.add_argument(
         "--log-format",
         choices=logs.FORMATS,

@@ -178,10 +178,10 @@ METRICS = (
         "Devices beyond the first 1000 of this shard, which have no separate series.",
         SHARDS,
     ),
-    Metric("embereye_shard_disk_free_bytes", "gauge", "bytes", (), "Room left where data is kept.", SHARDS),
     Metric(
-        "embereye_shard_disk_size_bytes", "gauge", "bytes", (), "Size of the file system where data is kept.", SHARDS
+        "embereye_shard_disk_free_bytes", "gauge", "bytes", (), "Free space of the file system with the data.", SHARDS
     ),
+    Metric("embereye_shard_disk_size_bytes", "gauge", "bytes", (), "Size of the file system with the data.", SHARDS),
     Metric("embereye_shard_draining", "gauge", "", (), "1 while it hands its devices over.", SHARDS),
     Metric("embereye_shard_epoch", "gauge", "", (), "Epoch of the assignment in force.", SHARDS),
     Metric("embereye_shard_evidence_delivered_total", "counter", "", (), "Reports the hub made durable.", SHARDS),
@@ -585,8 +585,10 @@ METRICS = (
     Metric("embereye_hub_devices", "gauge", "", (), "Devices that are declared.", (HUB,)),
     Metric("embereye_hub_devices_covered", "gauge", "", (), "Devices that are covered.", (HUB,)),
     Metric("embereye_hub_devices_dark", "gauge", "", (), "Devices that are dark: their fault is open.", (HUB,)),
-    Metric("embereye_hub_disk_free_bytes", "gauge", "bytes", (), "Room left where data is kept.", (HUB,)),
-    Metric("embereye_hub_disk_size_bytes", "gauge", "bytes", (), "Size of the file system where data is kept.", (HUB,)),
+    Metric(
+        "embereye_hub_disk_free_bytes", "gauge", "bytes", (), "Free space of the file system with the data.", (HUB,)
+    ),
+    Metric("embereye_hub_disk_size_bytes", "gauge", "bytes", (), "Size of the file system with the data.", (HUB,)),
     Metric("embereye_hub_events_total", "counter", "", ("type",), "Alarm events.", (HUB,)),
     Metric("embereye_hub_evidence_duplicate_total", "counter", "", (), "Reports that were duplicates.", (HUB,)),
     Metric(

@@ -96,9 +96,11 @@ def disk_metrics(component: str, folder: Path | None) -> Iterator[Metric]:
     except OSError:  # it cannot be reached: what is written there fails, which other metrics tell
         return
     yield GaugeMetricFamily(
-        f"embereye_{component}_disk_free_bytes", "Room left where data is kept.", value=stat.f_bavail * stat.f_frsize
+        f"embereye_{component}_disk_free_bytes",
+        "Free space of the file system with the data.",
+        value=stat.f_bavail * stat.f_frsize,
     )
     yield GaugeMetricFamily(
-        f"embereye_{component}_disk_size_bytes", "Size of the file system where data is kept.",
+        f"embereye_{component}_disk_size_bytes", "Size of the file system with the data.",
         value=stat.f_blocks * stat.f_frsize,
     )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Every `embereye` command of README and docs is one that the program accepts."""
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from harness.need import ROOT
+
+from embereye_cli.main import COMMANDS, command_of, command_parser
+from embereye_cli.plugin import build_parser
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# An ellipsis, a choice or an optional part: such a line explains a command and cannot run.
+SCHEMATIC = re.compile(r"…| \| |\\\||\[-|\[FLEET")
+FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+
+
+def words_of(line: str) -> list[str] | None:
+    """The words of a line that runs `embereye` or `kubectl embereye`, without comments; None for other lines."""
+    match = re.match(r"(?:sudo )?(?:\S*/)?(kubectl embereye|embereye) [a-z].*", line.strip())
+    if not match or SCHEMATIC.search(line):
+        return None
+    command = re.sub(r"\$\([^)]*\)", "x", re.split(r" > | && ", match[0])[0])
+    words = shlex.split(command.removeprefix("sudo "), comments=True)
+    return [Path(words[0]).name, *words[1:]]
+
+
+def commands(lines: dict[str, Path]) -> list[object]:
+    """Test parameters for the commands among `lines`: their page and words."""
+    return [
+        pytest.param(page, words, id=" ".join(words)[:60]) for line, page in lines.items() if (words := words_of(line))
+    ]
+
+
+def fenced() -> dict[str, Path]:
+    """Every line of a code block, with continued lines joined, and its page."""
+    return {
+        line: page.relative_to(ROOT)
+        for page in PAGES
+        for language, block in FENCED.findall(page.read_text())
+        if language in ("", "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+    }
+
+
+def inline() -> dict[str, Path]:
+    """Every piece of inline code, and its page."""
+    return {
+        code: page.relative_to(ROOT)
+        for page in PAGES
+        for code in re.findall(r"`([^`\n]+)`", FENCED.sub("", page.read_text()))
+    }
+
+
+def test_the_documentation_has_commands() -> None:
+    assert len(commands(fenced())) >= 80
+
+
+def problem(words: list[str]) -> str:
+    """The message with which the command's own parser refuses `words`; empty if it accepts them."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors), contextlib.suppress(SystemExit):
+        if words[0] == "kubectl":
+            build_parser().parse_args(words[2:])
+        elif command := command_of(words[1:]):
+            command_parser(command).parse_args(words[1 + len(command) :])
+        elif words[1:] not in [
+            [name[0]] for name in COMMANDS
+        ]:  # `embereye explain` is the first word of several commands
+            return f"{words[1]}: no such command"
+    return errors.getvalue()
+
+
+@pytest.mark.parametrize(("page", "words"), commands(fenced()))
+def test_a_command_in_a_code_block_is_accepted(
+    page: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not problem(words), page
+
+
+@pytest.mark.parametrize(("page", "words"), commands(inline()))
+def test_a_command_in_a_sentence_is_accepted_or_lacks_arguments(page: Path, words: list[str]) -> None:
+    message = problem(words)
+    assert not message or "missing" in message or "required" in message or any(word.isupper() for word in words), page
