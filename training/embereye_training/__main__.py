@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 SEED = 20
 BURNING_S = 0.5  # after its onset a fire is certainly visible
-IN_A_ROW = 4  # frames; the best mean over so many is a clip's score
-QUICK = 10  # a quick trial uses one of so many pictures
+IN_A_ROW = 4  # frames; a clip's score is its best mean over a run of this length
+QUICK = 10  # a quick trial uses every tenth picture
 
 
 def main() -> None:

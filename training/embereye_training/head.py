@@ -12,7 +12,7 @@ from embereye_training.network import Head
 
 CLIP_SHARE = 0.45  # share of the weight of clips; the rest are stills
 PLAIN_SHARE = 0.5  # share of the weight of plain pictures; the rest are augmented
-FREEDOM = 100.0  # weight of the data against a Gaussian prior of 1: that of so many pictures
+FREEDOM = 100.0  # weight of the data, in pictures, against a Gaussian prior of 1
 LEAST_DEVIATION = 1e-3  # of a channel
 
 

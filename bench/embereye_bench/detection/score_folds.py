@@ -93,7 +93,7 @@ def play(
         place = detector.wanted_detail(time_ns) if close and film.jpegs else None
         observation = detector.detect(picture, time_ns, detail=cut(film.closer(number), place) if place else None)
         urgent = observation.urgent
-        if moves is None and health.due(time_ns):
+        if moves is None and health.is_due(time_ns):
             fault = health.observe(picture, time_ns, suspected=observation.suspected)
             moves = float(second) if fault.startswith("camera move") else None
         for finding in observation.findings:

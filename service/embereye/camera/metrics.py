@@ -91,7 +91,7 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     yield GaugeMetricFamily(
         "embereye_camera_slowed",
         "Cameras analysed below their target rate because the shard is overloaded.",
-        value=sum(camera.arrivals.mailbox.rate_controller.limited for camera in cameras),
+        value=sum(camera.arrivals.mailbox.rate_controller.is_limited for camera in cameras),
     )
     yield from _per_camera(cameras)
 

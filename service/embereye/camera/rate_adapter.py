@@ -66,7 +66,7 @@ class RateAdapter:
             mailbox = camera.arrivals.mailbox
             if mailbox.encoding:
                 # Fewer analysed pictures of a video save up to a third of the work; after that, decode less.
-                mailbox.slots = 1 if self.budget.limited else VIDEO_SLOTS
+                mailbox.slots = 1 if self.budget.is_limited else VIDEO_SLOTS
                 seconds, flow = self.budget.seconds, mailbox.flow
                 mailbox.depth = flow.depth(seconds, (camera.phase + rotation) % 1.0, camera.arrivals.least_rate)
                 mailbox.rate_controller.grant(flow.analysis_rate(seconds, mailbox.depth))
@@ -78,6 +78,6 @@ class RateAdapter:
 def _want(camera: CameraDevice, now_ns: int) -> Want:
     """Return the demand of `camera` on the pool; for a video, all units are wanted and key frames are the minimum."""
     arrivals, flow = camera.arrivals, camera.arrivals.mailbox.flow
-    if arrivals.mailbox.encoding and flow.known:
+    if arrivals.mailbox.encoding and flow.is_known:
         return Want(flow.rate, flow.work(Depth.KEYS) / flow.cost, flow.cost, camera.urgent)
     return Want(arrivals.wanted_rate(now_ns), arrivals.least_rate, camera.analyser.cost.frame_seconds, camera.urgent)

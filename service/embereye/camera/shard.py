@@ -402,7 +402,7 @@ class CameraShard:
         for name in {*self._sources, *self._records}:
             self._close_source(name)
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self._pool.busy and time.monotonic() < deadline:
+        while self._pool.is_busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self._clips:
             await self._clips.drain(max(0.0, deadline - time.monotonic()))
@@ -435,6 +435,6 @@ def _streams(device: Device) -> tuple[str | float, ...]:
 def _demand(name: str, camera: CameraDevice) -> Demand:
     """The minimum that `camera` needs: its minimum rate, or a video's key frames."""
     flow = camera.arrivals.mailbox.flow
-    if camera.encoding and flow.known:
+    if camera.encoding and flow.is_known:
         return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
     return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)

@@ -247,7 +247,7 @@ async def test_load_counts_waiting_frames_and_their_age(running):
     assert SECOND // 2 < shard.load().oldest_age_ns < SECOND
     for camera in shard._cameras.values():
         shard._pool.submit(camera)
-    await eventually(lambda: not shard._pool.busy)
+    await eventually(lambda: not shard._pool.is_busy)
 
 
 async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(running):

@@ -195,7 +195,7 @@ class DecoderPool:
         self._loop: asyncio.AbstractEventLoop
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True if a frame is in work or waits for its turn."""
         return bool(self._running or self.waiting)
 

@@ -136,7 +136,7 @@ class Arrivals:
         return self.backpressure.next_read_ns(
             now_ns,
             wanted_ns=wanted_ns,
-            flush_ns=FLUSH_NS if rate.limited else 0,
+            flush_ns=FLUSH_NS if rate.is_limited else 0,
             late_ns=self.quality.late_ns,
             frame_rate=min(rate.target, self.frame_rate(now_ns)),  # a burst comes faster
         )

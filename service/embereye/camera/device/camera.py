@@ -119,7 +119,7 @@ class CameraDevice:
         """Queue the camera if a frame waits that does not join the next one."""
         mailbox = self.arrivals.mailbox
         waiting = mailbox.waiting
-        if waiting and not (mailbox.may_wait and self._is_skippable(waiting)):
+        if waiting and not (mailbox.is_deferrable and self._is_skippable(waiting)):
             self._submit(self)
 
     def submit_overdue(self, now: int) -> None:

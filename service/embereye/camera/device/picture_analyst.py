@@ -57,7 +57,7 @@ class PictureAnalyst:
 
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` needs no analysis and counts as showing the same as the previous one."""
-        return self._wanted is None and self.detector.is_repeat(frame.time_ns) and not self._health_due(frame)
+        return self._wanted is None and self.detector.is_repeat(frame.time_ns) and not self._is_health_due(frame)
 
     def decode_order(self, frame: Frame, *, smoothed: bool = True) -> DecodeOrder:
         """Return how to decode `frame` for `analyse_picture`."""
@@ -94,14 +94,14 @@ class PictureAnalyst:
             self.detector.add_inspection(Inspection.of(frame.time_ns, self._close_ups, decoded.logits))
         if analysed:
             self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
-            if self._health_due(frame):
+            if self._is_health_due(frame):
                 lost = without(None, frame.lost, decoded.image.shape[1], decoded.image.shape[0])
                 if lost is None:
                     self.health.observe(decoded.image, now, suspected=self._seen.suspected)
                 else:
                     self.health.glance(decoded.image, lost, now)
         observation = self._seen if analysed else replace(self._seen, time_ns=frame.time_ns)
-        if self._still_due(observation, frame):
+        if self._is_still_due(observation, frame):
             # The first still is made at once, later ones in the camera's phase.
             ahead = 0 if self._still_ns else int(self.phase * STILL_STALE_NS)
             self._still_ns, self._still_level, self._wanted = now - ahead, observation.level, observation
@@ -114,11 +114,11 @@ class PictureAnalyst:
         cpu_seconds = decoded.cpu_seconds + analysed * self._detection_seconds
         return AnalysedFrame(observation, decoded.still, cpu_seconds, self.health.fault, clip_frame)
 
-    def _health_due(self, frame: Frame) -> bool:
+    def _is_health_due(self, frame: Frame) -> bool:
         now, first_ns = frame.received_ns, self._began_ns + int(self.phase * self.health.limits.period_ns)
-        return self.health.due(now, damaged=bool(frame.lost)) and now >= first_ns
+        return self.health.is_due(now, damaged=bool(frame.lost)) and now >= first_ns
 
-    def _still_due(self, observation: Observation, frame: Frame) -> bool:
+    def _is_still_due(self, observation: Observation, frame: Frame) -> bool:
         if observation.level > self._still_level:
             return True
         age = frame.received_ns - self._still_ns

@@ -75,7 +75,7 @@ class CameraModel:
         hurries = any(finding.lasted_ns for finding in self.watch.findings)
         hurries = hurries or (seen is not None and (seen.suspected or seen.motion > MOVES))
         due_ns = self._every_ns if hurries else self._idle_ns
-        return self.host.ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
+        return self.host.is_ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
 
     def offer_frame(self, frame: Frame | None, seen: Observation) -> None:
         """Queue `frame` for a run if one is due; `seen` is the built-in detectors' observation of it.
@@ -85,7 +85,7 @@ class CameraModel:
         now = self.clock()
         self._asked_ns = self._asked_ns or now - self._idle_ns
         self._offered_ns = now
-        if not self.host.ready or not self._answered_ns:
+        if not self.host.is_ready or not self._answered_ns:
             self._answered_ns = now
         if frame is None or not self.is_run_due(seen):
             return

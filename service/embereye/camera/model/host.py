@@ -48,7 +48,7 @@ class ModelHost:
         self._wanted_ns = self._clock()
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True if the network is loaded."""
         return self._network is not None
 

@@ -73,7 +73,7 @@ class Mailbox:
     _times: dict[int, int] = field(default_factory=dict)  # capture times by unit
 
     @property
-    def may_wait(self) -> bool:
+    def is_deferrable(self) -> bool:
         """True if its only waiting frame belongs to a video and may be decoded with the next one: slots are free."""
         return self.slots > 1 and len(self._slot) == 1 and self._slot[0].group is not None
 
@@ -120,7 +120,7 @@ class Mailbox:
             self.count_shed(tally, reason)
             return ""
         self.encoding = ""
-        self._put(Frame(data, header, time_ns, received_ns, tally, lost, rate.limited, thermal))
+        self._put(Frame(data, header, time_ns, received_ns, tally, lost, rate.is_limited, thermal))
         return ""
 
     def _put(self, frame: Frame) -> None:
@@ -163,13 +163,13 @@ class Mailbox:
             return ""
         group, rate = self._group, self.rate_controller
         assert group is not None
-        if not boosted and (reason := rate.admit_frame(received_ns)) and not group.full:
+        if not boosted and (reason := rate.admit_frame(received_ns)) and not group.is_full:
             self.count_shed(None, reason)
             return ""
         header = JpegHeader(*unit.size, 3, is_multi_scan=False, complete=True)
         unreferenced_unit = None if unit.reference else coded
         self._put(
-            Frame(b"", header, time_ns, received_ns, hurried=rate.limited, encoding=unit.encoding, group=group,
+            Frame(b"", header, time_ns, received_ns, hurried=rate.is_limited, encoding=unit.encoding, group=group,
                   until=len(group), unreferenced_unit=unreferenced_unit)
         )  # fmt: skip
         return ""

@@ -19,7 +19,7 @@ CUT_MIN = 0.5  # smallest factor of a cut: one bad measurement must not cost eve
 RAISE_DELAY_SECONDS = 1.0  # between a cut and the first raise
 GROWTH_MOST = 1.5  # largest factor of a raise
 PROBE = 1.04  # factor of the work while the pool is neither overloaded nor idle; each step in a row is larger
-PROBE_POWER = 1.5  # exponent-like growth: each step is so many times the step before
+PROBE_POWER = 1.5  # each further step is larger than the previous one by this factor
 COST_UNKNOWN = 0.001  # seconds per frame, while no camera's cost is known
 LEAST_SECONDS = 0.001  # smallest budget: a raise multiplies it, and zero would stay zero
 
@@ -61,13 +61,13 @@ class PoolBudget:
         self._probe = PROBE
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
         """True if any camera may get less than it wants."""
         return self.seconds < math.inf
 
     def rate(self, want: Want) -> float:
         """The frames/s of a camera to analyse; infinite: all."""
-        if want.urgent or not self.limited:
+        if want.urgent or not self.is_limited:
             return math.inf
         return max(want.least, self.seconds / (want.cost or COST_UNKNOWN))
 
@@ -87,7 +87,9 @@ class PoolBudget:
             self._scale(max(CUT_MIN, min(proved, CUT_LOOP) if loop_short else proved), wants)
             self._cut_at, self._probe = now, PROBE
             self._served.clear()
-        elif self.limited and now - self._cut_at >= RAISE_DELAY_SECONDS and now - self._raised_at >= OVERLOAD_SECONDS:
+        elif (
+            self.is_limited and now - self._cut_at >= RAISE_DELAY_SECONDS and now - self._raised_at >= OVERLOAD_SECONDS
+        ):
             self._scale(min(GROWTH_MOST, max(self._probe, FULL / max(load.decoders_busy, load.loop_busy, 0.1))), wants)
             self._raised_at, self._probe = now, 1.0 + (self._probe - 1.0) * PROBE_POWER
 

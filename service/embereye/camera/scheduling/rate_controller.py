@@ -27,7 +27,7 @@ class RateController:
         self.rate = max(self.rate, self.least)
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
         """True if the rate is cut because the pool is overloaded."""
         return self.rate < self.target
 
@@ -43,7 +43,7 @@ class RateController:
         if self._exceeded:
             return "above target rate"
         elapsed = now_ns - self._admitted_ns
-        if self.limited:
+        if self.is_limited:
             # Use credit, not a minimum pause: pauses reduce a camera of 15/s to 15 or 7.5, never to 10.
             credit = min(2.0, self._credit + elapsed * self.rate / SECOND)
             if now_ns + early_ns < self.wanted_ns:
@@ -57,10 +57,10 @@ class RateController:
     @property
     def wanted_ns(self) -> int:
         """The time before which no frame is analysed; 0 if the rate is neither cut nor exceeded."""
-        if not self.limited and not self._exceeded:
+        if not self.is_limited and not self._exceeded:
             return 0
         wanted_ns = self._due_ns - int((1 - EARLY) * int(SECOND / self.target))
-        if self.limited:
+        if self.is_limited:
             pause = min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001))
             wanted_ns = max(wanted_ns, self._admitted_ns + int(pause * SECOND))
         return wanted_ns

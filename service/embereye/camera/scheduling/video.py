@@ -74,7 +74,7 @@ class PictureGroup:
         self._bytes -= sum(len(unit.data) for unit in gone)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """True if so many units wait that they have to be decoded now."""
         unsent = self._units[max(0, self._sent - self._dropped) :]
         return len(unsent) >= UNSENT_MOST or sum(len(unit.data) for unit in unsent) > UNSENT_BYTES
@@ -128,7 +128,7 @@ class VideoFlow:
             self.unit_seconds += (per_unit - self.unit_seconds) * (COST_SHARE if self.unit_seconds else 1.0)
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """True if enough has arrived to estimate its demand."""
         return self._rates[0] > 0 and self.cost > 0
 
@@ -165,13 +165,13 @@ class VideoFlow:
         as a whole or not at all, so cameras that get less take turns: a camera is decoded further while its `phase`
         (0..1) is below its share.
         """
-        if not self.known or seconds >= self.work(Depth.ALL, least):
+        if not self.is_known or seconds >= self.work(Depth.ALL, least):
             return Depth.ALL
         keys, more = self.work(Depth.KEYS), self.work(Depth.REFERENCES, least)
         return Depth.REFERENCES if seconds >= more or phase * (more - keys) < seconds - keys else Depth.KEYS
 
     def analysis_rate(self, seconds: float, depth: Depth) -> float:
         """Pictures/s to analyse if `seconds` per second are its share and it is decoded to `depth`."""
-        if not self.known or not self.analysis_seconds or depth is Depth.KEYS:
+        if not self.is_known or not self.analysis_seconds or depth is Depth.KEYS:
             return math.inf
         return max(0.0, seconds - self._rates[depth] * self._decoding) / self.analysis_seconds

@@ -70,7 +70,7 @@ def redact(source: str) -> str:
     if scheme.lower() == "file" and not authority and slash == "/":
         return source
     place = authority.rpartition("@")[2]
-    # A later "@" may belong to the path, or to a password with a slash, of which `place` is then a part.
+    # A later "@" may belong to the path, or to a password with a slash. Then `place` is a part of the password.
     if "@" in behind or _HOST.fullmatch(place) is None:
         return f"{scheme[:20]}://…"
     return f"{scheme[:20]}://{place}"

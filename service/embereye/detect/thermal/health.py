@@ -13,7 +13,8 @@ from embereye.units import SECOND
 # because a chip this hot may be in a fire.
 SUPPLY_RANGE = (2.9, 3.7)  # V; specified: 3.0 to 3.6
 CHIP_RANGE = (-40.0, 85.0)  # °C
-# A real device's pixels change in 70 % of all frames, the calmest in 38 %, so none is the same in so many checks.
+# A real device's pixels change in 70 % of all frames, the calmest in 38 %. None of them stays unchanged in so many
+# checks.
 STUCK_CHECKS = 60
 LIVELY_SHARE = 0.2  # of checks in which a typical pixel must change before others are judged by it
 LIVELY_CHECKS = STUCK_CHECKS / 4  # checks over which that share is averaged
@@ -54,14 +55,14 @@ class FrameRhythm:
             self._changed_ns = now_ns
         if self._frames:
             interval_ns: float = now_ns - self.latest_ns
-            if self.established:  # a gap that was a fault must not become usual at once
+            if self.is_established:  # a gap that was a fault must not become usual at once
                 interval_ns = min(interval_ns, self._patience_ns)
             self._interval_ns += (interval_ns - self._interval_ns) / INTERVAL_FRAMES
         self._frames += 1
         self.latest_ns = now_ns
 
     @property
-    def established(self) -> bool:
+    def is_established(self) -> bool:
         """True if enough frames have arrived to expect more."""
         return self._frames >= FRAMES_ESTABLISHED
 

@@ -81,7 +81,7 @@ class Detector:
             interest = max(interest, Interest.FLICKERS)
         elif self._likeness and self._likeness.has_moved:
             interest = max(interest, Interest.MOVES)
-        if not self.flame.inspections.due(time_ns, interest):
+        if not self.flame.inspections.start_if_due(time_ns, interest):
             return None
         # A detail gets a close-up in addition to those of the whole picture, not instead of one.
         chosen = [sorted(flame.close_ups(), reverse=True) for flame in flames]

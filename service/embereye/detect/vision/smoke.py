@@ -105,7 +105,7 @@ class SmokeDetector:
             hidden = blocks_of(ignored)
             veil.candidates[hidden] = veil.textured[hidden] = False
         candidates = veil.candidates if veil else np.zeros(self._persistence.shape, bool)
-        if self._stepped(veil):
+        if self._has_stepped(veil):
             self._begin(grey, frame)
             return self._result
         self._lasting += limits.lasting_rate * (candidates - self._lasting)
@@ -146,7 +146,7 @@ class SmokeDetector:
         candidates &= shifted
         return _Veil(candidates, textured, 1.0 - through, airlight, structure.astype(np.float32), mean_before)
 
-    def _stepped(self, veil: _Veil | None) -> bool:
+    def _has_stepped(self, veil: _Veil | None) -> bool:
         """True if most of the picture changed within a second, by exposure, mode or lamp: that is no smoke."""
         limits = self.limits
         share = 0.0

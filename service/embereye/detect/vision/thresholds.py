@@ -164,8 +164,8 @@ class FlameThresholds:
     # of the picture's longer side: a site no wider and no higher is decoded with more pixels, if there are any
     distant_share: float = 0.10
     detail_period_ns: int = 150_000_000  # between pictures: in rare pictures, few pixels look like flames by chance
-    detail_doubt: float = 1.0  # log odds: so many places are inspected so closely that fewer of them are flames
-    # Pixels of the whole picture: a site with fewer loses up to so many log odds, less the network's odds for it.
+    detail_doubt: float = 1.0  # log odds against a flame in a detail: many places are inspected closely
+    # Pixels of the whole picture: a site with fewer loses up to `few_doubt` log odds, less the network's odds for it.
     few_area: float = 40.0
     few_doubt: float = 1.0
     forget_ns: int = 6_000_000_000  # without any flame colour: after six time constants nothing is left to remember

@@ -118,7 +118,7 @@ class FrameAnalysis:
 
         It is called every few seconds, not for each frame.
         """
-        if not self._rhythm.established:
+        if not self._rhythm.is_established:
             return ""
         if fault := self._rhythm.fault(now_ns):
             return fault

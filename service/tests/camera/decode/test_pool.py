@@ -131,7 +131,7 @@ async def test_a_frame_is_decoded_as_in_this_process(pool):
     assert np.array_equal(camera.results[0].image, decode_frame(DecodeOrder(2), JPEG, 320, 240).image)
     assert not camera.results[0].still
     assert pool.cpu_seconds == camera.results[0].cpu_seconds > 0
-    assert not pool.busy
+    assert not pool.is_busy
 
 
 async def test_memory_of_a_burst_of_large_pictures_is_released(pool):
@@ -240,7 +240,7 @@ async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
     for number in range(1, 4):
         for camera in cameras:
             camera.offer(number)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     for camera in cameras:
         assert len(camera.results) + camera.box.ledger.shed["superseded"] == 3
 
@@ -287,7 +287,7 @@ async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
     pool.withdraw(gone)
     await eventually(lambda: all(camera.results for camera in first))
     assert not gone.results
-    assert not pool.busy
+    assert not pool.is_busy
 
 
 async def test_killed_decoders_are_replaced_and_waiting_frames_are_not_lost(pool):
@@ -314,7 +314,7 @@ async def test_a_decoded_frame_is_not_blamed_for_the_next_frames_crash(pool):
         pool._cost = 0.001
         pool._dispatch()
         pool._decoders = decoders
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
         assert [type(camera.results[0]) for camera in (good, bad, behind)] == [Decoded, UndecodableError, Decoded]
 
 

@@ -58,7 +58,7 @@ class Video:
         count = len(self.results)
         self.offer()
         await eventually(lambda: len(self.results) > count or not self.box.waiting)
-        await eventually(lambda: not self.pool.busy or len(self.results) > count)
+        await eventually(lambda: not self.pool.is_busy or len(self.results) > count)
         return self.results[-1]
 
     def lose_context(self):
@@ -107,7 +107,7 @@ async def test_frames_that_pile_up_are_decoded_together_and_the_last_is_returned
     await camera.show()
     for _ in range(6):
         camera.offer()
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     assert np.array_equal(camera.results[-1].image, expected[6])
 
 
@@ -123,7 +123,7 @@ async def test_frames_in_separate_slots_are_all_returned_in_order(pool):
         camera.offer()
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     seen = [result.unit for result in camera.results]
     assert seen[-3:] == [5, 6, 7]
     assert len(seen) + camera.box.ledger.shed["superseded"] == 7
@@ -169,7 +169,7 @@ async def test_videos_and_pictures_share_the_decoders(pool):
     for _ in range(10):
         for camera in cameras:
             camera.offer()
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
     assert all(isinstance(camera.results[-1], Decoded) for camera in cameras)
     assert all(len(camera.results) == 10 for camera in cameras)
 
@@ -209,7 +209,7 @@ async def test_a_video_that_crashes_its_decoder_is_isolated_and_logged(pool):
     for _ in range(16):
         for camera in cameras:
             camera.offer()
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
     assert all(isinstance(camera.results[-1], Decoded) for camera in cameras)
     died = pool.died
     bad.order = CRASH
@@ -225,7 +225,7 @@ async def test_a_video_that_keeps_crashing_decoders_is_paused(pool, monkeypatch)
     assert (await camera.show()).crashed
     count = len(camera.results)
     camera.offer()
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     assert len(camera.results) == count
     camera.order = WHOLE
 
@@ -234,7 +234,7 @@ async def test_a_video_that_keeps_crashing_decoders_is_paused(pool, monkeypatch)
         return len(camera.results) > count
 
     await eventually(offered)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     assert isinstance(camera.results[-1], Decoded)
 
 
@@ -245,7 +245,7 @@ async def test_a_video_that_behaves_long_enough_leaves_isolation(pool, monkeypat
     camera.order = WHOLE
     for _ in range(4):
         camera.offer()
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
     assert pool._pins[camera].decoder is pool._isolated_decoder
 
     def back():
@@ -253,7 +253,7 @@ async def test_a_video_that_behaves_long_enough_leaves_isolation(pool, monkeypat
         return pool._pins[camera].decoder is not pool._isolated_decoder
 
     await eventually(back)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     assert isinstance(camera.results[-1], Decoded)
 
 
@@ -264,7 +264,7 @@ async def test_after_undecodable_data_the_next_key_frame_is_decoded(pool):
     assert isinstance(await camera.show(), UndecodableError)
     for _ in range(8):
         camera.offer()
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
     assert isinstance(camera.results[-1], Decoded)
 
 
@@ -288,7 +288,7 @@ async def test_a_video_withdrawn_with_a_frame_in_work_is_forgotten(pool):
     pool.withdraw(gone)
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     assert len(gone.results) == 2
     assert not pool._pins
     assert isinstance(await other.show(), Decoded)
@@ -313,11 +313,11 @@ async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool, monk
     assert camera not in pool._running
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     for _ in range(3):
         for video in (camera, *busy):
             video.offer()
-        await eventually(lambda: not pool.busy)
+        await eventually(lambda: not pool.is_busy)
     assert all(isinstance(video.results[-1], Decoded) for video in (camera, *busy))
     assert all(len(decoder.free) == SLOTS for decoder in pool._decoders)
 
@@ -339,7 +339,7 @@ async def test_units_beyond_a_decoders_room_are_dropped_until_the_next_key_frame
     assert camera.box.waiting
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
     for _ in range(6):
         assert isinstance(await other.show(), Decoded)
         result = await camera.show()
@@ -370,7 +370,7 @@ async def test_prefetching_is_limited_by_the_work_in_a_decoders_orders(pool, mon
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
-    await eventually(lambda: not pool.busy)
+    await eventually(lambda: not pool.is_busy)
 
 
 async def test_blocks_are_smoothed_or_not_from_the_next_key_frame_on(pool):

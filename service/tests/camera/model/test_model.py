@@ -215,7 +215,7 @@ def test_a_model_that_does_not_keep_up_is_reported():
     frame, seen = cast("Any", SimpleNamespace(lost=())), Observation(0)
     for second in range(131):
         now[0] = (100 + second) * SECOND
-        host.ready = second >= 100  # while it is not loaded it is not late
+        host.is_ready = second >= 100  # while it is not loaded it is not late
         model.offer_frame(frame, seen)
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND

@@ -172,7 +172,7 @@ def test_an_overloaded_pool_or_event_loop_cuts_all_rates(short):
 
 def test_a_single_busy_moment_cuts_no_rate():
     moment = load(loop_busy=1.0, late=0.1)
-    assert not adapted(moment, FINE, moment, FINE).limited
+    assert not adapted(moment, FINE, moment, FINE).is_limited
 
 
 def test_a_cut_has_time_to_work_before_the_next():
@@ -193,7 +193,7 @@ def test_spare_time_is_returned_at_once_or_in_growing_steps():
         assert budget.rate(WANTS[0]) == pytest.approx(expected, rel=0.03)
     budget = adapted(short, short)
     rates = []
-    while budget.limited:
+    while budget.is_limited:
         budget.adapt(load(decoders_busy=0.88), WANTS, 101.5 + len(rates) / 2)
         rates.append(budget.rate(WANTS[0]))
     steps = [after / before for before, after in itertools.pairwise(rates[:-1])]
@@ -210,7 +210,7 @@ def test_cameras_that_want_less_than_their_share_are_not_limited():
 
 def test_a_camera_without_a_target_rate_is_not_part_of_the_budget():
     budget = adapted(*SHORT, wants=[Want(0.0, 1.0, 0.01)])
-    assert not budget.limited
+    assert not budget.is_limited
 
 
 def test_cameras_with_unknown_costs_can_be_cut():
@@ -228,7 +228,7 @@ def test_no_rate_falls_below_the_minimum():
 def test_a_budget_used_up_by_an_urgent_camera_recovers():
     burning, calm = Want(15.0, 0.0, 0.1, urgent=True), Want(15.0, 0.0, 0.01)  # no key frame came lately
     budget = adapted(*SHORT, wants=[burning, calm])
-    assert budget.limited
+    assert budget.is_limited
     for tick in range(60):
         budget.adapt(load(decoders_busy=0.1, loop_busy=0.1), [replace(burning, urgent=False), calm], 102 + tick / 2)
-    assert not budget.limited
+    assert not budget.is_limited

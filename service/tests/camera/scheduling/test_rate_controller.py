@@ -41,7 +41,7 @@ def test_a_granted_rate_is_limited_to_minimum_and_target(granted, rate):
     controller = paced()
     controller.grant(granted)
     assert controller.rate == rate
-    assert controller.limited == (rate < 15)
+    assert controller.is_limited == (rate < 15)
     assert arrivals(controller, 15, 60) == pytest.approx(60 * rate, abs=3)
 
 

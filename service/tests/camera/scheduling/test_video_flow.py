@@ -69,4 +69,4 @@ def test_key_frames_are_decoded_even_with_too_little_time():
 def test_a_flow_that_stops_is_forgotten():
     video_flow = flow()
     video_flow.record_arrival(key=True, reference=True, now_ns=100 * SECOND)
-    assert not video_flow.known
+    assert not video_flow.is_known

@@ -76,7 +76,7 @@ class _Stream:
         self.wake.clear()
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """True if frames of this stream wait, so that acknowledgements may change without a new frame."""
         return any(
             count > self.tallies[camera].analysed + self.tallies[camera].shed for camera, count in self.received.items()
@@ -170,7 +170,7 @@ class PushService(FramesServicer):
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNKNOWN)
                 # A sender that has finished still gets the acknowledgements of its last frames.
                 for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
-                    if not stream.pending:
+                    if not stream.has_pending:
                         break
                     await asyncio.sleep(FINISH_PERIOD)
                 for response in stream.responses():

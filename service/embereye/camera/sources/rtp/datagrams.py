@@ -31,7 +31,7 @@ class PacketReceiver(Protocol):
     """A receiver of one socket's datagrams."""
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """True if a picture is arriving."""
         ...
 
@@ -158,7 +158,7 @@ class DatagramReader:
             self._empty(began)
         except Exception:  # an error of this camera must not stop the others
             logger.exception("port %d: its packets could not be used", self._port)
-        pending = self._packets.pending
+        pending = self._packets.has_pending
         if self._overdue and not pending:
             self._overdue.cancel()
             self._overdue = None

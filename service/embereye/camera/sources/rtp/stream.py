@@ -60,7 +60,7 @@ class PictureStream:
         self._totals = (0, 0, 0, 0, 0)  # at that time
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """True if a picture is arriving."""
         return self.receiver.has_pending
 

@@ -1,7 +1,7 @@
 """One RTSP session: the choice of a track, its transport, and its pictures until the camera stops.
 
-The steps are `describe` (connect, choose a track, or follow a redirect), `set_up` (agree on TCP or UDP, start playing)
-and `play` (receive packets, send receiver reports and keep-alives, watch for silence).
+There are three steps. `describe` connects and chooses a track, or returns a redirect. `set_up` agrees on TCP or UDP and
+starts the stream. `play` receives packets, sends receiver reports and keep-alives, and notices silence.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class RtspSession:
     ) -> None:  # fmt: skip
         self.track: Track | None = None  # chosen by `describe`
         self._formats = formats
-        self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet, self._incomplete)
+        self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet, self._is_incomplete)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
@@ -102,8 +102,8 @@ class RtspSession:
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
-    def _incomplete(self) -> bool:
-        return self._stream is not None and self._stream.pending
+    def _is_incomplete(self) -> bool:
+        return self._stream is not None and self._stream.has_pending
 
     @staticmethod
     def _check(method: str, answer: Message) -> None:
@@ -321,9 +321,9 @@ class _KeyFrameRequester:
         self._ask = ask
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """True if a picture is arriving."""
-        return self._stream.pending
+        return self._stream.has_pending
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
         """Pass the packets on."""
@@ -341,7 +341,7 @@ class _KeyFrameRequester:
 class _Reports:
     """A `PacketReceiver` that passes on the packets of the port for reports."""
 
-    pending = False
+    has_pending = False
 
     def __init__(self, report: Callable[[memoryview, int], None]) -> None:
         self._report = report

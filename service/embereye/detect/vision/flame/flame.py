@@ -7,8 +7,8 @@ evidence after the idea of Toreyin et al., "Computer vision based method for rea
 repeat or change everywhere at once are no flames: `character` measures that.
 
 Each frame is reduced to masks of flame colour, glow and swing (`_swing`). `_Memory` averages them per pixel. Every 150
-to 300 ms, `_judge` groups flickering pixels to sites, weighs each site's terms to log odds, and adds persistence where
-the odds are for a flame. The longest persistence decides about an alarm.
+to 300 ms, `_judge` groups flickering pixels to sites and weighs each site's terms to log odds. Where the odds are for a
+flame, it adds persistence. The longest persistence decides about an alarm.
 """
 
 import math
@@ -53,7 +53,7 @@ TRAITS = ("travel", "rest", "unity", "repetition")  # terms measured at each jud
 
 _SQUARE = np.ones((3, 3), np.uint8)
 _PERSISTENCE_REACH = 2  # pixels around a site that share its persistence, and …
-_PERSISTENCE_SHARE = 8  # … one more per so many pixels of its longer side
+_PERSISTENCE_SHARE = 8  # … one more per 8 pixels of its longer side
 _REACH = 3  # pixels that the memory's window reaches beyond flame colour
 _MARGIN = 12  # pixels added around that when the window moves
 _RING = 6  # pixels around a site to compare it with
@@ -213,7 +213,7 @@ def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Pat
     return Patch.of(both(hot, cv2.compare(red, green, cv2.CMP_GE)), window)  # type: ignore[arg-type]
 
 
-def disturbed(
+def is_disturbed(
     swinging: Picture, flickering: Patch, limits: FlameThresholds, ignored: npt.NDArray[np.bool_] | None = None
 ) -> bool:
     """True if the picture swings as a whole outside `ignored`: the camera moves, or the scene changed."""
@@ -376,7 +376,7 @@ class FlameDetector:
                 patch.inside[ignored[patch.window]] = 0
         self._steps.append(step)
         swung = self._swing(time_ns)
-        shaken = swung is not None and disturbed(*swung, limits, ignored)
+        shaken = swung is not None and is_disturbed(*swung, limits, ignored)
         if swung and not shaken:  # nothing is learned from a disturbed frame
             self._remember(*swung, picture, time_ns, elapsed)
         if self._memory is None:

@@ -1,8 +1,8 @@
 """Fires without a site: the network finds the whole picture fire-like for long, and something in it moves.
 
 Flames that bloom, or burn dark red in their own smoke, neither flicker nor have the flame colour that `flame` measures.
-To raise an alarm alone, the network's odds have to exceed those of all its known errors and the view's usual odds, and
-the picture has to move, because a poster of a fire does not.
+Such a fire raises an alarm if the network's odds exceed those of all its known errors and the view's usual odds. The
+picture also has to move, because a poster of a fire does not.
 """
 
 import math

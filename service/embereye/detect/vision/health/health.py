@@ -87,7 +87,7 @@ class PictureHealth:
         self.patience_ns = 0  # how long a camera may show the same picture: its deadline
         self.fault = ""  # why the picture cannot show a fire; empty: it can
 
-    def due(self, now_ns: int, *, damaged: bool = False) -> bool:
+    def is_due(self, now_ns: int, *, damaged: bool = False) -> bool:
         """True if the next check is due; for a `damaged` picture, only if no whole one has come for a while."""
         if damaged and 0 <= now_ns - self._whole_ns < self.limits.whole_ns:
             return False
@@ -102,7 +102,7 @@ class PictureHealth:
         return "no whole picture arrives, so a frozen, covered, blurred or moved picture goes unnoticed"
 
     def glance(self, frame: npt.NDArray[np.uint8], lost: npt.NDArray[np.bool_], now_ns: int) -> str:
-        """Check `frame`, of which the pixels `lost` did not arrive, and return the fault that the others show."""
+        """Check the pixels of `frame` that are not `lost`, and return the fault that they show."""
         self._checked_ns = now_ns
         self._damaged_since_ns = self._damaged_since_ns or now_ns
         grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
@@ -243,7 +243,7 @@ class PictureHealth:
         if blurred:
             return f"out of focus: {agreement.sharpness:.0%} of the usual detail is left"
         if moved:
-            return f"camera moved: the scene is not the one learnt{self._remaining(now_ns)}"
+            return f"camera moved: the scene is not the learned one{self._remaining(now_ns)}"
         return ""
 
     def _remaining(self, now_ns: int) -> str:

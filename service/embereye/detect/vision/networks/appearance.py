@@ -30,7 +30,7 @@ class Interest(IntEnum):
 EVERY_NS = 10 * SECOND, 3 * SECOND, 3 * SECOND // 2, SECOND  # between two inspections, by interest
 HURRIED = 4  # inspections in a row of a suspected flame, after which they slow down …
 UNHURRIED_NS = 2 * SECOND  # … to this interval
-INSPECTIONS = 2  # whose mean counts, because one inspection may err
+INSPECTIONS = 2  # the mean of so many counts, because one inspection may err
 VALID_NS = 4 * SECOND  # after which an inspection is invalid
 SITES = 0, 0, 1, 1  # close-ups per inspection, at most, by interest
 CLOSE_UP = 2.2  # longer side of a close-up, relative to its site's
@@ -93,7 +93,7 @@ class Inspections:
         self._asked_ns = 0
         self._hurried = 0  # inspections of a suspected flame in a row
 
-    def due(self, time_ns: int, interest: Interest) -> bool:
+    def start_if_due(self, time_ns: int, interest: Interest) -> bool:
         """True if the picture of `time_ns` should be inspected at that `interest`; that starts the next interval."""
         if self._phase and not self._asked_ns:
             self._asked_ns = time_ns - int((1.0 - self._phase) * EVERY_NS[Interest.STILL])

@@ -73,7 +73,7 @@ class ModelWatch:
         left, top = box[0] + box[2] / 2, box[1] + box[3] / 2
         if any(x <= left <= x + w and y <= top <= y + h for x, y, w, h in lost):
             return True
-        return any(_inside(mask, left, top) for mask in self._masks)
+        return any(_is_inside(mask, left, top) for mask in self._masks)
 
 
 def merged(ours: Sequence[Finding], models: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -99,7 +99,7 @@ def _strength(detection: Detection) -> float:
     return 0.5 + 0.5 * (score - limit) / (1 - limit) if limit < 1 else 1.0
 
 
-def _inside(mask: Mask, left: float, top: float) -> bool:
+def _is_inside(mask: Mask, left: float, top: float) -> bool:
     """True if a point is inside a polygon: a ray from it crosses the outline an odd number of times."""
     x, y = np.array(mask.x), np.array(mask.y)
     next_x, next_y = np.roll(x, -1), np.roll(y, -1)

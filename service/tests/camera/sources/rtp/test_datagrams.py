@@ -16,7 +16,7 @@ DATAGRAMS = 20
 class Slow:
     """A receiver that takes longer per packet than a read may."""
 
-    pending = False
+    has_pending = False
 
     def __init__(self):
         self.sizes = []

@@ -142,7 +142,7 @@ def test_a_fire_that_fills_the_picture_is_no_fault(camera):
 def test_a_lasting_scene_becomes_a_reference_and_the_old_one_is_remembered(camera):
     faults = camera.show(HARBOUR, 30)
     assert faults[-1] == (
-        "camera moved: the scene is not the one learnt; if it stays it becomes the reference in 10 min"
+        "camera moved: the scene is not the learned one; if it stays it becomes the reference in 10 min"
     )
     assert camera.show(HARBOUR, 600)[-1] == ""
     assert not any(camera.show(YARD, 60))
@@ -200,8 +200,8 @@ def test_a_new_picture_size_resets_the_checks(camera):
 
 def test_a_check_is_due_twice_per_deadline_and_after_a_clock_step_back():
     health = PictureHealth()
-    assert health.due(5 * SECOND)
+    assert health.is_due(5 * SECOND)
     health.observe(YARD, 5 * SECOND)
-    assert not health.due(5 * SECOND + LIMITS.period_ns - 1)
-    assert health.due(5 * SECOND + LIMITS.period_ns)
-    assert health.due(4 * SECOND)
+    assert not health.is_due(5 * SECOND + LIMITS.period_ns - 1)
+    assert health.is_due(5 * SECOND + LIMITS.period_ns)
+    assert health.is_due(4 * SECOND)

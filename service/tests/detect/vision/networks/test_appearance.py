@@ -85,7 +85,7 @@ def test_a_lasting_suspicion_is_inspected_less_often():
     assert {after - before for before, after in pairwise(first[HURRIED - 1 :])} == {UNHURRIED_NS}
     assert UNHURRIED_NS < VALID_NS, "or it would expire between two inspections"
     for second in range(60, 120):
-        inspections.due(START + second * SECOND, Interest.MOVES)
+        inspections.start_if_due(START + second * SECOND, Interest.MOVES)
     again = asked(inspections, Interest.SUSPECTED, 3.5, START + 120 * SECOND)
     assert len(again) >= 3, "a later suspicion is new"
 
@@ -93,7 +93,7 @@ def test_a_lasting_suspicion_is_inspected_less_often():
 def test_cameras_that_start_together_are_not_inspected_together():
     cameras, every_ns = [Inspections((number + 0.5) / 100) for number in range(100)], EVERY_NS[Interest.STILL]
     times = range(START, START + 2 * every_ns, SECOND // 15)
-    due = [[inspections.due(time, Interest.STILL) for inspections in cameras] for time in times]
+    due = [[inspections.start_if_due(time, Interest.STILL) for inspections in cameras] for time in times]
     assert max(map(sum, due)) <= 2
     assert all(any(of) for of in zip(*due[: 15 * every_ns // SECOND + 1], strict=True)), (
         "each of them within the first period"
@@ -102,7 +102,7 @@ def test_cameras_that_start_together_are_not_inspected_together():
 
 def asked(inspections, interest, seconds, start=START):
     times = range(start, start + int(seconds * SECOND), SECOND // 10)
-    return [time_ns for time_ns in times if inspections.due(time_ns, interest)]
+    return [time_ns for time_ns in times if inspections.start_if_due(time_ns, interest)]
 
 
 def test_the_mean_of_the_latest_valid_inspections_counts():
