@@ -106,7 +106,7 @@ class CameraShard:
         cv2.setNumThreads(1)  # the decoder processes are parallel already; OpenCV's threads would compete with them
         self._context = context
         if context.tls:
-            context.tls.subscribe(self._access.judge_anew)
+            context.tls.subscribe(self._access.recheck_senders)
         await self._pool.start()
         if context.options.data:
             self._views = ViewStore(Path(context.options.data) / "views")

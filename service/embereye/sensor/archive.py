@@ -1,9 +1,12 @@
-"""Raw readings and thermal frames to Parquet files, which DuckDB reads while more are written.
+"""Archive raw readings and thermal frames in Parquet files, which DuckDB can read while more are written.
 
-Needs arro3, Arrow and Parquet in Rust: the extra `parquet`. It writes as fast as pyarrow and takes 33 MB of the image,
-where pyarrow takes 165. A file appears whole, under its final name, once it is full or old enough. The oldest files are
-removed when there are too many, or when the disk gets full, since evidence is kept on it too. A thread writes; what it
-cannot keep up with is dropped and counted. A shard that is killed loses what was not in a file yet.
+Data is collected in memory; a thread writes a file once there is enough data or enough time has passed. A file appears
+complete under its final name. If the thread is too slow, data is dropped and counted; a shard that is killed loses the
+data that is not in a file yet. The oldest files are removed if there are too many or the disk is nearly full, because
+evidence is stored on it, too.
+
+It needs arro3 (Arrow and Parquet in Rust), the extra `parquet`. That takes 33 MB of the image, where pyarrow takes 165,
+and writes as fast.
 """
 
 import asyncio
@@ -23,17 +26,17 @@ from embereye.process.lifecycle import UserError
 from embereye.process.timing.clock import stepped_ns
 
 logger = logging.getLogger(__name__)
-ROTATE_SECONDS = 60.0  # until what was measured is in a file
-ROTATE_BYTES = 32 * 1024**2  # in memory, that make a file early
-PENDING_BYTES = 4 * ROTATE_BYTES  # in memory, beyond which everything is dropped
-RETENTION_BYTES = 10 * 1024**3  # in files of this shard
-FREE_SHARE = 0.15  # of the disk that is left free; Kubernetes evicts at a tenth
-ROW_BYTES = 48  # of a reading, with what it takes to keep it
+ROTATE_SECONDS = 60.0  # longest time until a measurement is in a file
+ROTATE_BYTES = 32 * 1024**2  # bytes in memory from which a file is written early
+PENDING_BYTES = 4 * ROTATE_BYTES  # bytes in memory from which data is dropped
+RETENTION_BYTES = 10 * 1024**3  # bytes in files of this shard
+FREE_SHARE = 0.15  # share of the disk that is left free; Kubernetes evicts pods at 0.1
+ROW_BYTES = 48  # memory of a reading, with overhead
 COLUMNS = ("smoke_adc", "flame_adc", "gas_adc", "flame_detected")
 
 
 class Telemetry(NamedTuple):
-    """Where raw readings and frames are kept."""
+    """The folder of raw readings and frames, and its largest size in bytes."""
 
     folder: Path
     size: int = RETENTION_BYTES
@@ -53,7 +56,7 @@ class _Frame(NamedTuple):
 
 
 class _Pending:
-    """What is not in a file yet."""
+    """The data that is not in a file yet."""
 
     def __init__(self) -> None:
         self.readings: list[_Readings] = []
@@ -63,13 +66,13 @@ class _Pending:
 
 
 def disk_share_free(folder: Path) -> float:
-    """Which share of the disk that `folder` is on is free, 0..1."""
+    """The free share (0..1) of the disk that `folder` is on."""
     usage = shutil.disk_usage(folder)
     return usage.free / usage.total
 
 
 class Archive:
-    """Collects readings and frames and writes files now and then; run `run()` as a task."""
+    """Collects readings and frames and writes them to files; run `run()` as a task."""
 
     def __init__(
         self,
@@ -95,22 +98,22 @@ class Archive:
         self._latest = 0  # number of the newest file
         self.written = 0  # readings and frames
         self.dropped = 0  # readings and frames
-        self.failing = ""  # why the latest could not be written; empty: it could
+        self.failing = ""  # why the latest file could not be written; empty: it could
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for half in self._files(".part"):
-                half.unlink(missing_ok=True)  # left behind by a shard that was killed
+                half.unlink(missing_ok=True)  # of a shard that was killed
             self._latest = max(map(_number, self._files(".parquet")), default=0)
         except OSError as error:
             raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
     def add(self, device: str, rows: NDArray[np.float64], now_ns: int) -> None:
-        """Keep readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: not said. No room: dropped."""
+        """Add readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: missing. Drops them if full."""
         if self._room(len(rows), len(rows) * ROW_BYTES):
             self._pending.readings.append(_Readings(device, now_ns + stepped_ns(), rows))
 
     def add_frame(self, device: str, words: bytes, celsius: NDArray[np.float32] | None, now_ns: int) -> None:
-        """Keep a thermal frame: its words, and its (24, 32) °C where it is calibrated. Without room it is dropped."""
+        """Add a thermal frame: its words, and its (24, 32) °C if it is calibrated. Without room, drop it."""
         if self._room(1, len(words) if celsius is None else celsius.nbytes):
             self._pending.frames.append(_Frame(device, now_ns + stepped_ns(), words, celsius))
 
@@ -126,7 +129,7 @@ class Archive:
         return True
 
     async def run(self) -> None:
-        """Write until cancelled, and once more then."""
+        """Write files until cancelled, then a last one."""
         try:
             while True:
                 try:
@@ -158,19 +161,19 @@ class Archive:
             self.dropped += pending.items
             failing = str(error)
         if failing and not self.failing:
-            logger.warning("readings and frames cannot be kept in %s: %s", self._folder, failing)
+            logger.warning("raw readings and frames cannot be stored in %s: %s", self._folder, failing)
         elif self.failing and not failing:
-            logger.warning("readings and frames are kept in %s again", self._folder)
+            logger.warning("raw readings and frames are stored in %s again", self._folder)
         self.failing = failing
 
     def _write_file(self, kind: str, table: Any) -> None:
         from arro3.io import write_parquet
 
-        # Files are removed in the order of these numbers: one that was written later has the higher one.
+        # Files are removed in the order of these numbers, so a later file needs a higher one.
         self._latest = max(self._latest + 1, time.time_ns())
         path = self._folder / f"{kind}-{self._shard}-{self._latest}.parquet"
         half = path.with_suffix(".part")
-        # Coded in memory first: arro3 panics, past every `except Exception`, where the disk it writes to is full.
+        # Encoded in memory first: on a full disk arro3 panics, which `except Exception` does not catch.
         coded = io.BytesIO()
         write_parquet(table, coded, compression="zstd(1)")
         try:
@@ -180,12 +183,12 @@ class Archive:
             half.unlink(missing_ok=True)
 
     def _files(self, suffix: str) -> list[Path]:
-        """Those of this shard: another one's name may begin as its does, and people may keep theirs beside them."""
-        own = re.compile(rf"(?:readings|frames)-{re.escape(self._shard)}-\d+{re.escape(suffix)}")
-        return [file for file in self._folder.iterdir() if own.fullmatch(file.name)]
+        """The files of exactly this shard; the folder may contain others."""
+        pattern = re.compile(rf"(?:readings|frames)-{re.escape(self._shard)}-\d+{re.escape(suffix)}")
+        return [file for file in self._folder.iterdir() if pattern.fullmatch(file.name)]
 
     def _retire(self, needed: int) -> None:
-        """Remove the oldest files where there are too many, or too little room for `needed` more bytes."""
+        """Remove the oldest files until `needed` more bytes fit; OSError if the disk remains too full."""
         files = sorted(self._files(".parquet"), key=_number)
         sizes = [file.stat().st_size for file in files]
         surplus = sum(sizes) + needed - self._retention_bytes
@@ -195,7 +198,7 @@ class Archive:
             file.unlink(missing_ok=True)
             surplus -= size
         if self._share_free(self._folder) < FREE_SHARE:
-            raise OSError(f"less than {FREE_SHARE:.0%} of the disk is free: the rest is for evidence")
+            raise OSError(f"less than {FREE_SHARE:.0%} of the disk is free, which is reserved for evidence")
 
 
 def _number(file: Path) -> int:
@@ -207,7 +210,7 @@ def _readings_table(blocks: list[_Readings]) -> Any:
 
     counts = [len(block.rows) for block in blocks]
     values = np.concatenate([block.rows for block in blocks])
-    columns = _who_and_when([block.device for block in blocks], [block.time_ns for block in blocks], counts)
+    columns = _device_and_time([block.device for block in blocks], [block.time_ns for block in blocks], counts)
     for number, name in enumerate(COLUMNS):
         columns[name] = _nullable(values[:, number])
     return Table(columns)
@@ -216,8 +219,10 @@ def _readings_table(blocks: list[_Readings]) -> Any:
 def _frames_table(frames: list[_Frame]) -> Any:
     from arro3.core import Array, DataType, Field, Table, list_array
 
-    columns = _who_and_when([frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames))
-    # To a hundredth of a degree, which is less than the noise. Of what is not calibrated the words are kept instead.
+    columns = _device_and_time(
+        [frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames)
+    )
+    # Rounded to 0.01 °C, less than the noise. Of uncalibrated frames the words are stored instead.
     celsius = [frame.celsius.ravel().round(2) for frame in frames if frame.celsius is not None]
     ends = np.cumsum([0, *map(len, celsius)], dtype=np.int32)
     values = np.concatenate([*celsius, np.empty(0, np.float32)])
@@ -232,7 +237,7 @@ def _frames_table(frames: list[_Frame]) -> Any:
 
 
 def _nullable(values: NDArray[np.float64]) -> Any:
-    """An Arrow array of 32-bit floats in which NaN is null."""
+    """Convert to an Arrow array of 32-bit floats, with null for NaN."""
     from arro3.core import Array, DataType
 
     items = values.astype(object)
@@ -240,7 +245,7 @@ def _nullable(values: NDArray[np.float64]) -> Any:
     return Array(items.tolist(), DataType.float32())
 
 
-def _who_and_when(devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
+def _device_and_time(devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
     from arro3.core import Array, DataType
 
     names = sorted(set(devices))

@@ -1,4 +1,4 @@
-"""A sensor shard's canary: a device that dials the shard's own listener and tells of smoke."""
+"""A sensor shard's canary: an artificial device that dials the shard's own listener and reports smoke."""
 
 import asyncio
 import socket
@@ -13,30 +13,30 @@ from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
 from embereye.zone.canary import ZONE
 
-CALM_SECONDS = 0.1  # between the calm reading and the burning one: two ticks of a usual fleet
+CALM_SECONDS = 0.1  # between the calm and the burning reading: two ticks of a usual fleet
 
 
 class SensorCanary:
-    """The canary that burns, or burnt last; it is owned, but by no assignment, and in no count."""
+    """The present or last canary. The shard owns its device without an assignment, and counts it nowhere."""
 
     def __init__(self, bands: BandTable) -> None:
         self._bands = bands
         self._device: SensorDevice | None = None
         self._fire: Fire | None = None
-        self.address: tuple[str, int] | None = None  # host and port that it connects from
-        self._past = 0  # packets of canaries before this one
+        self.address: tuple[str, int] | None = None  # host and port of its end of the connection
+        self._past = 0  # packets of earlier canaries
 
     @property
     def packets(self) -> int:
-        """All that canaries have sent: no measure of load counts them."""
+        """The number of packets that canaries have sent, which measures of load leave out."""
         return self._past + (self._device.arrivals.ledger.offered if self._device else 0)
 
-    def named(self, device: str) -> SensorDevice | None:
-        """The canary, where `device` is its id."""
+    def device_named(self, device: str) -> SensorDevice | None:
+        """The canary's device if `device` is its id, else None."""
         return self._device if self._device is not None and self._device.spec.id == device else None
 
     def report(self, evidence: EvidenceItem) -> None:
-        """Pass on what its readings are evidence of."""
+        """Report evidence that its readings led to."""
         if self._fire is not None and self._fire.device == evidence.device:
             self._fire.report(evidence)
 
@@ -67,16 +67,16 @@ class SensorCanary:
             await fire.reported.wait()
         finally:
             self.address = None
-            writer.transport.abort()  # what a shard that does not read has not taken is not waited for
+            writer.transport.abort()  # do not wait until a busy shard has read the rest
 
 
 def _smoke(adc: float) -> SensorReading:
-    # Nothing else: what stands for "no flame" differs from fleet to fleet.
+    # Only smoke: the value that means "no flame" differs between fleets.
     return SensorReading(None, adc, None, None, None)
 
 
 def own_address(listener: asyncio.Server) -> tuple[str, int]:
-    """Where this process reaches its own `listener`."""
+    """The host and port at which this process reaches its own `listener`."""
     bound = listener.sockets[0]
     host, port = bound.getsockname()[:2]
     if host in {"0.0.0.0", "::"}:

@@ -27,26 +27,26 @@ GAUGES = {
 
 
 class ShardCounts(NamedTuple):
-    """What a shard counts besides its devices' ledgers."""
+    """The counts of a shard, besides its devices' ledgers."""
 
     connections: int  # open text connections
     handshakes_failed: int  # of text connections with TLS
     streams: int  # open gRPC streams
-    waiting_bytes: int  # for a tick
+    waiting_bytes: int  # waiting for a tick
     ticks: int
-    relayed: int  # messages passed on to the shard that owns their device
+    relayed: int  # messages relayed to the shard that owns their device
     relay_dropped: int
-    garbage: Counter[str]  # lines that were no message, by reason
+    garbage: Counter[str]  # invalid lines, by reason
     archive: Archive | None
-    waits: LatencyHistogram  # of a tick's first packet for the tick
-    works: LatencyHistogram  # of ticks
+    waits: LatencyHistogram  # wait of a tick's first packet for the tick
+    works: LatencyHistogram  # duration of ticks
 
 
 def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
-    """Counters of the whole shard."""
+    """Yield counters of the whole shard."""
     yield gauge("embereye_sensor_connections", "Open text connections.", counts.connections)
     yield counter(
-        "embereye_sensor_tls_handshakes_failed", "Text connections that did not come to speak TLS.",
+        "embereye_sensor_tls_handshakes_failed", "Text connections whose TLS handshake failed.",
         counts.handshakes_failed,
     )  # fmt: skip
     yield gauge("embereye_sensor_streams", "Open gRPC streams.", counts.streams)
@@ -54,23 +54,23 @@ def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     yield counter("embereye_sensor_ticks", "Ticks.", counts.ticks)
     latency = Histograms(
         "embereye_sensor_latency_seconds",
-        "What a tick's packets wait for: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
+        "Time of a tick's packets: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
         labels=["stage"],
     )
     for stage, histogram in (("wait", counts.waits), ("analyse", counts.works)):
         latency.add_metric((stage,), histogram.buckets(), histogram.sum)
     yield latency
-    yield counter("embereye_sensor_relayed", "Messages passed on to the shard that owns their device.", counts.relayed)
-    yield counter("embereye_sensor_relay_dropped", "Messages that could not be passed on.", counts.relay_dropped)
+    yield counter("embereye_sensor_relayed", "Messages relayed to the shard that owns their device.", counts.relayed)
+    yield counter("embereye_sensor_relay_dropped", "Messages that could not be relayed.", counts.relay_dropped)
     if (archive := counts.archive) is not None:
-        kept = Counter(written=archive.written, dropped=archive.dropped)
-        yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", kept, "outcome")
+        items = Counter(written=archive.written, dropped=archive.dropped)
+        yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", items, "outcome")
         yield gauge("embereye_sensor_archive_failing", "1 while the archive cannot be written.", bool(archive.failing))
-    yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
+    yield _labelled("embereye_sensor_garbage", "Invalid lines.", counts.garbage)
 
 
 def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Iterator[Metric]:
-    """Ledgers over all devices and those that have `departed`, and a gauge of each measurement of each device."""
+    """Yield sums over the ledgers of all devices, also `departed` ones, and gauges of each device's measurements."""
     totals = Ledger()
     for ledger in (departed, *(device.arrivals.ledger for device in devices)):
         totals.add(ledger)
@@ -81,17 +81,19 @@ def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Itera
         shed=totals.shed.total(),
         rejected=totals.rejected.total(),
     )
-    yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
-    yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", totals.shed)
-    yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", totals.rejected)
+    yield _labelled("embereye_sensor_packets", "Packets by outcome.", packets, "outcome")
+    yield _labelled("embereye_sensor_shed", "Packets shed, by reason.", totals.shed)
+    yield _labelled("embereye_sensor_rejected", "Packets rejected, by reason.", totals.rejected)
     yield counter(
-        "embereye_sensor_takeovers", "Times that another connection began to speak for a device.", totals.takeovers
+        "embereye_sensor_takeovers", "Times that a device's lines moved to another connection.", totals.takeovers
     )
     gauges = {
         name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))
         for name, (metric, text, _) in GAUGES.items()
     }
-    age = ManySeries("embereye_sensor_age_seconds", "Since it was last heard.", "gauge", ("device", "zone"))
+    age = ManySeries(
+        "embereye_sensor_age_seconds", "Seconds since the device was last heard.", "gauge", ("device", "zone")
+    )
     now = now_ns()
     yield from over_limit(len(devices))
     for device in islice(devices, DEVICE_SERIES):

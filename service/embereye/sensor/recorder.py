@@ -1,4 +1,9 @@
-"""Keeps what sensors sent around their signs: cut out of what is in memory of each, spooled, delivered to the hub."""
+"""Record the data of sensors around their signs, and deliver the recordings to the hub.
+
+Each device's recent data is in memory anyway (`device/recent.py`). A sign that grows opens a recording, which only
+gives its device more memory. When the recording ends, its span of time is cut from the recent data; a thread writes it
+to a spool on the disk, from where it is delivered.
+"""
 
 import asyncio
 import logging
@@ -31,23 +36,23 @@ from embereye.v1.types_pb2 import Device
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-RECENT_BYTES = 32 * MIB  # of all devices of a shard; 1,000 that send ten lines a second keep 6 s
-DEVICE_BYTES = MIB // 4  # of one of them at most: half a minute of ten lines a second, 19 s of 4 frames a second
-RECORDED_BYTES = MIB  # of one whose sign goes on
-RECORDED = 32  # devices that get so much at the same time; others keep their share
-SPOOL_BYTES = 64 * MIB  # that wait for the hub
-BEFORE_NS = 60 * SECOND  # before a sign began
-AFTER_NS = 10 * SECOND  # after it was last stronger
-LONGEST_NS = 60 * SECOND  # after it began
-KEPT_NS = BEFORE_NS + LONGEST_NS + 30 * SECOND  # no recording asks for what is older
-TIDY_CALLS = 60  # of `end_overdue`, in which every device is relieved of what is older
-OF_ONE_DEVICE = 12  # recordings in an hour: a sensor whose sign comes and goes must not take the room of all others
-REMEMBERED = 1_000  # episodes of which is known how strong they were when they were recorded
+RECENT_BYTES = 32 * MIB  # of all devices of a shard: 6 s of 1,000 devices with ten lines a second
+DEVICE_BYTES = MIB // 4  # of one device at most: half a minute of ten lines a second, 19 s of 4 frames a second
+RECORDED_BYTES = MIB  # of one device during a recording
+MAX_RECORDED = 32  # devices that get this memory at the same time; others have their usual share
+SPOOL_BYTES = 64 * MIB  # of recordings that wait for the hub
+BEFORE_NS = 60 * SECOND  # recorded before a sign began
+AFTER_NS = 10 * SECOND  # recorded after the sign last grew
+LONGEST_NS = 60 * SECOND  # most that is recorded after the sign began
+RETAINED_NS = BEFORE_NS + LONGEST_NS + 30 * SECOND  # older data is needed by no recording
+TIDY_CALLS = 60  # calls of `end_overdue` in which the old data of every device is dropped
+MAX_PER_HOUR = 12  # recordings of one device, so that a flickering sign leaves room for others
+MAX_EPISODES = 1_000  # episodes whose recorded level is remembered
 
 
 @dataclass(eq=False)
 class _Recording:
-    """Of one kind of sign at one device."""
+    """An open recording of one kind of sign at one device."""
 
     about: Clip
     declared: Device
@@ -60,26 +65,26 @@ class _Recording:
 
 
 class LineRecorder:
-    """Called on the event loop; a thread of its own writes files. `start` makes one."""
+    """Called on the event loop; a dedicated thread writes files. Create it with `start`."""
 
     def __init__(self, folder: Path, context: ShardContext) -> None:
         self._folder = folder
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lines")
         self._open: dict[tuple[str, Kind], _Recording] = {}
         self._recorded: dict[str, Level] = {}  # by episode
-        self._begun: dict[str, deque[int]] = {}  # by device: when its latest recordings began
+        self._begun: dict[str, deque[int]] = {}  # by device: starts of its latest recordings
         self._delivery = Delivery(context.links, self)
         self._spool: KeptSpool
         self._recent: Sequence[RecentData] = ()
-        self._tidied = 0  # of them, so far
-        self.share = DEVICE_BYTES  # of a device that is not recorded
-        self.failing = ""  # why nothing can be written; empty: it can
+        self._tidied = 0  # number of them that are tidied in the present round
+        self.share = DEVICE_BYTES  # bytes of a device without a recording
+        self.failing = ""  # why recordings cannot be written; empty: they can
         self.made = 0
-        self.left_out = 0  # signs of a device that had been recorded often enough
+        self.left_out = 0  # signs beyond MAX_PER_HOUR
 
     @classmethod
     async def start(cls, context: ShardContext) -> "LineRecorder":
-        """Deliver what the disk holds, and what is recorded from now on."""
+        """Open the spool, and deliver its recordings and later ones to the hub."""
         options = context.options
         assert options.data
         recorder = cls(options.data / f"{options.shard}.lines", context)
@@ -90,7 +95,7 @@ class LineRecorder:
         return recorder
 
     def share_among(self, devices: Sequence[RecentData]) -> None:
-        """These are all: each may keep as much as the others."""
+        """Divide the memory for recent data equally among all `devices`."""
         self._recent, self._tidied = devices, 0
         self.share = min(DEVICE_BYTES, RECENT_BYTES // max(1, len(devices)))
         recorded = {id(recording.recent) for recording in self._open.values()}
@@ -99,12 +104,12 @@ class LineRecorder:
                 recent.limit = self.share
 
     def note_report(self, report: EvidenceItem, device: SensorDevice, settings: SensorSettings, now_ns: int) -> None:
-        """Begin a recording, or go on with it, where `report` is stronger than what its sign was before."""
+        """Start or extend a recording if `report` is stronger than the earlier ones of its episode."""
         key, level = (report.device, Kind(report.kind)), Level(report.level)
         if level <= self._recorded.get(report.episode, Level.CLEAR):
-            return  # it only goes on: what led to it was recorded when it became as strong
+            return  # it merely continues: the data that led to this level is already recorded
         self._recorded[report.episode] = level
-        while len(self._recorded) > REMEMBERED:
+        while len(self._recorded) > MAX_EPISODES:
             del self._recorded[next(iter(self._recorded))]
         if (known := self._open.get(key)) is not None and known.about.episode == report.episode:
             known.level = level
@@ -112,8 +117,8 @@ class LineRecorder:
             return
         if known is not None:
             self._end(key)
-        begun = self._begun.setdefault(report.device, deque(maxlen=OF_ONE_DEVICE))
-        if len(begun) == OF_ONE_DEVICE and now_ns - begun[0] < HOUR:
+        begun = self._begun.setdefault(report.device, deque(maxlen=MAX_PER_HOUR))
+        if len(begun) == MAX_PER_HOUR and now_ns - begun[0] < HOUR:
             self.left_out += 1
             return
         begun.append(now_ns)
@@ -121,27 +126,27 @@ class LineRecorder:
             media=Clip.MEDIA_LINES, fleet=report.fleet, device=report.device, zone=report.zone, kind=report.kind,
             episode=report.episode,
         )  # fmt: skip
-        kept = SensorSettings()
-        kept.CopyFrom(settings)
+        copied = SensorSettings()
+        copied.CopyFrom(settings)
         recent = device.arrivals.recent
         self._open[key] = _Recording(
-            about, device.spec, kept, tuple(sorted(device.frames.replaced)), recent, level, now_ns, now_ns + AFTER_NS
+            about, device.spec, copied, tuple(sorted(device.frames.replaced)), recent, level, now_ns, now_ns + AFTER_NS
         )
-        if len(self._open) <= RECORDED:
+        if len(self._open) <= MAX_RECORDED:
             recent.limit = RECORDED_BYTES
 
     def end_overdue(self, now_ns: int) -> None:
-        """End recordings that are over, and let go of what is too old for one; call it every second or so."""
+        """End recordings that are due, and drop data that no recording needs. Call it about every second."""
         for key, recording in list(self._open.items()):
             if now_ns >= recording.ends_ns:
                 self._end(key)
         first = self._tidied if self._tidied < len(self._recent) else 0
         self._tidied = first + len(self._recent) // TIDY_CALLS + 1
         for recent in self._recent[first : self._tidied]:
-            recent.expire(now_ns - KEPT_NS)
+            recent.expire(now_ns - RETAINED_NS)
 
     def end(self, devices: Collection[str]) -> None:
-        """End the recordings of devices that another shard owns now."""
+        """End the recordings of devices that this shard no longer owns."""
         for key in [key for key in self._open if key[0] in devices]:
             self._end(key)
         for device in devices:
@@ -150,7 +155,7 @@ class LineRecorder:
     def _end(self, key: tuple[str, Kind]) -> None:
         recording = self._open.pop(key)
         eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
-        if not any(other[0] == key[0] for other in self._open):
+        if not any(device == key[0] for device, _ in self._open):
             recording.recent.limit = self.share
         judged = Judged(recording.declared, recording.settings, recording.level, eeprom, recording.replaced)
         job = partial(self._write, recording.about, judged, pieces, stepped_ns())
@@ -164,7 +169,7 @@ class LineRecorder:
         if isinstance(error, OSError):
             self._set_failing(error.strerror or str(error))
         elif error is not None:
-            logger.error("what a sensor sent could not be kept", exc_info=error)
+            logger.error("a recording could not be written", exc_info=error)
         elif future.result():
             self.made += 1
             self._set_failing("")
@@ -179,35 +184,35 @@ class LineRecorder:
                 logger.warning("recordings can be written to %s again", self._folder)
 
     async def run(self, work: Callable[[KeptSpool], R]) -> R:
-        """The result of `work(spool)`, run on the spool's own thread; cancelled, the work is done all the same."""
+        """Run `work(spool)` on the spool's thread and return its result. Cancelling this does not stop the work."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._spool))
 
     async def drain(self, seconds: float) -> None:
-        """End every recording and wait up to `seconds` for the hub to have them; the others wait on the disk."""
+        """End every recording, and deliver them for up to `seconds`; the rest waits on the disk."""
         deadline = time.monotonic() + seconds
         for key in list(self._open):
             self._end(key)
         await asyncio.get_running_loop().run_in_executor(self._thread, int)
-        await asyncio.sleep(0)  # what is written is told by callbacks
+        await asyncio.sleep(0)  # let the callbacks of the writes run
         while self._delivery.waiting and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 
     def close(self) -> None:
-        """Release the thread that writes."""
+        """Stop the thread that writes."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def metrics(self) -> Iterator[Metric]:
         """Counters and gauges, read at scrape time."""
-        yield counter("embereye_sensor_recordings_made", "Recordings of what sensors sent around a sign.", self.made)
-        text = "Signs that are not recorded, as their device had been often enough within an hour."
+        yield counter("embereye_sensor_recordings_made", "Recordings of sensors' data around a sign.", self.made)
+        text = "Signs that were not recorded because their device had enough recordings within an hour."
         yield counter("embereye_sensor_recordings_left_out", text, self.left_out)
         delivered, waiting = self._delivery.delivered, self._delivery.waiting
-        yield counter("embereye_sensor_recordings_delivered", "Recordings that the hub has.", delivered)
-        yield gauge("embereye_sensor_recordings_waiting", "Recordings that the hub has not got.", waiting)
+        yield counter("embereye_sensor_recordings_delivered", "Recordings delivered to the hub.", delivered)
+        yield gauge("embereye_sensor_recordings_waiting", "Recordings waiting for the hub.", waiting)
         failing = int(bool(self.failing))
         yield gauge("embereye_sensor_recordings_failing", "1 while no recording can be written.", failing)
 
-    # On the thread
+    # Runs on the thread
 
     def _write(self, about: Clip, judged: Judged, pieces: list[Piece], stepped: int) -> bool:
         if not pieces:

@@ -1,8 +1,7 @@
-"""What is kept of a sensor around an alarm, as JSON lines: how it was judged, then what it sent and when (pure).
+"""The format of a sensor's recording around an alarm: JSON lines. Pure.
 
-The first line says which version judged it, as which device and by which settings; each of the others is a moment with
-the device's text lines. What came by gRPC, or was read together with other devices' lines, is written as the lines that
-say the same.
+The first line has the version, device and settings that the data was analysed with. Each further line is a moment with
+the device's text lines. Readings from gRPC are written as equivalent text lines.
 """
 
 import json
@@ -17,7 +16,7 @@ import numpy as np
 from google.protobuf import json_format
 
 from embereye.levels import Level
-from embereye.sensor.device.recent import Piece, What
+from embereye.sensor.device.recent import Piece, PieceKind
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 from embereye.wire.device.encode import encode
@@ -27,31 +26,31 @@ VERSION = version("embereye")
 
 
 class RecordingError(ValueError):
-    """It is no recording that this version can read."""
+    """The content is not a recording that this version can read."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How a device was judged while it was recorded."""
+    """The conditions under which a device's data was analysed while it was recorded."""
 
     device: Device
     settings: SensorSettings  # the fleet's
-    level: Level  # the most that was reported meanwhile of the sign that it was recorded for
-    eeprom: bytes = b""  # words of the calibration in use at the beginning; b"": none
+    level: Level  # the highest reported level of the recorded sign
+    eeprom: bytes = b""  # words of the calibration in use at the start; b"": none
     replaced: tuple[int, ...] = ()  # thermal pixels that were replaced by their neighbours
     version: str = VERSION
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a device sent at one moment."""
+    """The lines that a device sent at one moment."""
 
     time_ns: int
     text: bytes  # whole lines
 
 
 def write_recording(judged: Judged, pieces: Iterable[Piece]) -> bytes:
-    """The recording's bytes."""
+    """Encode a recording."""
     head = {
         "embereye": judged.version,
         "device": json_format.MessageToDict(judged.device),
@@ -63,19 +62,19 @@ def write_recording(judged: Judged, pieces: Iterable[Piece]) -> bytes:
     lines = [json.dumps(head, separators=(",", ":"))]
     for piece in pieces:
         if text := _text(piece):
-            told = {"timeNs": str(piece.time_ns), "lines": text.decode("latin-1")}
-            lines.append(json.dumps(told, separators=(",", ":")))
+            moment = {"timeNs": str(piece.time_ns), "lines": text.decode("latin-1")}
+            lines.append(json.dumps(moment, separators=(",", ":")))
     return "\n".join([*lines, ""]).encode()
 
 
 def _text(piece: Piece) -> bytes:
-    """The lines that say what `piece` says; what no line can say is left out."""
-    match piece.what:
-        case What.LINES:
+    """Convert `piece` to text lines, without empty readings."""
+    match piece.kind:
+        case PieceKind.LINES:
             return piece.data
-        case What.FRAME:
+        case PieceKind.FRAME:
             return encode(FrameWords(None, piece.data))
-        case What.EEPROM:
+        case PieceKind.EEPROM:
             return encode(Eeprom(None, piece.data))
     rows = np.frombuffer(piece.data, np.float64).reshape(-1, 4).tolist()
     return b"".join(encode(reading) for row in rows if (reading := _reading(row)) is not None)
@@ -89,7 +88,7 @@ def _reading(row: list[float]) -> SensorReading | None:
 
 
 def read_recording(content: bytes) -> tuple[Judged, Iterator[Moment]]:
-    """How it was judged, and what it sent; RecordingError, also while the moments are read."""
+    """Decode a recording: its conditions and its moments. RecordingError, also while the moments are iterated."""
     first, *rest = content.decode("utf-8", "replace").splitlines() or [""]
     try:
         head: dict[str, Any] = json.loads(first)
@@ -102,14 +101,14 @@ def read_recording(content: bytes) -> tuple[Judged, Iterator[Moment]]:
             version=str(head["embereye"]),
         )
     except (ValueError, KeyError, TypeError, json_format.ParseError) as error:
-        raise RecordingError(f"its first line does not say how a device was judged: {error}") from error
+        raise RecordingError(f"the first line has no device, settings and version: {error}") from error
     return judged, _moments(rest)
 
 
 def _moments(lines: Iterable[str]) -> Iterator[Moment]:
     for number, line in enumerate(lines, 2):
         try:
-            told = json.loads(line)
-            yield Moment(int(told["timeNs"]), str(told["lines"]).encode("latin-1"))
+            moment = json.loads(line)
+            yield Moment(int(moment["timeNs"]), str(moment["lines"]).encode("latin-1"))
         except (ValueError, KeyError, TypeError) as error:
-            raise RecordingError(f"line {number} is no moment: {error}") from error
+            raise RecordingError(f"line {number} has no time and lines: {error}") from error

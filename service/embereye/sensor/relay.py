@@ -1,6 +1,11 @@
-"""What a text device sends to the wrong shard is passed on to its owner: one stream to each shard, for all devices.
+"""Relay lines of text devices to the shards that own them: one stream to each shard, for all devices.
 
-Shards prove to each other who they are, as for every call between them: nobody else can pass anything on.
+A device may connect to any shard. Its session opens a `Relay` per owning shard and sends whole lines; the stream to
+that shard (`_Link`) collects the lines of all relays into requests. Urgent lines are sent at once, others after a short
+wait. Commands of the owner come back on the same stream. If the stream fails, its relays are closed, their waiting
+lines are dropped and counted, and the session opens a new relay with its next line.
+
+Shards authenticate each other for this call as for every other one, so only shards can relay.
 """
 
 import asyncio
@@ -19,43 +24,43 @@ from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayRespons
 from embereye.v1.ingest_pb2_grpc import RelaysStub
 
 logger = logging.getLogger(__name__)
-CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait for another shard before its lines are dropped
-SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for it
-REQUEST_BYTES = 256 * 1024  # of one message, about
-DIAL_SECONDS = 3.0  # for the other shard to be reached; lines wait meanwhile
-LATER_SECONDS = 0.2  # at most, that lines wait for others which may begin nothing: each message takes 10 to 20 µs
-LATER_SHARE = 0.25  # at most, of the time within which a device has to be heard
-IDLE_SECONDS = 30.0  # that a stream is kept on which no device is left
+CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait; beyond it its lines are dropped
+SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for one shard
+REQUEST_BYTES = 256 * 1024  # approximate size of one request
+DIAL_SECONDS = 3.0  # to reach the other shard; lines wait meanwhile
+LATER_SECONDS = 0.2  # longest wait of quiet lines for others, because each message costs 10 to 20 µs, …
+LATER_SHARE = 0.25  # … and at most this share of the devices' deadline
+IDLE_SECONDS = 30.0  # until a stream without devices is closed
 
 
 @dataclass(frozen=True)
-class Passed:
-    """The connection of a device whose lines are passed on."""
+class Origin:
+    """The device's connection that relayed lines come from."""
 
     since_ns: int  # when the device connected
-    also: bool  # its lines are analysed here, too
-    address: str  # that it comes from
-    device: str  # that its certificate proved it to be; '': none did
+    shared: bool  # the relaying shard analyses the lines, too
+    address: str  # the device's host
+    device: str  # the device that its certificate names; '': no certificate
 
 
 class Relay:
-    """Passes one connection's lines on; `pass_back` gets the commands that its owner sends.
+    """Relays the lines of one connection; `forward_command` gets the commands that the owning shard sends.
 
-    Lines wait up to a limit, before the stream stands and after; beyond it `send` drops. Where the stream cannot be
-    had, or ends, `closed` is set and what waited is lost: its session makes another.
+    Lines wait up to a limit, before and after the stream is open; beyond it `send` drops them. If the stream cannot be
+    opened, or ends, `closed` is set and waiting lines are lost; the session then opens another relay.
     """
 
-    def __init__(self, link: "_Link", passed: Passed, pass_back: Callable[[str], None]) -> None:
+    def __init__(self, link: "_Link", origin: Origin, forward_command: Callable[[str], None]) -> None:
         self.closed = False
-        self.passed = passed
-        self.pass_back = pass_back
+        self.origin = origin
+        self.forward_command = forward_command
         self.waiting = bytearray()
         self._link = link
 
     def send(self, lines: bytes, *, later: bool = False) -> bool:
-        """Send whole lines at once, or with those of other devices a little `later`.
+        """Send whole lines at once, or a little `later` together with those of other devices.
 
-        False where there is no room and they were dropped.
+        False if there is no room: the lines are dropped.
         """
         if len(self.waiting) + len(lines) > CONNECTION_LIMIT or self._link.size + len(lines) > SHARD_LIMIT:
             return False
@@ -64,14 +69,14 @@ class Relay:
         return True
 
     def close(self) -> None:
-        """End it; what waits is still sent."""
+        """End the relay; waiting lines are still sent."""
         if not self.closed:
             self.closed = True
             self._link.add(self, 0)
 
 
 class Relays:
-    """The streams to a fleet's other shards, which `dial` makes channels to; `dropped` counts lines that are lost."""
+    """The streams to a fleet's other shards; `dial` makes their channels, `dropped` counts lost lines."""
 
     def __init__(
         self, dial: Callable[[PeerAddress], grpc.aio.Channel], dropped: Callable[[int], None], tasks: Tasks
@@ -83,20 +88,20 @@ class Relays:
         self.later = LATER_SECONDS
 
     def configure(self, deadline: float) -> None:
-        """Have devices be heard within `deadline` seconds, whatever waits for others."""
+        """Limit the wait of quiet lines, so that devices are heard within `deadline` seconds."""
         self.later = min(LATER_SECONDS, LATER_SHARE * deadline)
 
     def __len__(self) -> int:
         return len(self._links)
 
-    def open(self, peer: PeerAddress, passed: Passed, pass_back: Callable[[str], None]) -> Relay:
-        """Pass the lines of one more connection on to `peer`."""
+    def open(self, peer: PeerAddress, origin: Origin, forward_command: Callable[[str], None]) -> Relay:
+        """Open a relay to `peer` for one connection."""
         link = self._links.get(peer)
-        if link is None or link.over:
+        if link is None or link.closing:
             link = self._links[peer] = _Link(self)
             self._tasks.start(self._run(peer, link), name=f"relay-{peer.shard}")
-        relay = Relay(link, passed, pass_back)
-        link.relays[passed.since_ns] = relay
+        relay = Relay(link, origin, forward_command)
+        link.relays[origin.since_ns] = relay
         return relay
 
     async def _run(self, peer: PeerAddress, link: "_Link") -> None:
@@ -107,30 +112,30 @@ class Relays:
                 responses = converse(RelaysStub(channel).Pass(), link.write)
                 async with contextlib.aclosing(responses):
                     async for response in responses:
-                        link.pass_back(response)
+                        link.forward_command(response)
         except (grpc.aio.AioRpcError, OSError, TimeoutError) as error:
             reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or "timed out"
-            logger.warning("relay to %s at %s: %s", peer.shard, peer.control, reason)
+            logger.warning("relay to %s at %s: failed: %s", peer.shard, peer.control, reason)
         finally:
             if self._links.get(peer) is link:
                 del self._links[peer]
-            self._dropped(link.lose())
+            self._dropped(link.discard())
 
 
 class _Link:
-    """The stream to one shard, or the attempt to have one."""
+    """The stream to one shard, open or being opened."""
 
     def __init__(self, relays: Relays) -> None:
         self._relays = relays
-        self.size = 0  # bytes that wait
-        self.over = False  # whether it takes no more
-        self.relays: dict[int, Relay] = {}  # by since_ns, the latest one
-        self._changed: dict[Relay, None] = {}  # of which something is to be sent, in order
+        self.size = 0  # waiting bytes
+        self.closing = False  # accepts no more relays
+        self.relays: dict[int, Relay] = {}  # the latest one by since_ns
+        self._changed: dict[Relay, None] = {}  # relays with something to send, in order
         self._wake = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None  # that wakes it later
+        self._timer: asyncio.TimerHandle | None = None  # sets `_wake` later
 
     def add(self, relay: Relay, size: int, *, later: bool = False) -> None:
-        """Have what `relay` holds sent."""
+        """Queue `relay`, which has `size` more bytes to send."""
         self.size += size
         self._changed[relay] = None
         if not later:
@@ -143,8 +148,8 @@ class _Link:
         self._wake.set()
 
     async def write(self, call: "grpc.aio.StreamStreamCall[RelayRequest, RelayResponse]") -> None:
-        """Send what there is, until there has been nobody to send for in a while."""
-        while not self.over:
+        """Send what is queued, until the stream has been without relays for IDLE_SECONDS."""
+        while not self.closing:
             while self._changed:
                 await call.write(self._request())
             self._wake.clear()
@@ -152,7 +157,7 @@ class _Link:
                 async with asyncio.timeout(None if self.relays else IDLE_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
-                self.over = not self._changed
+                self.closing = not self._changed
         await call.done_writing()
 
     def _request(self) -> RelayRequest:
@@ -162,31 +167,31 @@ class _Link:
             del self._changed[relay]
             lines, relay.waiting = bytes(relay.waiting), bytearray()
             size += len(lines)
-            passed = relay.passed
+            origin = relay.origin
             request.connections.append(
                 RelayedConnection(
-                    since_ns=passed.since_ns, also=passed.also, address=passed.address, device=passed.device,
+                    since_ns=origin.since_ns, also=origin.shared, address=origin.address, device=origin.device,
                     lines=lines, closed=relay.closed,
                 )
             )  # fmt: skip
-            if relay.closed and self.relays.get(passed.since_ns) is relay:
-                del self.relays[passed.since_ns]
+            if relay.closed and self.relays.get(origin.since_ns) is relay:
+                del self.relays[origin.since_ns]
         self.size -= size
         return request
 
-    def pass_back(self, response: RelayResponse) -> None:
-        """Have a command reach its device."""
+    def forward_command(self, response: RelayResponse) -> None:
+        """Forward a command to its device."""
         if relay := self.relays.get(response.since_ns):
-            relay.pass_back(response.word)
+            relay.forward_command(response.word)
 
-    def lose(self) -> int:
-        """Close all relays; how many lines are lost with them."""
+    def discard(self) -> int:
+        """Close all relays and return the number of lines that are lost."""
         if self._timer is not None:
             self._timer.cancel()
         lost = sum(relay.waiting.count(b"!") for relay in self._changed)
         for relay in (*self.relays.values(), *self._changed):
             relay.closed = True
             relay.waiting.clear()
-        self.relays.clear()  # relay and stream would keep one another
+        self.relays.clear()  # breaks the reference cycle between relay and stream
         self._changed.clear()
         return lost

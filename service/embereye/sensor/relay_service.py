@@ -1,4 +1,4 @@
-"""Lines that another shard of the fleet passes on, as its text devices sent them: each connection is a session here."""
+"""Receive the lines that other shards of the fleet relay: each device's connection is a session here."""
 
 import asyncio
 import contextlib
@@ -9,26 +9,26 @@ import grpc
 
 from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
-from embereye.sensor.relay import Passed
+from embereye.sensor.relay import Origin
 from embereye.sensor.sessions import Sessions
 from embereye.v1.ingest_pb2 import RelayedConnection, RelayResponse
 from embereye.v1.ingest_pb2_grpc import add_RelaysServicer_to_server
 
-PAUSED_LIMIT = 256 * 1024  # bytes kept of a connection while its session cannot take them
+PAUSED_LIMIT = 256 * 1024  # bytes of one connection that wait while its session has paused reading
 
 
 class RelayService:
-    """Serves `Relays.Pass`, on control ports alone."""
+    """Serves `Relays.Pass`, only on control ports."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
 
     def service(self) -> Service:
-        """How a server takes it."""
+        """The service for a gRPC server."""
         return Service(add_RelaysServicer_to_server, self, "embereye.v1.Relays")
 
     async def Pass(self, requests: object, context: Any) -> None:
-        """Take what one shard passes on, until it ends the stream or goes."""
+        """Receive the lines of one shard until its stream ends."""
         async with Tasks() as tasks:
             caller = _Caller(self._sessions, context, tasks)
             try:
@@ -40,7 +40,7 @@ class RelayService:
 
 
 class _Caller:
-    """The connections that one shard passes on."""
+    """The connections that one shard relays."""
 
     def __init__(self, sessions: Sessions, context: Any, tasks: Tasks) -> None:
         self.sessions = sessions
@@ -50,20 +50,20 @@ class _Caller:
         self._responses: deque[RelayResponse] = deque()
         self._writing = asyncio.Lock()
 
-    def hand_lines(self, passed: RelayedConnection) -> None:
-        """Hand lines to the session of their connection, which begins with the first of them."""
-        key = passed.since_ns, passed.also
+    def hand_lines(self, relayed: RelayedConnection) -> None:
+        """Hand lines to the session of their connection, which opens with the first line."""
+        key = relayed.since_ns, relayed.also
         connection = self.connections.get(key)
-        if connection is None and passed.lines:
-            connection = self.connections[key] = _Connection(self, passed)
+        if connection is None and relayed.lines:
+            connection = self.connections[key] = _Connection(self, relayed)
             connection.begin()
         if connection is not None:
-            connection.feed(passed.lines)
-            if passed.closed:
+            connection.feed(relayed.lines)
+            if relayed.closed:
                 connection.close()
 
     def send(self, response: RelayResponse) -> None:
-        """Send a command back, with others that wait."""
+        """Queue a command for the relaying shard, and send all that are queued."""
         self._responses.append(response)
         self._tasks.start(self._flush(), name="relay-send")
 
@@ -80,30 +80,30 @@ class _Caller:
 
 
 class _Connection(asyncio.Transport):
-    """What a session takes for its connection."""
+    """A relayed connection, in the form of the transport that a session expects."""
 
-    def __init__(self, caller: _Caller, passed: RelayedConnection) -> None:
-        super().__init__({"peername": (passed.address, 0)})
+    def __init__(self, caller: _Caller, relayed: RelayedConnection) -> None:
+        super().__init__({"peername": (relayed.address, 0)})
         self._caller = caller
-        self._key = passed.since_ns, passed.also
+        self._key = relayed.since_ns, relayed.also
         self._session = caller.sessions.protocol()
-        self._session.pass_on(Passed(passed.since_ns, passed.also, passed.address, passed.device))
+        self._session.set_origin(Origin(relayed.since_ns, relayed.also, relayed.address, relayed.device))
         self._closing = False
         self._paused = False
-        self._kept = bytearray()  # while it is paused
+        self._waiting = bytearray()  # lines that arrived while it is paused
 
     def begin(self) -> None:
-        """Let the session begin; it may end it at once."""
+        """Start the session, which may close the connection at once."""
         self._session.connection_made(self)
 
     def feed(self, lines: bytes) -> None:
-        """Give the session lines, now or once it takes some again; what is too much for that is dropped."""
+        """Pass lines to the session, or queue them while it has paused reading; lines beyond the limit are dropped."""
         if not lines:
             return
-        if self._closing or (self._paused and len(self._kept) + len(lines) > PAUSED_LIMIT):
-            self._caller.sessions.drop_relayed(lines.count(b"!"))
+        if self._closing or (self._paused and len(self._waiting) + len(lines) > PAUSED_LIMIT):
+            self._caller.sessions.count_dropped(lines.count(b"!"))
         elif self._paused:
-            self._kept += lines
+            self._waiting += lines
         else:
             self._session.data_received(lines)
 
@@ -112,30 +112,30 @@ class _Connection(asyncio.Transport):
         self._caller.send(RelayResponse(since_ns=self._key[0], word=bytes(data).decode()))
 
     def get_write_buffer_size(self) -> int:
-        """Nothing that counts: commands are few and short."""
+        """Return 0: commands are few and short."""
         return 0
 
     def pause_reading(self) -> None:
-        """Keep what comes."""
+        """Queue the lines that arrive from now on."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Go on with what was kept."""
+        """Pass the queued lines to the session, and later ones as they arrive."""
         self._paused = False
-        kept, self._kept = bytes(self._kept), bytearray()
-        self.feed(kept)
+        waiting, self._waiting = bytes(self._waiting), bytearray()
+        self.feed(waiting)
 
     def is_closing(self) -> bool:
-        """Whether it has ended."""
+        """True once the connection is closed."""
         return self._closing
 
     def close(self) -> None:
-        """End the session; what the shard passes on later begins another."""
+        """End the session; lines that are relayed later open another one."""
         if not self._closing:
             self._closing = True
             self._caller.connections.pop(self._key, None)
-            if self._kept:
-                self._session.data_received(bytes(self._kept))
+            if self._waiting:
+                self._session.data_received(bytes(self._waiting))
             self._session.connection_lost(None)
 
     abort = close

@@ -1,4 +1,4 @@
-"""Plays what is kept of a sensor to this version as its shard would have: which signs it shows, and when."""
+"""Replay the recording of a sensor in this version, as its shard would analyse it, and collect its reports."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from embereye.wire.device.reader import LineReader
 
 @dataclass
 class LineReplay:
-    """One device on the recording's time instead of the clock's."""
+    """One device, with the recording's time instead of the clock's."""
 
     judged: Judged
     reports: list[EvidenceItem] = field(default_factory=list, init=False)
@@ -38,7 +38,7 @@ class LineReplay:
                 self.reports.append(report)
 
     def show(self, moment: Moment) -> None:
-        """What the device sent at one moment: a tick of its own."""
+        """Analyse the lines of one moment, in a tick."""
         device, batcher, now_ns = self._device, self._batcher, moment.time_ns
         if not self._began:
             self._began = True
@@ -54,10 +54,10 @@ class LineReplay:
                     self.frames += 1
                     batcher.add_frame(device, words, now_ns)
                 case Eeprom(words=words):
-                    batcher.settle(now_ns)
+                    batcher.analyse_collected(now_ns)
                     batcher.calibrate(device, words, now_ns)
-        batcher.settle(now_ns)
+        batcher.analyse_collected(now_ns)
 
     def level(self, kind: Kind) -> Level:
-        """The most that was reported of `kind`."""
+        """The highest level that was reported of `kind`."""
         return max((Level(report.level) for report in self.reports if Kind(report.kind) is kind), default=Level.CLEAR)

@@ -1,7 +1,15 @@
-"""Text devices: one TCP connection each, lines in, bare command words out.
+"""Sessions of text devices: one TCP connection each, lines in, bare command words out.
 
-A read that holds a few usual, unsuspicious lines is done with at once. Everything else waits, as bytes, for
-the tick; what crosses a threshold makes the tick come at once.
+A session parses its bytes into lines and routes each line to the device that it names. Nearly all lines are quiet:
+they cross no threshold and are counted at once, without being parsed. All other bytes wait in the session for the
+tick, which analyses the lines of many devices together; a line that crosses a threshold starts the tick at once.
+
+At most one session speaks for a device. The newest connection wins, unless the fleet's access rules bind a device to
+the address that is heard now. Lines of a device that another shard owns are relayed to that shard (`relay.py`), where
+they arrive in a separate session (`relay_service.py`).
+
+`Sessions` limits the number of connections. If there are too many, it closes one that has sent no valid line, else one
+that serves no device of the fleet.
 """
 
 import asyncio
@@ -20,12 +28,12 @@ from weakref import WeakSet
 from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
-from embereye.process.timing.clock import BEGAN_NS, now_ns
+from embereye.process.timing.clock import EPOCH_OFFSET_NS, now_ns
 from embereye.process.timing.running import Running
 from embereye.sensor.device.arrivals import row_of
 from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.relay import Passed, Relay, Relays
+from embereye.sensor.relay import Origin, Relay, Relays
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import EVERYTHING, NOTHING, DeviceAccess, Grant, Names, NotAdmittedError, names_of
 from embereye.shard.links import PeerAddress
@@ -47,41 +55,40 @@ from embereye.wire.device.rows import Shape
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
-KEPT_BACK = 256  # descriptors for everything else, beside those for gRPC: hub, other shards, files
-SPEAK_SECONDS = 30.0  # for a connection to say whose it is; a device says so with its first line
-OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
+RESERVED = 256  # descriptors for hub, other shards and files; those for gRPC are reserved in addition
+SPEAK_SECONDS = 30.0  # for a new connection to send a valid line; a device names itself in its first one
+OUTGOING_LIMIT = 4096  # bytes of commands that a device may leave unread; beyond it no more are sent
 CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
-AHEAD_BYTES = 16 * 1024  # waiting bytes up to which lines are parsed ahead of the tick: one of them may not wait for it
-AHEAD_LINES = 64  # in one read, likewise
-HURRY_SECONDS = 0.02  # between two early ticks for the same session
-# What may wait in one session. The kernel keeps as much again: more would only make the device's data older.
+AHEAD_BYTES = 16 * 1024  # most waiting bytes that are parsed ahead of the tick, in search of an urgent line
+AHEAD_LINES = 64  # most lines of one read that are parsed ahead of the tick
+EXPEDITE_SECONDS = 0.02  # between two early ticks for the same session
+# Bytes that may wait in one session. The kernel buffers as much again; more would only make the data older.
 WAITING_LIMIT = 64 * 1024
 RECEIVE_BUFFER = 64 * 1024
-# What may wait in all sessions before each is kept to CROWDED_LIMIT.
-TOTAL_LIMIT = 32 * 1024 * 1024
+TOTAL_LIMIT = 32 * 1024 * 1024  # bytes waiting in all sessions from which each is limited to CROWDED_LIMIT
 CROWDED_LIMIT = 2048
 SUPERSEDED = "a newer connection speaks for it"
 PINNED = "another address speaks for it"
 NOT_ITS_CERTIFICATE = "certificate of another device"
-MAX_DENIED = 1_000  # addresses that are remembered
+MAX_DENIED = 1_000  # addresses whose denial is remembered, so that it is logged once
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
 
 
 class Owner(Protocol):
-    """What a session needs of its shard."""
+    """The part of a shard that its sessions use."""
 
     access: DeviceAccess
     commands: Commands
-    garbage: Counter[str]  # lines that were no message, by reason
-    relayed: int  # messages passed on to the shard that owns their device
+    garbage: Counter[str]  # invalid lines, by reason
+    relayed: int  # messages relayed to the shard that owns their device
     relay_dropped: int
-    clear: ClearBands | None  # None: it has no assignment
+    clear: ClearBands | None  # None: no assignment yet
     batcher: TickBatcher
 
     @property
     def relays(self) -> Relays:
-        """The way to the fleet's other shards."""
+        """The streams to the fleet's other shards."""
         ...
 
     @property
@@ -91,23 +98,23 @@ class Owner(Protocol):
 
     @property
     def running(self) -> Running:
-        """Since when the shard has been running."""
+        """The detector of stalls of this process."""
         ...
 
     def is_own(self, peername: tuple[str, int]) -> bool:
-        """Whether a connection from `peername` is the shard's own."""
+        """True if the connection from `peername` belongs to this shard's canary."""
         ...
 
     def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it."""
+        """The device's state if this shard owns it, else None."""
         ...
 
     def undeclared(self, device: str, now_ns: int) -> SensorDevice | None:
-        """State of a device that no fleet declares, to be shown but not watched; None where there are too many."""
+        """The state of an undeclared device, which is shown but not watched; None if there are too many."""
         ...
 
     def peer_of(self, device: str) -> Peer | None:
-        """The shard that owns the device where it is another one."""
+        """The other shard that owns the device, else None."""
         ...
 
     def peers(self) -> Iterable[Peer]:
@@ -119,124 +126,121 @@ class Sessions:
     """The open sessions of one shard's text listeners."""
 
     def __init__(self, owner: Owner) -> None:
-        self.tasks = Tasks()  # that its sessions started
+        self.tasks = Tasks()  # tasks that the sessions started
         self._owner = owner
         self._open: set[TextSession] = set()
-        self._last = 0
-        kept_back = KEPT_BACK + most_connections(control=False) + most_connections(control=True)
-        self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - kept_back)
-        self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
-        self._suspected: dict[TextSession, None] = {}  # that were not found to be of use, the oldest first
-        self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
+        self._latest_number = 0
+        reserved = RESERVED + most_connections(control=False) + most_connections(control=True)
+        self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - reserved)
+        self._mute: dict[TextSession, float] = {}  # no valid line yet → when they connected, monotonic seconds
+        self._unverified: dict[TextSession, None] = {}  # not yet known to serve a fleet's device, oldest first
+        self._denied: OrderedDict[str, str] = OrderedDict()  # address → the reason that was logged
         self.refused = 0
-        self.handshakes_failed = 0  # of TLS
+        self.handshakes_failed = 0  # TLS handshakes
 
     def __len__(self) -> int:
         return len(self._open)
 
     def protocol(self) -> "TextSession":
-        """A protocol for one more connection: a factory for `create_server`."""
-        self._last = max(self._last + 1, now_ns())
-        return TextSession(self._owner, self, self._last)
+        """Make the protocol of a new connection, as `create_server` needs it."""
+        self._latest_number = max(self._latest_number + 1, now_ns())
+        return TextSession(self._owner, self, self._latest_number)
 
-    def opened(self, session: "TextSession") -> bool:
-        """Count `session` in; False where there is no room.
+    def add(self, session: "TextSession") -> bool:
+        """Add an open session; False if there is no room.
 
-        One that says nothing makes room for it, or else one that says nothing of a device of the fleet.
+        If necessary, it closes a session without a valid line, or else one that serves no device of the fleet.
         """
-        if len(self._open) >= self._most and not (self._drop_silent(1) or self._drop_useless()):
+        if len(self._open) >= self._most and not (self._close_mute(1) or self._close_useless()):
             self.refused += 1
             return False
         self._open.add(session)
-        self._suspected[session] = None
-        self._unspoken[session] = time.monotonic()
+        self._unverified[session] = None
+        self._mute[session] = time.monotonic()
         return True
 
-    def spoke(self, session: "TextSession") -> None:
-        """Note that `session` has said something that makes sense."""
-        self._unspoken.pop(session, None)
+    def note_valid_line(self, session: "TextSession") -> None:
+        """Note that `session` has received a valid line."""
+        self._mute.pop(session, None)
 
-    def drop_silent(self) -> None:
-        """Close connections on which nothing was said that makes sense, or whose certificate has expired.
-
-        To be called now and then.
-        """
+    def close_unusable(self) -> None:
+        """Close connections without a valid line for too long, or with an expired certificate. Call it regularly."""
         now = time.time()
         for session in [session for session in self._open if session.tls and session.tls.expires < now]:
             session.close()
         due = time.monotonic() - SPEAK_SECONDS
-        self._drop_silent(sum(since < due for since in self._unspoken.values()))
+        self._close_mute(sum(since < due for since in self._mute.values()))
 
-    def _drop_silent(self, count: int) -> bool:
-        """Close the `count` that have been silent for longest; whether there was one."""
-        longest = list(islice(self._unspoken, count))
+    def _close_mute(self, count: int) -> bool:
+        """Close the `count` sessions that have waited longest for a valid line; False if there is none."""
+        longest = list(islice(self._mute, count))
         for session in longest:
-            self.closed(session)
+            self.remove(session)
             session.abort()
         self.refused += len(longest)
         return bool(longest)
 
-    def _drop_useless(self) -> bool:
-        """Close the oldest connection that is of no use to the fleet; whether there was one."""
-        while self._suspected:
-            session = next(iter(self._suspected))
-            del self._suspected[session]  # of each that is of use this is asked once
-            if not session.is_of_use:
-                self.closed(session)
+    def _close_useless(self) -> bool:
+        """Close the oldest session that serves no device of the fleet; False if there is none."""
+        while self._unverified:
+            session = next(iter(self._unverified))
+            del self._unverified[session]  # a session that serves a device is verified once
+            if not session.is_serving_fleet_device:
+                self.remove(session)
                 session.abort()
                 self.refused += 1
                 return True
         return False
 
-    def admits(self, session: "TextSession") -> bool:
-        """Whether a device may speak from where `session` comes from."""
-        if session.is_passed_on or self._owner.is_own(session.peername):
+    def admit(self, session: "TextSession") -> bool:
+        """Set the devices that `session` may speak for, by the access rules; False if there are none."""
+        if session.is_relayed or self._owner.is_own(session.peername):
             return True
         try:
             session.grant = self._owner.access.check_text(session.address, session.tls.names if session.tls else None)
         except NotAdmittedError as error:
-            session.grant = NOTHING  # what still waits, or is read while TLS ends, counts no more
+            session.grant = NOTHING  # ignore waiting bytes, and those that are read while TLS ends
             self.deny(session.address, str(error))
             return False
         return True
 
     def deny(self, address: str, why: str, detail: str = "") -> None:
-        """Tell why nobody listens to a device at `address`; it dials again every second or so, and is told once.
+        """Log why the device at `address` is refused, once per reason: it dials again every second or so.
 
-        `detail` is what may be another with each of its lines.
+        `detail` is added to the line; it may differ with each line of the device.
         """
         if self._denied.get(address) != why:
             self._denied[address] = why
             if len(self._denied) > MAX_DENIED:
                 self._denied.popitem(last=False)
-            logger.warning("a text device at %s is not listened to: %s%s", address, why, detail)
+            logger.warning("text device at %s: refused: %s%s", address, why, detail)
 
     def recheck(self) -> None:
-        """Close the connections of devices that are not admitted any more, or may not speak for the same ones."""
-        for session in [session for session in self._open if not session.shakes_hands]:
+        """Apply changed access rules: close every session that may now speak for other devices, or for none."""
+        for session in [session for session in self._open if not session.in_tls_handshake]:
             granted = session.grant
-            if not self.admits(session) or session.grant != granted:
-                session.grant = NOTHING  # what it says until it is closed counts no more
+            if not self.admit(session) or session.grant != granted:
+                session.grant = NOTHING  # ignore its lines until it is closed
                 session.close()
 
     def recheck_certified(self) -> None:
-        """Close the connections of devices that showed a certificate: another authority is asked for now."""
-        for session in [session for session in self._open if session.tls and not session.shakes_hands]:
+        """Close every session with TLS: certificates of another authority are required now."""
+        for session in [session for session in self._open if session.tls and not session.in_tls_handshake]:
             session.close()
 
-    def closed(self, session: "TextSession") -> None:
-        """Count `session` out."""
+    def remove(self, session: "TextSession") -> None:
+        """Remove a session that is closed."""
         self._open.discard(session)
-        self._unspoken.pop(session, None)
-        self._suspected.pop(session, None)
+        self._mute.pop(session, None)
+        self._unverified.pop(session, None)
 
-    def forget(self) -> None:
-        """Look anew for whose lines come on which connection: the assignment has changed."""
+    def forget_routes(self) -> None:
+        """Route the next line of every session without shortcuts: the assignment has changed."""
         for session in self._open:
-            session.forget()
+            session.forget_route()
 
-    def drop_relayed(self, lines: int) -> None:
-        """Count lines that another shard passed on, and that found no room."""
+    def count_dropped(self, lines: int) -> None:
+        """Count relayed lines that were dropped for lack of room."""
         self._owner.relay_dropped += lines
 
     def close(self) -> None:
@@ -245,36 +249,36 @@ class Sessions:
             session.close()
 
     async def stop(self) -> None:
-        """Close every connection, and wait until nothing that the sessions started runs any more."""
+        """Close every connection, and wait until all tasks of the sessions have ended."""
         self.close()
         await self.tasks.stop()
 
 
 @dataclass(slots=True)
 class TlsState:
-    """What a connection that speaks TLS has beside the others."""
+    """The TLS state of a connection."""
 
     abort: Callable[[], None]  # ends the handshake
-    names: Names | None = None  # of the certificate that was shown
-    expires: float = math.inf  # until when that holds, seconds since the Unix epoch
+    names: Names | None = None  # names in the client's certificate
+    expires: float = math.inf  # when that certificate expires, seconds since the Unix epoch
 
 
 class TextSession(asyncio.Protocol):
-    """One device's connection. Garbage is counted and skipped; only the device itself can end its session."""
+    """One device's connection. Invalid lines are counted and skipped; they never end the session."""
 
     __slots__ = (
         "_asked_ns",
         "_device",
-        "_hurried_at",
+        "_expedited_at",
+        "_has_valid_line",
         "_identity",
+        "_origin",
         "_owner",
-        "_passed",
-        "_passing",
         "_paused",
+        "_relay_route",
         "_relays",
         "_sessions",
         "_shape",
-        "_spoke",
         "_spoken_for",
         "_transport",
         "address",
@@ -286,74 +290,75 @@ class TextSession(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(self, owner: Owner, sessions: Sessions, number: int) -> None:
-        self.number = number  # when the device connected, nanoseconds since the Unix epoch: one connection, one number
+        self.number = number  # when the device connected, nanoseconds since the Unix epoch; unique in this process
         self.queued = False
-        self.address = ""  # that the connection comes from
-        self.grant: Grant = EVERYTHING  # what it may speak for
-        self.tls: TlsState | None = None  # None: it speaks no TLS
+        self.address = ""  # remote host
+        self.grant: Grant = EVERYTHING  # the devices that it may speak for
+        self.tls: TlsState | None = None  # None: no TLS
         self.reader = LineReader()
         self._owner = owner
         self._sessions = sessions
         self._transport: asyncio.Transport | None = None
         self._identity = ""
-        self._passed: Passed | None = None  # the other end is a shard, which says so of the device's connection
-        self._relays: dict[tuple[str, bool], Relay] | None = None  # by shard, and whether we analyse the lines, too
-        self._asked_ns = 0  # when the calibration was last asked for
-        self._spoke = False  # something that makes sense
+        self._origin: Origin | None = None  # the device's connection to the shard that relays its lines; None: direct
+        self._relays: dict[tuple[str, bool], Relay] | None = None  # by shard, and whether this shard analyses, too
+        self._asked_ns = 0  # when the calibration was last requested
+        self._has_valid_line = False
         self._paused = False
-        self._hurried_at = 0.0  # event loop time
-        self._spoken_for: WeakSet[SensorDevice] | None = None  # one that the shard lets go of is not kept here
-        self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
+        self._expedited_at = 0.0  # event loop time of the last early tick
+        self._spoken_for: WeakSet[SensorDevice] | None = None  # weak: must not outlive the shard's own reference
+        # Shortcuts for regular lines of the known `_shape`: they belong to `_device`, or are relayed by `_relay_route`
+        # with this prefix. None: each line is parsed and routed.
+        self._shape: Shape | None = None
         self._device: SensorDevice | None = None
-        # Where its regular lines are passed on to, and what they begin with there; None: it has to be looked for.
-        self._passing: tuple[Relay, bytes] | None = None
+        self._relay_route: tuple[Relay, bytes] | None = None
 
     @property
     def peername(self) -> tuple[str, int]:
-        """Host and port that the connection comes from."""
+        """The remote host and port."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return (str(peer[0]), int(peer[1])) if peer else ("", 0)
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
-        """Begin with a handshake of TLS; False where there is no room. See `TlsListener`."""
+        """Note the start of a TLS handshake; False if there is no room. See `TlsListener`."""
         self.address = address
         self.tls = TlsState(abort)
-        return self._sessions.opened(self)
+        return self._sessions.add(self)
 
     def abandon(self, why: str) -> None:
-        """The handshake has failed; `why` is empty where it was ended from here."""
-        self._sessions.closed(self)
+        """Note that the handshake failed; `why` is empty if this process ended it."""
+        self._sessions.remove(self)
         if why:
             self._sessions.handshakes_failed += 1
             self._sessions.deny(self.address, f"TLS: {why}")
 
-    def pass_on(self, passed: Passed) -> None:
-        """Be the session of a connection to another shard, which has admitted its device."""
-        self._passed = passed
-        # Nothing is newer than the connection that it came by: whose clock is ahead would speak for good.
-        self.number = min(passed.since_ns, self.number)
-        self.grant = Grant(passed.device)
+    def set_origin(self, origin: Origin) -> None:
+        """Make this the session of a device's connection to another shard, which has admitted it and relays it."""
+        self._origin = origin
+        # Cap at the relay's connect time: a peer whose clock is ahead must not win forever.
+        self.number = min(origin.since_ns, self.number)
+        self.grant = Grant(origin.device)
 
     @property
-    def shakes_hands(self) -> bool:
-        """Whether the handshake of TLS still lasts."""
+    def in_tls_handshake(self) -> bool:
+        """True while the TLS handshake lasts."""
         return self.tls is not None and self._transport is None
 
     @property
-    def is_of_use(self) -> bool:
-        """Whether it speaks for a device of the fleet, here or at another shard."""
-        spoken_for = self._spoken_for or ()
-        return bool(self._relays) or any(one.spec.zone and one.arrivals.speaker is self for one in spoken_for)
+    def is_serving_fleet_device(self) -> bool:
+        """True if it speaks for a device of the fleet, here or at another shard."""
+        devices = self._spoken_for or ()
+        return bool(self._relays) or any(device.spec.zone and device.arrivals.speaker is self for device in devices)
 
     @property
-    def is_passed_on(self) -> bool:
-        """Whether another shard has admitted its device."""
-        return self._passed is not None
+    def is_relayed(self) -> bool:
+        """True if another shard has admitted the device and relays its lines."""
+        return self._origin is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the device with the command that makes it stream, where it may speak."""
+        """Admit the device, and send it the command that starts its stream."""
         self._transport = cast("asyncio.Transport", transport)
-        if self.tls is None and not self._sessions.opened(self):
+        if self.tls is None and not self._sessions.add(self):
             self._transport.abort()
             return
         peer = transport.get_extra_info("peername")
@@ -363,20 +368,20 @@ class TextSession(asyncio.Protocol):
             self.tls.names = names_of(certificate)
             if certificate:
                 self.tls.expires = expiry(certificate)
-        if not self._sessions.admits(self):
+        if not self._sessions.admit(self):
             self._transport.abort()
             return
         if (connection := transport.get_extra_info("socket")) is not None:
             _keep_alive(connection)
-        if self._passed is None:
+        if self._origin is None:
             self.command(self._owner.commands.start)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Analyse what was still waiting, then forget the session."""
+        """Analyse the waiting bytes, then remove the session."""
         if self.queued:
-            self._owner.batcher.hurry(self)
+            self._owner.batcher.expedite(self)
             self._owner.batcher.flush()
-        self._sessions.closed(self)
+        self._sessions.remove(self)
         for device in self._spoken_for or ():
             if device.arrivals.speaker is self:
                 device.arrivals.speaker = None
@@ -385,28 +390,28 @@ class TextSession(asyncio.Protocol):
         self._relays = None
 
     def data_received(self, data: bytes) -> None:
-        """Count quiet lines at once, keep everything else for the tick; nothing a device sends may end the shard."""
+        """Count or relay quiet lines at once; queue everything else for the tick."""
         device = self._device
         if device is None:
-            if self._passing is None:
+            if self._relay_route is None:
                 self.reader.receive(data)
-            elif self._pass_lines(data, *self._passing):
+            elif self._relay_quiet_lines(data, *self._relay_route):
                 return
         elif lines := self.reader.receive(data, device.readings.quiet_line):
-            device.arrivals.count_quiet_lines(lines, time.monotonic_ns() + BEGAN_NS)
+            device.arrivals.count_quiet_lines(lines, time.monotonic_ns() + EPOCH_OFFSET_NS)
             return
         waiting, batcher = self.reader.waiting, self._owner.batcher
         batcher.add(self, len(data))
         if waiting > WAITING_LIMIT or (batcher.waiting > TOTAL_LIMIT and waiting > CROWDED_LIMIT):
             self._pause()
-        elif waiting <= AHEAD_BYTES and b"!" in data and self._urgent(data.count(b"!")):
-            batcher.hurry(self)
+        elif waiting <= AHEAD_BYTES and b"!" in data and self._has_urgent_line(data.count(b"!")):
+            batcher.expedite(self)
 
-    def _pass_lines(self, data: bytes, relay: Relay, prefix: bytes) -> bool:
-        """Pass regular lines on that may begin nothing, as they are; whether `data` is nothing else."""
+    def _relay_quiet_lines(self, data: bytes, relay: Relay, prefix: bytes) -> bool:
+        """Forward quiet lines unparsed. True if `data` contains only such lines."""
         clear = self._owner.clear
         if clear is None or relay.closed:
-            self.forget()
+            self.forget_route()
             self.reader.receive(data)
             return False
         lines = self.reader.receive(data, clear.quiet_line)
@@ -424,84 +429,84 @@ class TextSession(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again where it was paused: what waited is being analysed."""
+        """Resume reading if it was paused: the waiting bytes are being analysed."""
         if self._paused and self._transport is not None:
             self._paused = False
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    def _urgent(self, lines: int) -> bool:
-        """Whether a line that has ended, `lines` of them with the latest read, may change a level."""
+    def _has_urgent_line(self, lines: int) -> bool:
+        """True if a complete line may change a level; `lines` is the number of lines in the latest read."""
         now = asyncio.get_running_loop().time()
-        if lines > AHEAD_LINES or now - self._hurried_at < HURRY_SECONDS:
+        if lines > AHEAD_LINES or now - self._expedited_at < EXPEDITE_SECONDS:
             return False
         for message in self.reader.parse_ahead():
             if isinstance(message, SensorReading | FrameWords):
                 name = message.location or self._identity
                 device = self._owner.owned(name)
-                if _may_change(device, message) if device else self._may_begin(name, message):
-                    self._hurried_at = now
+                if _may_change(device, message) if device else self._may_start_sign(name, message):
+                    self._expedited_at = now
                     return True
         return False
 
-    def _may_begin(self, name: str, message: SensorReading | FrameWords) -> bool:
-        """Whether a message of a device that is another shard's may begin something there. Frames wait for the tick."""
+    def _may_start_sign(self, name: str, message: SensorReading | FrameWords) -> bool:
+        """True if a reading may start a sign at another shard, which owns the device. Frames wait for the tick."""
         clear = self._owner.clear
-        if clear is None or self._passed is not None or not isinstance(message, SensorReading):
+        if clear is None or self._origin is not None or not isinstance(message, SensorReading):
             return False
         return clear.may_change(row_of(message)) and self._owner.peer_of(name) is not None
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
-        """Hand what was read of its bytes, in order, to the devices that it speaks for."""
+        """Route the parsed messages, in order, to their devices."""
         if self.grant is NOTHING:
             return
-        if not self._spoke and any(not isinstance(item, Garbage) for item in items):
-            self._spoke = True
-            self._sessions.spoke(self)
+        if not self._has_valid_line and any(not isinstance(item, Garbage) for item in items):
+            self._has_valid_line = True
+            self._sessions.note_valid_line(self)
         for item in items:
             try:
                 self._handle(item, now_ns)
             except Exception:
                 logger.exception("device %s: a message could not be handled", self._identity)
         if self._shape is not self.reader.shape:
-            self._recognise(self.reader.shape)
+            self._find_route(self.reader.shape)
 
-    def _recognise(self, shape: Shape | None) -> None:
-        """Remember whose regular lines come here, so that quiet ones need no tick."""
-        self.forget()
+    def _find_route(self, shape: Shape | None) -> None:
+        """Remember the device of regular lines, so that quiet ones need no tick."""
+        self.forget_route()
         if shape is None:
             return
         name = shape.location or self._identity
         device = self._owner.owned(name)
-        if device is None and self._passed is None:
-            self._recognise_passed(shape, name)
+        if device is None and self._origin is None:
+            self._find_relay_route(shape, name)
             return
         if device is None or device.arrivals.speaker is not self or self._owner.peer_of(name):
-            return  # what another shard has to hear as well goes line by line
-        if self._passed is not None and self._passed.also:
-            return  # as does what the relaying shard counts as well
+            return  # another shard needs the lines, too: they are routed one by one
+        if self._origin is not None and self._origin.shared:
+            return  # the relaying shard counts the lines, too
         self._shape = shape
-        if self._owner.batcher.archive is None:  # what is archived has to come with a tick
+        if self._owner.batcher.archive is None:  # the archive gets its lines from the tick
             self._device = device
             self.reader.expect(shape.prefix)
 
-    def _recognise_passed(self, shape: Shape, name: str) -> None:
-        """Remember where regular lines of a device go that is another shard's alone."""
+    def _find_relay_route(self, shape: Shape, name: str) -> None:
+        """Remember the relay for regular lines of a device that only another shard owns."""
         peer = self._owner.peer_of(name)
         relay = (self._relays or {}).get((peer.shard, False)) if peer else None
         if relay is None or relay.closed or not self.grant.permits(name) or not is_name(name):
             return
         self._shape = shape
-        # A line that names nobody is the device's that the connection is of: there it has to say so.
-        self._passing = relay, shape.prefix if shape.location else b"#Sensor" + name.encode() + b":"
+        # A line without a name belongs to the connection's device; the other shard needs the name in the line.
+        self._relay_route = relay, shape.prefix if shape.location else b"#Sensor" + name.encode() + b":"
         self.reader.expect(shape.prefix)
 
-    def forget(self) -> None:
-        """Forget whose lines come here: it may have changed."""
-        self._shape = self._device = self._passing = None
+    def forget_route(self) -> None:
+        """Forget the device of the regular lines: it may have changed."""
+        self._shape = self._device = self._relay_route = None
 
     def command(self, word: str) -> None:
-        """Send a bare command, unless the device reads none."""
+        """Send a bare command, unless the device has left too many unread."""
         transport = self._transport
         if not word or transport is None or transport.is_closing():
             return
@@ -516,7 +521,7 @@ class TextSession(asyncio.Protocol):
             self.tls.abort()
 
     def abort(self) -> None:
-        """End the connection at once, whatever waits to be sent."""
+        """End the connection at once, without sending what waits."""
         if self._transport is not None:
             self._transport.abort()
         elif self.tls is not None:
@@ -526,7 +531,7 @@ class TextSession(asyncio.Protocol):
         match item:
             case SerialNumber(device) | LocationId(device):
                 self._identity = device
-                self.forget()
+                self.forget_route()
             case Garbage(reason=reason):
                 self._refuse(reason)
             case Eeprom(name):
@@ -542,13 +547,13 @@ class TextSession(asyncio.Protocol):
     def _route(self, name: str, item: Measured, now_ns: int) -> None:
         if not self.grant.permits(name):
             self._owner.garbage[NOT_ITS_CERTIFICATE] += 1
-            certified = f'its certificate is of "{self.grant.device}"'
-            self._sessions.deny(self.address, certified, f', and it is "{name[:80]}"')
+            certified = f'its certificate is for device "{self.grant.device}"'
+            self._sessions.deny(self.address, certified, f', but it sends as "{name[:80]}"')
             return
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):
-            # Another shard's; or ours until that one covers it, for which it has to hear the device.
-            self._relay(peer, name, item, also=device is not None)
+            # The other shard owns it. Until it covers the device, this shard may still own it, and both need the lines.
+            self._relay(peer, name, item, shared=device is not None)
             if device is None:
                 return
         if device is None:
@@ -556,7 +561,7 @@ class TextSession(asyncio.Protocol):
             if device is None:
                 return
         arrivals, count = device.arrivals, len(item.values) if isinstance(item, Rows) else 1
-        if self._passed is not None and self._passed.also:
+        if self._origin is not None and self._origin.shared:
             arrivals.ledger.shared += count
         if arrivals.speaker is not self and not self._speak_for(device, count, now_ns):
             return
@@ -566,7 +571,7 @@ class TextSession(asyncio.Protocol):
             self.command(self._owner.commands.calibration)
 
     def _batch(self, device: SensorDevice, item: Measured, now_ns: int) -> None:
-        """Have `item` analysed with the other ones of the tick."""
+        """Add `item` to the tick's batch."""
         batcher = self._owner.batcher
         match item:
             case Rows(values=values):
@@ -578,97 +583,98 @@ class TextSession(asyncio.Protocol):
                 if device.frames.calibration is None and len(words) == RAM_WORDS * 2:
                     device.frames.wants_calibration = True
             case Eeprom(words=words):
-                batcher.settle(now_ns)  # the frames before it were measured under the calibration before it
+                batcher.analyse_collected(now_ns)  # earlier frames belong to the earlier calibration
                 batcher.calibrate(device, words, now_ns)
 
-    def _is_kept_out(self, device: SensorDevice, other: "TextSession", now_ns: int) -> bool:
-        """Whether `other` goes on speaking for `device`: from another address, or proved, and still heard.
+    def _is_pinned_to(self, speaker: "TextSession", device: SensorDevice, now_ns: int) -> bool:
+        """True if access rules bind `device` to its present `speaker`, which is still heard, and not to this session.
 
-        Who proves that it is the device is let in whoever else speaks.
+        The rules bind a device to its certificate, else to the address it was first heard from. A session with the
+        device's certificate is never excluded.
         """
         if not self._owner.access.pins or self.grant.device:
             return False
-        if other.address == self.address and not other.grant.device:
+        if speaker.address == self.address and not speaker.grant.device:
             return False
         return self._is_heard(device, now_ns)
 
     def _is_heard(self, device: SensorDevice, now_ns: int) -> bool:
-        """Whether who speaks for `device` was heard within the deadline."""
-        # Of a shard that stood still it is not known yet whom it would have heard.
+        """True if the speaker of `device` was heard within the deadline."""
+        # After a stall, silence proves nothing: count from the end of the stall.
         heard_ns = max(device.arrivals.watch.heard_ns, self._owner.running.since(now_ns))
         return now_ns - heard_ns <= self._owner.deadline_ns
 
     def _speak_for(self, device: SensorDevice, count: int, now_ns: int) -> bool:
-        """Become the one who speaks for `device`; False, and `count` messages refused, where another one does."""
+        """Become the speaker of `device`; or refuse its `count` messages, and return False, if another session is."""
         arrivals = device.arrivals
-        other = arrivals.speaker
-        if isinstance(other, TextSession) and self._is_kept_out(device, other, now_ns):
+        speaker = arrivals.speaker
+        if isinstance(speaker, TextSession) and self._is_pinned_to(speaker, device, now_ns):
             arrivals.refuse(PINNED, count)
             if arrivals.note_rival(self.address, now_ns):
                 logger.warning(
-                    "device %s: %s claims to be it and is refused, as %s is heard as it",
-                    device.spec.id, self.address, other.address,
+                    "device %s: refused %s, which sends as this device while %s does",
+                    device.spec.id, self.address, speaker.address,
                 )  # fmt: skip
             return False
-        if isinstance(other, TextSession) and other.number > self.number and self._is_heard(device, now_ns):
+        if isinstance(speaker, TextSession) and speaker.number > self.number and self._is_heard(device, now_ns):
             arrivals.refuse(SUPERSEDED, count)
             arrivals.note_rival(f"an older connection from {self.address}", now_ns)
             return False
-        if isinstance(other, TextSession):
-            other.forget()
-            if self.number != other.number:  # else the same connection of the device, passed on in another way
+        if isinstance(speaker, TextSession):
+            speaker.forget_route()
+            if self.number != speaker.number:  # equal: the device's same connection, relayed in another way
                 arrivals.ledger.takeovers += 1
-                which = "a newer" if self.number > other.number else "an older"
-                logger.warning("device %s: %s connection speaks for it now", device.spec.id, which)
+                age = "newer" if self.number > speaker.number else "older"
+                logger.warning("device %s: its lines now come from the %s of two connections", device.spec.id, age)
         arrivals.speaker = self
         if self._spoken_for is None:
             self._spoken_for = WeakSet()
         self._spoken_for.add(device)
         return True
 
-    def _relay(self, peer: Peer, name: str, item: Measured, *, also: bool) -> None:
+    def _relay(self, peer: Peer, name: str, item: Measured, *, shared: bool) -> None:
         messages = item.readings() if isinstance(item, Rows) else [item]
-        if self._passed is not None:
-            # Two shards whose assignments differ for a moment would send it to and fro.
+        if self._origin is not None:
+            # Never relay twice: two shards whose assignments differ for a moment would relay to each other forever.
             self._owner.relay_dropped += len(messages)
             return
         relays = self._relays = self._relays or {}
-        relay = relays.get((peer.shard, also))
+        relay = relays.get((peer.shard, shared))
         if relay is None or relay.closed:
-            if other := relays.pop((peer.shard, not also), None):
-                other.close()
-            passed = Passed(self.number, also, self.address, self.grant.device or "")
-            relay = self._owner.relays.open(PeerAddress(peer.shard, peer.control), passed, self._pass_back)
-            relays[peer.shard, also] = relay
-            self.forget()
+            if replaced := relays.pop((peer.shard, not shared), None):
+                replaced.close()
+            origin = Origin(self.number, shared, self.address, self.grant.device or "")
+            relay = self._owner.relays.open(PeerAddress(peer.shard, peer.control), origin, self._forward_command)
+            relays[peer.shard, shared] = relay
+            self.forget_route()
         for message in messages:
             if relay.send(encode(_named(name, message))):
                 self._owner.relayed += 1
             else:
                 self._owner.relay_dropped += 1
 
-    def _pass_back(self, word: str) -> None:
-        """Pass another shard's command on to the device, which is streaming already."""
+    def _forward_command(self, word: str) -> None:
+        """Forward another shard's command to the device; not the start command, because it already streams."""
         if word in {self._owner.commands.calibration, self._owner.commands.request} - {self._owner.commands.start}:
             self.command(word)
 
 
 def _may_change(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
-    """Whether what `message` says may change a level."""
+    """True if `message` may change a level of `device`."""
     if isinstance(message, SensorReading):
         return device.readings.may_change(row_of(message))
-    return device.frames.startles(message.words)
+    return device.frames.is_startling(message.words)
 
 
 def _named(name: str, message: SensorReading | FrameWords | Eeprom) -> SensorReading | FrameWords | Eeprom:
-    """`message` as the device would send it if it named itself in every line."""
+    """Copy `message` with the device's name, which a device need not send in every line."""
     return replace(message, id=name) if isinstance(message, Eeprom) else replace(message, location=name)
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Notice a peer that vanished without a word within about 30 s."""
+    """Have the kernel detect within about 30 s that a peer is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Linux does not probe while something is not acknowledged, and sends that again for a quarter of an hour.
+    # Linux does not probe while sent data is unacknowledged; without a limit it would retransmit for 15 minutes.
     options = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
     for option, value in options:
         if hasattr(socket, option):

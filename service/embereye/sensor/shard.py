@@ -1,4 +1,10 @@
-"""The sensor shard: declared devices in, evidence and coverage out."""
+"""The sensor shard: data of declared devices in, evidence and coverage out.
+
+Lines arrive in `sessions` (TCP) and batches in `grpc.ingest`; both find the `SensorDevice` by name and analyse its data
+through the `TickBatcher`. Its signs come back in `_observe`, become evidence reports in `Episodes`, and go to the hub.
+`apply` makes the shard own exactly the devices of an assignment: it creates and releases `SensorDevice`s, and Ingest
+hands over those that leave. A periodic task notices silent devices, broken sensors and finished recordings.
+"""
 
 import asyncio
 import logging
@@ -49,37 +55,37 @@ from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
 UNDECLARED_LIMIT = 64  # devices shown although no fleet declares them
-UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
-PICTURES = 200  # thermal pictures told at once, of 3 KB each: with more devices each has its turn
-TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
+UNDECLARED_NS = MINUTE  # nanoseconds that they are shown after their last message
+PICTURES = 200  # thermal pictures in one status report, 3 KB each; with more devices they take turns
+TICK_SECONDS = 0.25  # between two checks of silence and coverage
 INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
-RECORDINGS_SECONDS = 0.5  # for the hub to have what is recorded; the rest waits on the disk
-HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
+RECORDINGS_SECONDS = 0.5  # to deliver recordings to the hub when draining; the rest waits on the disk
+HANDOVER_SECONDS = 0.2  # for senders to act on DRAIN before their streams are closed
 
 
 class SensorShard:
     """Implements `embereye.shard.service.ShardCore` for sensors."""
 
     def __init__(self, telemetry: Telemetry | None = None) -> None:
-        """`telemetry` is where raw readings are kept; None: they are not."""
+        """`telemetry` is the folder for raw readings; None: they are not stored."""
         self._telemetry = telemetry
-        self._unkept = ""  # why raw readings are not kept although they should be
-        self.commands = Commands(start=START)  # until an assignment says: a device that streams is heard at once
+        self._archive_problem = ""  # why raw readings are not stored although they should be
+        self.commands = Commands(start=START)  # the default until an assignment arrives: have devices stream at once
         self.garbage: Counter[str] = Counter()
         self.relayed = 0
         self.relay_dropped = 0
         self.fleet = ""
-        self.epoch = 0  # of the assignment in force
+        self.epoch = 0  # epoch of the assignment in force
         self.bands = BandTable()
         self.batcher = TickBatcher(self.bands, self._observe)
         self._canary = SensorCanary(self.bands)
-        self._totals = Ledger()  # of devices that left: counters never fall
-        self._departed = 0  # packets of devices that are another shard's now, which needed no tick
+        self._totals = Ledger()  # of released devices, so that counters never decrease
+        self._departed = 0  # quiet lines of released devices
         self._settings = SensorSettings()
-        self.clear: ClearBands | None = None  # None: there is no assignment yet
+        self.clear: ClearBands | None = None  # None: no assignment yet
         self.access = DeviceAccess()
         self.running = Running()
-        self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
+        self._since: dict[str, int] = {}  # device → the epoch since which this shard owns it
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
         self._elsewhere: Mapping[str, str] = {}
@@ -88,17 +94,17 @@ class SensorShard:
         self._meter = Meter()
         self._sessions = Sessions(self)
         self._relay_service = RelayService(self._sessions)
-        self.relays = Relays(self._dial_peer, self._sessions.drop_relayed, self._sessions.tasks)
+        self.relays = Relays(self._dial_peer, self._sessions.count_dropped, self._sessions.tasks)
         self._ingest = Ingest(self)
         self._servers: list[asyncio.Server] = []
         self._tls_listeners: list[TlsListener] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
-        self._recorder: LineRecorder | None = None  # None: there is no folder for what sensors sent
-        self._pictured = 0  # the device whose thermal picture is told next
+        self._recorder: LineRecorder | None = None  # None: there is no folder for recordings
+        self._next_picture = 0  # number of the device whose thermal picture is reported next
 
     def services(self) -> Iterable[Service]:
-        """Its own services: Ingest, commands to text devices, and what other shards pass on."""
+        """The gRPC services: Ingest, commands to text devices, and relayed lines of other shards."""
         return (self._ingest.service(), CommandService(self).service(), self._relay_service.service())
 
     @property
@@ -108,12 +114,12 @@ class SensorShard:
 
     @property
     def links(self) -> Links:
-        """How other shards are dialled."""
+        """The channels to other shards."""
         return self._context.links if self._context else Links()
 
     @property
     def ports(self) -> list[int]:
-        """The ports of its text listeners, its own first."""
+        """The ports of the text listeners, the shard's own first."""
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
     async def start(self, context: ShardContext) -> None:
@@ -122,9 +128,9 @@ class SensorShard:
         self._context = context
         options = context.options
         if options.tls_port and context.tls is None:
-            raise UserError("--tls-port needs --tls: the folder of the certificate that devices are shown")
+            raise UserError("--tls-port needs --tls: name the folder of the certificate for devices")
         if context.tls:
-            context.tls.subscribe(self._judge_anew)
+            context.tls.subscribe(self._recheck_senders)
         for port, shared in ((options.tcp_port, False), (options.shared_tcp_port, True)):
             if shared and not port:
                 continue
@@ -150,42 +156,42 @@ class SensorShard:
         context.tasks.start(self._tick(), name="sensor-tick")
         context.tasks.start(collect_garbage(), name="collect-garbage")
         if self._telemetry is not None:
-            self._keep(self._telemetry, context)
+            self._open_archive(self._telemetry, context)
 
     def _dial_peer(self, peer: PeerAddress) -> grpc.aio.Channel:
         return self.links.peer(peer)
 
-    def _judge_anew(self) -> None:
-        """Ask every sender who it is once more: certificates have to be of other authorities than before."""
-        self.access.judge_anew()
+    def _recheck_senders(self) -> None:
+        """Have every sender authenticate again: certificates of other authorities are required now."""
+        self.access.recheck_senders()
         self._sessions.recheck_certified()
 
-    def _keep(self, telemetry: Telemetry, context: ShardContext) -> None:
+    def _open_archive(self, telemetry: Telemetry, context: ShardContext) -> None:
         try:
             archive = Archive(telemetry.folder, context.options.shard, retention_bytes=telemetry.size)
         except UserError as error:
-            self._unkept = str(error)
-            logger.error("raw readings are not kept: %s", error)  # noqa: TRY400 - watching goes on without
+            self._archive_problem = str(error)
+            logger.error("raw readings are not stored: %s", error)  # noqa: TRY400 - the shard runs without them
             return
         self.batcher.archive = archive
         context.tasks.start(archive.run(), name="sensor-archive")
 
     def apply(self, assignment: Assignment) -> None:
-        """Own the assignment's devices; those that stay keep their state."""
+        """Own exactly the devices of `assignment`; those that are already owned retain their state."""
         if self.fleet:
-            self.batcher.flush()  # what waits was sent under the assignment before
+            self.batcher.flush()  # waiting data belongs to the previous assignment
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
-        # Into a new one: what is copied into an old one adds to its memory. And copied: whoever keeps a part of it, as
-        # devices that nobody declared do, keeps not the whole assignment.
+        # A copy, because a part of a message keeps the whole of it in memory; and a new one each time, because a
+        # message never frees the memory of earlier values.
         settings = self._settings = SensorSettings()
         settings.CopyFrom(assignment.sensor)
         self.clear = ClearBands(self._settings)
         self.batcher.configure(self._settings)
         self.relays.configure(self._settings.deadline_ns / SECOND)
-        self._sessions.forget()
+        self._sessions.forget_routes()
         if self.access.configure(settings.access if settings.HasField("access") else None):
             self._sessions.recheck()
-            self._ingest.judge_anew()
+            self._ingest.discard_pending()
         self.commands = settings.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -195,12 +201,12 @@ class SensorShard:
         self._episodes.forget(gone)
         if self._recorder:
             self._recorder.end(gone)
-        left = {}
+        released = {}
         for name in gone:
             device = self._devices[name]
             arrivals = device.arrivals
             if (mark := device.watermark()).epoch:
-                left[name] = mark
+                released[name] = mark
             if self._context is not None:
                 self._context.closed(name, arrivals.ledger.message())
             self._departed += arrivals.quiet_lines
@@ -219,7 +225,7 @@ class SensorShard:
             self._undeclared.pop(name).release()
         for device in self._undeclared.values():
             device.configure(device.spec, settings)
-        self._ingest.moved(self._devices.keys() & self._elsewhere.keys(), left)
+        self._ingest.on_reassigned(self._devices.keys() & self._elsewhere.keys(), released)
 
     def _configured(self, device: SensorDevice | None, spec: Device) -> SensorDevice:
         if device is None:
@@ -228,20 +234,20 @@ class SensorShard:
         return device
 
     def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it, or burns it as its canary."""
-        return self._devices.get(device) or self._canary.named(device)
+        """The device's state if this shard owns it or if it is the shard's canary, else None."""
+        return self._devices.get(device) or self._canary.device_named(device)
 
     def since(self, device: str) -> int:
-        """The epoch from which on this shard owns it."""
+        """The epoch since which this shard owns the device."""
         return self._since.get(device, 0)
 
     def peer_of(self, device: str) -> Peer | None:
-        """The shard that owns the device where it is another one."""
+        """The other shard that owns the device, else None."""
         owner = self._elsewhere.get(device)
         return self._peers.get(owner) if owner else None
 
     def is_elsewhere(self, device: str) -> bool:
-        """Whether the fleet has it on another shard, known as a peer or not."""
+        """True if the fleet assigns the device to another shard, known as a peer or not."""
         return device in self._elsewhere
 
     def peers(self) -> Iterable[Peer]:
@@ -249,23 +255,23 @@ class SensorShard:
         return self._peers.values()
 
     def undeclared(self, device: str, now_ns: int) -> SensorDevice | None:
-        """State of a device that no fleet declares: people see it, but it raises no alarm."""
+        """The state of an undeclared device, which people see but which raises no alarm; None if there are too many."""
         state = self._undeclared.get(device)
         if state is None:
             if not self.fleet:
-                return None  # there is no assignment yet: nobody knows what is declared, nor how to read it
+                return None  # without an assignment, neither the declared devices nor their settings are known
             if is_canary(device):
                 self.garbage["reserved id"] += 1
                 return None
             if len(self._undeclared) >= UNDECLARED_LIMIT:
                 self.garbage["undeclared device"] += 1
                 return None
-            logger.warning("device %s is not declared in %s: it is shown, not watched", device, self.fleet or "a fleet")
+            logger.warning("device %s: not declared in %s: it is shown, but not watched", device, self.fleet)
             state = self._undeclared[device] = SensorDevice(Device(id=device), self._settings, self.bands)
         return state
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
-        """Analyse batches of `wire.batches.Request`; what was analysed before is a duplicate."""
+        """Analyse batches of `wire.batches.Request`; readings that were analysed before count as duplicates."""
         analyse_batches(device, batches, self.batcher, now_ns)
 
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
@@ -283,14 +289,14 @@ class SensorShard:
                     self._recorder.note_report(evidence, device, self._settings, now_ns)
 
     def is_own(self, peername: tuple[str, int]) -> bool:
-        """Whether a connection from `peername`, host and port, is this shard's canary's."""
+        """True if the connection from `peername` (host, port) belongs to this shard's canary."""
         return peername == self._canary.address
 
     def note_marked(self, places: MarkedPlaces) -> None:
-        """A sensor has no places: the hub weighs its signs."""
+        """Do nothing: places exist only in cameras' pictures; the hub weighs the signs of sensors."""
 
     async def light_canary(self, fire: Fire) -> None:
-        """Have a device that nobody declared tell of smoke over the shard's own listener."""
+        """Send smoke readings of an artificial device to the shard's own listener."""
         if self._servers:
             try:
                 await self._canary.burn(fire, self._servers[0], self._settings)
@@ -298,32 +304,32 @@ class SensorShard:
                 self._episodes.forget({fire.device})
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
-        """The status of every owned device, then of the undeclared ones that talk here; some have their picture."""
+        """The status of every owned device, then of undeclared devices; some have their thermal picture."""
         return list(self.statuses(now_ns))
 
     def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
-        """The same, each made when it is asked for; what was let go meanwhile is left out."""
+        """Yield what `devices` returns, one status at a time; devices that were released meanwhile are skipped."""
         devices = (*self._devices.items(), *self._undeclared.items())
-        first, self._pictured = self._pictured, (self._pictured + PICTURES) % max(1, len(devices))
+        first, self._next_picture = self._next_picture, (self._next_picture + PICTURES) % max(1, len(devices))
         for number, (name, device) in enumerate(devices):
             if self._devices.get(name, self._undeclared.get(name)) is device:
                 thermal = (number - first) % len(devices) < PICTURES
                 yield device_status(device, now_ns, self._settings.deadline_ns, thermal=thermal)
 
     def covered(self, now_ns: int) -> tuple[int, int]:
-        """How many devices it tells of, and how many of them are covered."""
+        """The number of reported devices, and the number of them that are covered."""
         deadline = self._settings.deadline_ns
         covered = sum(not device.reason(now_ns, deadline) for device in self._devices.values())
         return len(self._devices) + len(self._undeclared), covered
 
     def load(self) -> Load:
-        """Measured over the last seconds."""
+        """The load over the last seconds."""
         return self._meter.load(queue_depth=self.batcher.depth, oldest_age_ns=self.batcher.oldest_age_ns())
 
     def degraded(self) -> str:
-        """Why raw readings are not kept although they should be."""
-        why = self._unkept or (self.batcher.archive.failing if self.batcher.archive else "")
-        return f"telemetry.archive: raw readings are not kept: {why}" if why else ""
+        """The reason why raw readings are not stored although they should be; else empty."""
+        why = self._archive_problem or (self.batcher.archive.failing if self.batcher.archive else "")
+        return f"telemetry.archive: raw readings are not stored: {why}" if why else ""
 
     def _sample(self) -> None:
         quiet_lines = self._departed + sum(device.arrivals.quiet_lines for device in self._devices.values())
@@ -335,7 +341,7 @@ class SensorShard:
         )
 
     def metrics(self) -> Iterator[Metric]:
-        """Counters over all devices and gauges of each, read from plain slots at scrape time."""
+        """Yield counters over all devices and gauges of each device."""
         yield from shard_metrics(self._counts())
         yield from device_metrics(self._devices.values(), self._totals)
         if self._recorder:
@@ -363,7 +369,7 @@ class SensorShard:
             listener.close()
 
     async def drain(self, successor: str = "") -> None:
-        """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""
+        """Accept no new device, redirect gRPC senders, and give them a moment to leave."""
         self._stop_listening()
         self.batcher.flush()
         self._sessions.close()
@@ -372,7 +378,7 @@ class SensorShard:
             await self._recorder.drain(RECORDINGS_SECONDS)
 
     async def stop(self) -> None:
-        """Close what is still open."""
+        """Close everything that is still open."""
         await self._ingest.close()
         await self._sessions.stop()
         self._stop_listening()
@@ -380,13 +386,13 @@ class SensorShard:
             self._recorder.close()
 
     async def _tick(self) -> None:
-        """Notice silence and recovery at once instead of with the next regular coverage report."""
+        """Run the periodic checks: coverage, load, overdue recordings, broken sensors, unusable sessions."""
         ticks = 0
         while True:
             await aligned_sleep(TICK_SECONDS)
             now, deadline = now_ns(), self._settings.deadline_ns
             self.running.since(now)
-            covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
+            covered = {name: device.is_covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
@@ -395,15 +401,16 @@ class SensorShard:
             ticks += 1
             if ticks % 4 == 0:
                 self._sample()
-            # A share of them at a time: none of the others waits for long.
+            # A share of the devices at a time, so that the event loop is not busy for long.
             for device in list(self._devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
                 self._forget_undeclared(now - UNDECLARED_NS)
-                self._sessions.drop_silent()
+                self._sessions.close_unusable()
 
     def _forget_undeclared(self, since_ns: int) -> None:
-        """Forget the undeclared devices that have not been heard since."""
-        for name in [name for name, one in self._undeclared.items() if one.arrivals.watch.heard_ns < since_ns]:
+        """Forget the undeclared devices that were not heard since `since_ns`."""
+        silent = [name for name, device in self._undeclared.items() if device.arrivals.watch.heard_ns < since_ns]
+        for name in silent:
             self._undeclared.pop(name).release()
-            self._sessions.forget()
+            self._sessions.forget_routes()

@@ -1,7 +1,10 @@
-"""The tick: what text devices sent since the last one is parsed and analysed together, in bounded time and memory.
+"""The tick: parse and analyse what text devices sent since the last one, together, in bounded time and memory.
 
-Bytes wait in their session, a few reads of them at most. A session is queued once, so a device that floods gets one
-turn for every turn of another device. A tick works for at most `BUDGET` seconds, then the rest of the event loop runs.
+Bytes wait in their session, at most a few reads of them. A session with waiting bytes is queued once, so a flooding
+device gets one turn for each turn of another device. A tick parses the queued sessions in batches. Each session hands
+its messages back (`add_reading`, `add_frame`), and `analyse_collected` analyses them all together: first it compares
+all readings with their devices' bands, because nearly all are quiet. A tick works for at most `BUDGET` seconds; then
+the event loop runs other work, and the rest follows in the next tick.
 """
 
 import asyncio
@@ -23,7 +26,7 @@ from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
-from embereye.sensor.device.recent import What
+from embereye.sensor.device.recent import PieceKind
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
@@ -33,14 +36,14 @@ from embereye.wire.device.reader import LineReader, Rows, read_together
 from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
-UNASSIGNED_WINDOW = 0.05  # seconds between ticks until an assignment says: only who connects is learnt before
-PACKET_BYTES = 48  # of a typical line: waiting packets are estimated from bytes, not parsed to be counted
+UNASSIGNED_WINDOW = 0.05  # seconds between ticks before the first assignment: only devices' names are needed then
+PACKET_BYTES = 48  # of a typical line; the number of waiting packets is estimated from their bytes
 BATCH_BYTES = 512 * 1024  # parsed at a time
-SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames as are best analysed together
+SOON_BYTES = 256 * 1024  # waiting bytes that start a tick early: as many frames as are best analysed together
 BUDGET = 0.02  # seconds of work before the event loop has its turn
 FRAMES_BUDGET = 0.04  # seconds of work on frames in a batch; frames beyond it are shed
-FRAME_COST = 40e-6  # seconds, before it has been measured
-QUIET_ROWS = 32  # of readings that came together and change nothing: the newest, that are kept for a recording
+FRAME_COST = 40e-6  # seconds per frame, until it has been measured
+QUIET_ROWS = 32  # newest quiet readings of a batch that are retained for a recording
 OVERFLOW = "overflow"
 ALL_FOUR = 0x01010101  # four booleans that are all true
 FRAME_BYTES = 2 * FRAME_WORDS
@@ -53,11 +56,11 @@ class Source(Protocol):
     reader: LineReader
 
     def resume_reading(self) -> None:
-        """Its bytes are being analysed: there is room for more."""
+        """Resume reading: the waiting bytes are being analysed."""
         ...
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
-        """Hand what was read of its bytes to the devices that it speaks for."""
+        """Route the parsed messages to their devices."""
         ...
 
 
@@ -78,8 +81,8 @@ class TickBatcher:
         self._queue: deque[Source] = deque()
         self._handle: asyncio.Handle | None = None
         self._soon = False
-        self._since = 0.0  # when the first of the queue was queued, monotonic seconds
-        self._rows: dict[SensorDevice, list[Row]] = {}  # readings that came one by one, not in `_blocks` yet
+        self._since = 0.0  # when the first source was queued, monotonic seconds
+        self._rows: dict[SensorDevice, list[Row]] = {}  # single readings that are not in `_blocks` yet
         self._blocks: dict[SensorDevice, list[NDArray[np.float64]]] = {}  # (n, 4) each
         self._frames: list[_Frame] = []
         self._frame_cost = FRAME_COST
@@ -87,16 +90,16 @@ class TickBatcher:
         self.analysed = 0  # packets
         self.offered = 0  # packets
         self.ticks = 0
-        self.waited = 0.0  # seconds that the first packet of what is analysed now has waited
+        self.waited = 0.0  # seconds that the first packet of the present tick has waited
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
-        self.works = LatencyHistogram()  # of a tick's work
+        self.works = LatencyHistogram()  # duration of ticks
         self._window = UNASSIGNED_WINDOW
         self._capacity = 0  # packets of one device in one tick
-        self._compact = True  # what does not fit; else it is dropped
+        self._compact = True  # compact the surplus; else drop it
         self._soon_bytes = SOON_BYTES
 
     def configure(self, settings: SensorSettings) -> None:
-        """Batch and queue as a fleet's complete settings say from now on."""
+        """Use a fleet's complete settings from now on."""
         self._window = settings.window_ns / SECOND
         self._capacity = settings.queue_capacity
         self._compact = settings.overflow == SensorSettings.OVERFLOW_COMPACT
@@ -108,11 +111,11 @@ class TickBatcher:
         return -(-self.waiting // PACKET_BYTES)
 
     def oldest_age_ns(self) -> int:
-        """How long the longest waiting packet has been waiting."""
+        """The age of the packet that has waited longest."""
         return int((time.monotonic() - self._since) * 1e9) if self._queue else 0
 
     def add(self, source: Source, size: int) -> None:
-        """`size` more bytes wait in `source`."""
+        """Queue `source`, in which `size` more bytes wait."""
         self.waiting += size
         if not source.queued:
             source.queued = True
@@ -124,8 +127,8 @@ class TickBatcher:
         elif self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(self._window, self._tick)
 
-    def hurry(self, source: Source) -> None:
-        """Analyse what waits in `source` before everything else, and now."""
+    def expedite(self, source: Source) -> None:
+        """Start a tick now, with `source` first."""
         if source.queued and self._queue[0] is not source:
             self._queue.remove(source)
             self._queue.appendleft(source)
@@ -146,7 +149,7 @@ class TickBatcher:
             self._tick_soon()
 
     def flush(self, until: float = float("inf")) -> None:
-        """Analyse what is waiting; stop after the batch in which `until` (monotonic seconds) passed."""
+        """Analyse the queued sources; stop after the batch in which `until` (monotonic seconds) passed."""
         self.ticks += 1
         started = time.monotonic()
         if self._queue:
@@ -177,63 +180,63 @@ class TickBatcher:
                 try:
                     source.handle_lines(items, now)
                 except Exception:
-                    logger.exception("what a device sent could not be handled")
-            self.settle(now)
+                    logger.exception("a device's messages could not be handled")
+            self.analyse_collected(now)
         finally:
-            # Last: what was passed on by another shard comes at once, and waits for the next batch.
+            # Last, because a relayed connection delivers its waiting lines at once; they wait for the next batch.
             for source in batch:
                 source.resume_reading()
 
     def add_reading(self, device: SensorDevice, row: Row) -> None:
-        """Analyse a reading with the other ones of this tick."""
+        """Collect a reading for this tick's analysis."""
         self._rows.setdefault(device, []).append(row)
 
     def add_rows(self, device: SensorDevice, rows: NDArray[np.float64]) -> None:
-        """Analyse readings (n, 4) with the other ones of this tick."""
+        """Collect readings (n, 4) for this tick's analysis."""
         blocks = self._blocks.setdefault(device, [])
         if earlier := self._rows.pop(device, None):
             blocks.append(np.array(earlier, np.float64))
         blocks.append(rows)
 
     def analyse_rows(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> None:
-        """Analyse readings (n, 4) that came as a batch, at once."""
+        """Analyse readings (n, 4) of a gRPC batch at once."""
         self.waited = 0.0
         self.offered += len(rows)
         self.analysed += len(rows)
         if self.archive is not None:
             self.archive.add(device.spec.id, rows, now_ns)
         signs = device.analyse_readings(rows, now_ns)
-        # Of what changes nothing the newest alone: all of it would push out what did.
+        # Of quiet readings only the newest: all of them would push out the ones that changed a level.
         device.arrivals.recent.add_rows(rows if signs else rows[-QUIET_ROWS:], now_ns)
         self._observe(signs, now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
-        """Analyse a frame with the other ones of this tick."""
+        """Collect a frame for this tick's analysis."""
         self._frames.append(_Frame(device, words, at_ns))
 
     def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
-        """Use a device's EEPROM from now on; `settle` first: the frames before it belong to the one before."""
+        """Use a device's EEPROM from now on. Call `analyse_collected` first: earlier frames need the earlier one."""
         self.offered += 1
-        used = device.calibrate(words, now_ns)
-        self.analysed += used
-        if used:
-            device.arrivals.recent.add(What.EEPROM, words, now_ns)
+        accepted = device.calibrate(words, now_ns)
+        self.analysed += accepted
+        if accepted:
+            device.arrivals.recent.add(PieceKind.EEPROM, words, now_ns)
 
-    def settle(self, now_ns: int) -> None:
-        """Analyse the readings and frames that were added."""
+    def analyse_collected(self, now_ns: int) -> None:
+        """Analyse the collected readings and frames."""
         for device, rows in self._rows.items():
             self._blocks.setdefault(device, []).append(np.array(rows, np.float64))
         self._rows.clear()
         if self._blocks:
             blocks, self._blocks = self._blocks, {}
-            joined = [own[0] if len(own) == 1 else np.concatenate(own) for own in blocks.values()]
+            joined = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in blocks.values()]
             self._analyse(list(blocks), joined, now_ns)
         if self._frames:
             frames, self._frames = self._frames, []
             self._analyse_frames(frames)
 
     def _analyse(self, devices: list[SensorDevice], blocks: list[NDArray[np.float64]], now_ns: int) -> None:
-        """Analyse blocks (n, 4) of readings, one for each device."""
+        """Analyse one block (n, 4) of readings for each device."""
         counts = np.array([len(block) for block in blocks])
         values = np.concatenate(blocks)
         slots = np.repeat(np.array([device.readings.slot for device in devices]), counts)
@@ -249,9 +252,9 @@ class TickBatcher:
                 if not is_canary(device.spec.id):
                     self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
-            usual = unchanged and not device.readings.attentive
-            device.arrivals.recent.add_rows(block[-QUIET_ROWS:] if usual else block, now_ns)
-            if usual:
+            is_quiet = unchanged and not device.readings.attentive
+            device.arrivals.recent.add_rows(block[-QUIET_ROWS:] if is_quiet else block, now_ns)
+            if is_quiet:
                 device.count_quiet_rows(len(block), last, now_ns)
                 continue
             try:
@@ -261,7 +264,7 @@ class TickBatcher:
                 logger.exception("device %s: readings could not be analysed", device.spec.id)
 
     def _bounded(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> NDArray[np.float64]:
-        """At most a queue's capacity of rows, the newest; what came before them is given up."""
+        """The newest rows, at most a queue's capacity; earlier ones are compacted or shed."""
         surplus = len(rows) - self._capacity
         if surplus <= 0:
             return rows
@@ -279,17 +282,19 @@ class TickBatcher:
             by_device.setdefault(frame.device, []).append(frame)
         self._shed_frames(by_device, len(frames))
         runs = [
-            (device.frames.calibration, _words_of(own), device.emissivity)
-            for device, own in by_device.items()
-            if device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
+            (device.frames.calibration, _words_of(queued), device.emissivity)
+            for device, queued in by_device.items()
+            if device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in queued)
         ]
         pictures = temperatures(runs)
-        found = iter(zip(pictures, extremes(pictures), strict=True))
-        for device, own in by_device.items():
-            calibrated = device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
-            for frame in own:
-                picture, extreme = next(found) if calibrated else self._alone(frame)
-                device.arrivals.recent.add(What.FRAME, frame.words, frame.at_ns)
+        measured = iter(zip(pictures, extremes(pictures), strict=True))
+        for device, queued in by_device.items():
+            calibrated = device.frames.calibration is not None and all(
+                len(frame.words) == FRAME_BYTES for frame in queued
+            )
+            for frame in queued:
+                picture, extreme = next(measured) if calibrated else self._measure(frame)
+                device.arrivals.recent.add(PieceKind.FRAME, frame.words, frame.at_ns)
                 try:
                     if self.archive is not None:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
@@ -297,12 +302,12 @@ class TickBatcher:
                         self._observe(signs, frame.at_ns)
                 except Exception:
                     logger.exception("device %s: a frame could not be analysed", device.spec.id)
-        done = sum(len(own) for own in by_device.values())
+        done = sum(map(len, by_device.values()))
         self.analysed += done
         self._frame_cost += 0.1 * ((time.perf_counter() - started) / done - self._frame_cost)
 
     @staticmethod
-    def _alone(frame: _Frame) -> tuple[NDArray[np.float32] | None, Extreme | None]:
+    def _measure(frame: _Frame) -> tuple[NDArray[np.float32] | None, Extreme | None]:
         device = frame.device
         if device.frames.calibration is None or len(frame.words) != FRAME_BYTES:
             return None, None
@@ -310,25 +315,25 @@ class TickBatcher:
         return celsius[0], extremes(celsius)[0]
 
     def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
-        """Leave each device its fair share of the frames that can be analysed in time, and shed the rest."""
+        """Leave each device its fair share of the frames that can be analysed in time; shed or compact the rest."""
         affordable = max(len(by_device), int(FRAMES_BUDGET / self._frame_cost))
         share = self._capacity
         if total > affordable:
-            share = min(share, _fair_share([len(own) for own in by_device.values()], affordable))
-        for device, own in by_device.items():
-            surplus = len(own) - share
+            share = min(share, _fair_share([len(queued) for queued in by_device.values()], affordable))
+        for device, queued in by_device.items():
+            surplus = len(queued) - share
             if surplus <= 0:
                 continue
             if self._compact:
-                own[surplus] = _hottest(own[: surplus + 1])
+                queued[surplus] = _hottest(queued[: surplus + 1])
                 device.arrivals.shed(COMPACTED, surplus)
             else:
                 device.arrivals.shed(OVERFLOW, surplus)
-            del own[:surplus]
+            del queued[:surplus]
 
 
 def _fair_share(counts: list[int], affordable: int) -> int:
-    """The largest share, at least one, with which `counts` cut to it add up to no more than `affordable`."""
+    """The largest share (at least 1) so that `counts`, each limited to it, add up to at most `affordable`."""
     left = affordable
     for position, count in enumerate(sorted(counts)):
         share = left // (len(counts) - position)
@@ -339,18 +344,18 @@ def _fair_share(counts: list[int], affordable: int) -> int:
 
 
 def _hottest(frames: list[_Frame]) -> _Frame:
-    """One frame that stands for many: the highest value of each pixel, everything else from the last frame."""
+    """A summary of many frames: the highest value of each pixel, everything else from the last frame."""
     last = frames[-1]
     words = words_of(last.words)
     highest = words[:PIXELS].view(np.int16)
     for frame in frames[:-1]:
         pixels = words_of(frame.words)[:PIXELS]
-        if (pixels == NOT_MEASURED).any():  # rows that hold nothing yet must not pass for the hottest
+        if (pixels == NOT_MEASURED).any():  # rows without a measurement must not count as the hottest
             pixels = np.where(unmeasured(pixels), highest.view(np.uint16), pixels)
         np.maximum(highest, pixels.view(np.int16), out=highest)
     return _Frame(last.device, words.astype(">u2").tobytes(), last.at_ns)
 
 
 def _words_of(frames: list[_Frame]) -> NDArray[np.uint16]:
-    """The words (n, 834) of frames of the long form."""
+    """The words (n, 834) of frames in the long form."""
     return words_of(b"".join([frame.words for frame in frames])).reshape(len(frames), FRAME_WORDS)

@@ -75,10 +75,10 @@ class DeviceAccess:
         self._rules = wanted
         self._networks = tuple(_networks(wanted.networks))
         self._looked, self._seen, self._grants = -LOOK_SECONDS, None, {}
-        self.judge_anew()
+        self.recheck_senders()
         return True
 
-    def judge_anew(self) -> None:
+    def recheck_senders(self) -> None:
         """End the streams that are open: their senders dial again, and are asked anew who they are."""
         while self._admitted:
             self._admitted.pop().cancel()
@@ -129,7 +129,7 @@ class DeviceAccess:
             if task in self._admitted:
                 raise
             # A handler that is only cancelled leaves its caller without a status.
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "who may speak here has changed: dial again")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the access rules have changed: dial again")
         finally:
             self._admitted.discard(task)
             self._places[place] -= 1

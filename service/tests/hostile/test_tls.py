@@ -157,7 +157,11 @@ async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(
     Devices.speaker(devices, devices.authority.issue("two"), "one")
     plain = devices.site.speaker("shard-0", "two")  # and one that comes without TLS
     await devices.up()
-    reasons = ('its certificate is of "one", and it is "two"', "prove nothing", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+    reasons = (
+        'its certificate is for device "one", but it sends as "two"',
+        "prove nothing",
+        "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+    )
 
     async def told() -> bool:
         return all(reason in devices.site.log("shard-0") for reason in reasons)
@@ -352,10 +356,10 @@ async def test_a_second_address_that_claims_an_id_is_refused_while_the_first_is_
 
     async def named() -> bool:
         (device,) = (await site.get("/v1/devices"))["devices"]
-        return "127.0.0.7 claims to be it, too, and is refused" in device["state"]
+        return "127.0.0.7 also sends as this device and is refused" in device["state"]
 
     await until(named, "the second address is told")
-    assert "127.0.0.7 claims to be it and is refused, as 127.0.0.1 is heard as it" in site.log("shard-0")
+    assert "refused 127.0.0.7, which sends as this device while 127.0.0.1 does" in site.log("shard-0")
     assert not await site.alarms("one"), "what it said was listened to"
     (device,) = (await site.get("/v1/devices"))["devices"]
     assert int(device["ledger"]["rejected"]["another address speaks for it"]) > 0

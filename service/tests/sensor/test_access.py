@@ -1,4 +1,4 @@
-"""What a sensor shard listens to over the wire, by its fleet's spec.access."""
+"""The access rules of a fleet (spec.access) at a sensor shard, over the wire."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ class Running:
         self.shard.apply(Assignment(fleet="default/sensors/t", epoch=self.epoch, devices=devices, sensor=settings))
 
     async def send(self, token: str, *devices: str) -> int:
-        """How many devices' readings are acknowledged; AioRpcError where the stream is refused."""
+        """The number of devices with acknowledged readings; AioRpcError if the stream is refused."""
         return await await_refusal(lambda pause: self._send(pause, token, *devices))
 
     async def _send(self, pause: float, token: str, *devices: str) -> int:
@@ -50,7 +50,7 @@ class Running:
             batches = [
                 DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1, smoke_adc=280)]) for name in devices
             ]
-            # Why it is over, the reading side says.
+            # The reading side raises the reason.
             with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 await asyncio.sleep(pause)
                 await call.write(IngestRequest(devices=batches))
@@ -78,7 +78,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         await shard.stop()
 
 
-async def test_only_who_shows_a_token_sends_and_only_for_its_device(running: Running) -> None:
+async def test_only_a_sender_with_a_token_is_admitted_and_only_for_its_device(running: Running) -> None:
     running.restrict(AccessRules(tokens="devices-of-t"))
     assert await running.send(FLEETS, "s-01", "s-02") == 2
     assert await running.send(ONES, "s-01") == 1
@@ -93,12 +93,12 @@ async def test_only_who_shows_a_token_sends_and_only_for_its_device(running: Run
         assert word in (caught.value.details() or "")
 
 
-async def test_a_fleet_that_says_nothing_goes_on_as_before(running: Running) -> None:
+async def test_a_fleet_without_access_rules_admits_every_sender(running: Running) -> None:
     running.restrict(None)
     assert await running.send("", "s-01") == 1
 
 
-async def test_a_text_device_is_cut_off_where_its_fleet_wants_tokens_and_let_in_again_where_not(
+async def test_a_text_device_is_refused_while_its_fleet_requires_tokens(
     running: Running,
 ) -> None:
     running.restrict(None)
@@ -111,13 +111,13 @@ async def test_a_text_device_is_cut_off_where_its_fleet_wants_tokens_and_let_in_
     with contextlib.suppress(ConnectionError):
         assert await asyncio.wait_for(reader.read(), 10) == b""
     writer.close()
-    running.restrict(AccessRules(networks=["10.0.0.0/8"]))  # and from this machine itself
+    running.restrict(AccessRules(networks=["10.0.0.0/8"]))  # and loopback
     reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
     assert await asyncio.wait_for(reader.readexactly(9), 10) == b"PERIOD_ON"
     writer.close()
 
 
-async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(running: Running) -> None:
+async def test_open_streams_are_checked_again_when_access_is_restricted(running: Running) -> None:
     running.restrict(None)
     async with channel(running.grpc) as link:
         call = IngestStub(link).Stream(timeout=10)
@@ -127,7 +127,7 @@ async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(r
         assert await asyncio.wait_for(call.code(), 10) is not grpc.StatusCode.OK
 
 
-async def test_what_waits_when_access_is_restricted_counts_no_more(
+async def test_requests_that_wait_when_access_is_restricted_are_dropped(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running.restrict(None)
@@ -145,7 +145,7 @@ async def test_what_waits_when_access_is_restricted_counts_no_more(
     assert heard(running, "s-02") == 0
 
 
-async def test_what_is_read_of_a_text_device_that_is_cut_off_counts_no_more(running: Running) -> None:
+async def test_lines_of_a_text_device_that_lost_access_are_ignored(running: Running) -> None:
     """While TLS ends a connection, what was encrypted before is still read."""
     running.restrict(None)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
@@ -159,7 +159,7 @@ async def test_what_is_read_of_a_text_device_that_is_cut_off_counts_no_more(runn
 
 
 async def test_who_may_speak_for_another_device_alone_from_now_on_is_heard_as_no_other(running: Running) -> None:
-    """Such as a gateway that is taken out of the list of gateways."""
+    """For example, a gateway is removed from the list of gateways."""
     match = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*", gateways=["s-02"])
     running.restrict(AccessRules(certificates=match))
     session, connection = running.shard._sessions.protocol(), Certified("s-02")
@@ -191,8 +191,10 @@ async def test_a_gateway_that_may_not_speak_for_its_devices_is_told_of_once(
         session.data_received(b"#Sensors-%02d:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n" % number)
     running.shard.batcher.flush()
     assert running.shard.garbage["certificate of another device"] == 100
-    told = [record.getMessage() for record in caplog.records if "10.0.0.1" in record.getMessage()]
-    assert told == ['a text device at 10.0.0.1 is not listened to: its certificate is of "gateway", and it is "s-00"']
+    logged = [record.getMessage() for record in caplog.records if "10.0.0.1" in record.getMessage()]
+    assert logged == [
+        'text device at 10.0.0.1: refused: its certificate is for device "gateway", but it sends as "s-00"'
+    ]
 
 
 class Certified(asyncio.Transport):
@@ -236,7 +238,7 @@ async def test_what_waits_for_the_first_assignment_is_judged_by_its_rules(
 
 
 def heard(running: Running, device: str) -> int:
-    """How many readings of `device` were analysed."""
+    """The number of analysed readings of `device`."""
     owned = running.shard.owned(device)
     assert owned is not None
     return int(owned.arrivals.ledger.message().analysed)
@@ -260,7 +262,7 @@ async def test_a_stream_that_is_ended_while_its_first_answer_is_on_its_way_is_to
         await call.write(IngestRequest(devices=[DeviceBatch(device="s-01", epoch=1, readings=[Reading(sequence=1)])]))
         await call.read()
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
-        assert await call.details() == "who may speak here has changed: dial again"
+        assert await call.details() == "the access rules have changed: dial again"
 
 
 async def test_only_who_may_speak_for_a_device_asks_it_for_anything(running: Running) -> None:

@@ -43,7 +43,7 @@ REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
 
 @pytest.fixture(autouse=True)
 def _a_disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of whoever runs this may be nearly full."""
+    """Return a fixed share: the disk of the test machine may be nearly full."""
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100 << 30, 50 << 30, 50 << 30))
 
@@ -92,10 +92,10 @@ async def test_readings_and_frames_are_asked_with_sql_while_more_are_written(tmp
             archive.add_frame("b", b"\x12\x34" * 834, None, number * SECOND)
             (tmp_path / "readings-s-1-5.part").write_bytes(b"PAR1 half of another shard's file")
             await written(archive, 8 * (number + 1))
-            found = ask(
+            rows = ask(
                 tmp_path, "SELECT device, count(*), max(smoke_adc), max(flame_adc) FROM 'readings-*.parquet' GROUP BY 1"
             )
-            assert found == [("a", 6 * (number + 1), 283 + number, None)]
+            assert rows == [("a", 6 * (number + 1), 283 + number, None)]
     frames = ask(
         tmp_path,
         "SELECT device, len(celsius), list_max(celsius), octet_length(words) FROM 'frames-*.parquet' ORDER BY ALL",
@@ -130,7 +130,7 @@ async def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path) -> No
     assert oldest > 0
 
 
-async def test_a_disk_that_gets_full_costs_old_files_and_then_new_ones_but_nothing_else(tmp_path: Path) -> None:
+async def test_on_a_full_disk_old_files_are_removed_and_then_new_ones_dropped(tmp_path: Path) -> None:
     free = 0.5
     async with writing(tmp_path, share_free=lambda _: free) as archive:
         archive.add("a", REST, 1)
@@ -146,7 +146,7 @@ async def test_a_disk_that_gets_full_costs_old_files_and_then_new_ones_but_nothi
         assert not archive.failing
 
 
-async def test_a_write_that_fails_leaves_nothing_half_behind(tmp_path: Path) -> None:
+async def test_a_failed_write_leaves_no_partial_file(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with writing(tmp_path) as archive:
         try:
@@ -161,7 +161,7 @@ async def test_a_write_that_fails_leaves_nothing_half_behind(tmp_path: Path) -> 
         await written(archive, 6)
 
 
-async def test_what_a_slow_disk_cannot_take_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_data_that_a_slow_disk_cannot_store_is_dropped_and_counted(tmp_path: Path) -> None:
     async with writing(tmp_path, rotate_bytes=10**9, pending_bytes=1000) as archive:
         for _ in range(10):
             archive.add("a", REST, 1)
@@ -169,14 +169,14 @@ async def test_what_a_slow_disk_cannot_take_is_dropped_and_counted(tmp_path: Pat
     assert archive.written == 18
 
 
-async def test_what_a_killed_shard_left_half_written_is_removed_by_its_successor_alone(tmp_path: Path) -> None:
+async def test_only_the_successor_removes_partial_files_of_a_killed_shard(tmp_path: Path) -> None:
     (tmp_path / "readings-s-0-1.part").write_bytes(b"PAR1")
     (tmp_path / "readings-s-1-1.part").write_bytes(b"PAR1")
     async with writing(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["readings-s-1-1.part"]
 
 
-async def test_files_of_others_neither_stop_a_shard_nor_are_removed_by_it(tmp_path: Path) -> None:
+async def test_a_shard_ignores_foreign_files_in_its_folder(tmp_path: Path) -> None:
     others = ["readings-s-0-copy.parquet", "readings-s-0-0-7.parquet", "frames-s-0-0-8.part"]
     for name in others:
         (tmp_path / name).write_bytes(b"PAR1")
@@ -187,7 +187,7 @@ async def test_files_of_others_neither_stop_a_shard_nor_are_removed_by_it(tmp_pa
         assert {file.name for file in tmp_path.iterdir()} > set(others)
 
 
-async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path: Path) -> None:
+async def test_a_shard_archives_text_lines_and_grpc_batches(tmp_path: Path) -> None:
     chip = Chip(1)
     async with Tasks() as tasks:
         shard = SensorShard(Telemetry(tmp_path))
@@ -220,17 +220,17 @@ async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path
         names = {metric.name for metric in shard.metrics()}
         writer.close()
         await shard.stop()
-    found = ask(
+    rows = ask(
         tmp_path,
         "SELECT device, count(*), max(smoke_adc), max(gas_adc) FROM 'readings-*.parquet' GROUP BY 1 ORDER BY 1",
     )
-    assert found == [("a", 20, 299, 2), ("b", 2, None, 401)]
+    assert rows == [("a", 20, 299, 2), ("b", 2, None, 401)]
     [(device, hottest)] = ask(tmp_path, "SELECT device, list_max(celsius) FROM 'frames-*.parquet'")
     assert (device, hottest) == ("a", pytest.approx(22, abs=3))
     assert names >= {"embereye_sensor_archive_items", "embereye_sensor_archive_failing"}
 
 
-async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: Path) -> None:
+async def test_a_shard_without_a_working_archive_still_watches(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     async with Tasks() as tasks:
         shard = SensorShard(Telemetry(tmp_path / "file"))
@@ -238,7 +238,7 @@ async def test_a_shard_that_cannot_keep_readings_watches_all_the_same(tmp_path: 
         await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
         assert shard.ports
         assert shard.batcher.archive is None
-        assert shard.degraded().startswith("telemetry.archive: raw readings are not kept: ")
+        assert shard.degraded().startswith("telemetry.archive: raw readings are not stored: ")
         await shard.stop()
 
 

@@ -52,14 +52,14 @@ batches = st.builds(
 
 
 def received(batch: DeviceBatch) -> Any:
-    """As a shard reads it."""
+    """Parse a request as a shard does."""
     return Request.FromString(IngestRequest(devices=[batch]).SerializeToString()).devices[0]
 
 
 def shard() -> SensorShard:
-    found = SensorShard()
-    found.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
-    return found
+    shard = SensorShard()
+    shard.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
+    return shard
 
 
 @FUZZ
@@ -67,8 +67,8 @@ def shard() -> SensorShard:
 @example([DeviceBatch(epoch=1, columns=ReadingColumns(first_sequence=2**64 - 1, time_ns=[0, 0]))])
 @example([DeviceBatch(epoch=1, readings=[Reading(sequence=2**63, smoke_adc=math.nan)])])
 @example([DeviceBatch(epoch=2**64 - 1, frames=[ThermalFrame(sequence=2**64 - 1, words=bytes(1668))])])
-def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]) -> None:
-    async def take() -> None:
+def test_each_item_of_any_batch_has_exactly_one_outcome(lies: list[DeviceBatch]) -> None:
+    async def run() -> None:
         taken = shard()
         device = taken.owned("a")
         assert device is not None
@@ -82,7 +82,7 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
         assert ledger.waiting == 0
         assert ledger.offered == offered
 
-    asyncio.run(take())
+    asyncio.run(run())
 
 
 @FUZZ
@@ -90,9 +90,9 @@ def test_whatever_a_batch_says_each_item_has_one_outcome(lies: list[DeviceBatch]
 @example(
     [DeviceBatch(epoch=1, columns=ReadingColumns(first_sequence=first, time_ns=[0] * 3)) for first in (1, 4, 2, 9)]
 )
-def test_batches_taken_together_come_to_the_same_as_one_after_the_other(several: list[DeviceBatch]) -> None:
-    async def take() -> None:
-        found = []
+def test_batches_analysed_together_or_one_by_one_have_the_same_outcome(several: list[DeviceBatch]) -> None:
+    async def run() -> None:
+        outcomes = []
         for sizes in ([1] * len(several), [len(several)]):
             taken = shard()
             device = taken.owned("a")
@@ -103,18 +103,24 @@ def test_batches_taken_together_come_to_the_same_as_one_after_the_other(several:
                 left = left[size:]
             ledger = device.arrivals.ledger.message()
             ledger.since_ns = 0
-            found.append(
-                (ledger, device.arrivals.epoch, device.arrivals.sequence, device.levels._held, taken.batcher.analysed)
+            outcomes.append(
+                (
+                    ledger,
+                    device.arrivals.epoch,
+                    device.arrivals.sequence,
+                    device.levels._in_force,
+                    taken.batcher.analysed,
+                )
             )
-        assert found[0] == found[1]
+        assert outcomes[0] == outcomes[1]
 
-    asyncio.run(take())
+    asyncio.run(run())
 
 
 @FUZZ
 @given(st.binary(max_size=300))
 @example(b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f")  # a reading of 2^56 bytes
-def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: bytes) -> None:
+def test_any_bytes_are_parsed_as_a_batch_or_raise_a_decode_error(text: bytes) -> None:
     from google.protobuf.message import DecodeError
 
     taken = shard()
@@ -128,7 +134,7 @@ def test_bytes_that_are_no_batch_are_a_batch_or_an_error_and_nothing_else(text: 
     assert device.arrivals.ledger.waiting == 0
 
 
-def test_an_epoch_that_is_as_late_as_can_be_does_not_end_the_shard() -> None:
+def test_the_largest_possible_epoch_does_not_break_the_shard() -> None:
     taken = shard()
     device = taken.owned("a")
     assert device is not None

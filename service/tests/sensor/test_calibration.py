@@ -1,4 +1,4 @@
-"""What a sensor's raw values mean where they are not the fleet's, and how that is found out."""
+"""Calibration of single sensors, and its measurement by `calibrate`."""
 
 import json
 import math
@@ -57,22 +57,22 @@ def latest(device: SensorDevice) -> dict[str, float]:
     return {name: value for name, value, _ in measurements(device)}
 
 
-def test_what_a_device_does_not_say_of_itself_is_as_in_its_fleet() -> None:
+def test_a_device_without_calibration_has_its_fleets_settings() -> None:
     fleet = SensorSettings(emissivity=0.9, converter_bits=10, gas=GasThresholds(r0_kohm=50, load_kohm=20))
-    own = settings_of(Device(calibration=SensorCalibration(r0_kohm=30, emissivity=0.5)), fleet)
-    assert (own.emissivity, own.converter_bits) == (0.5, 10)
-    assert (own.gas.r0_kohm, own.gas.load_kohm) == (30, 20)
+    device = settings_of(Device(calibration=SensorCalibration(r0_kohm=30, emissivity=0.5)), fleet)
+    assert (device.emissivity, device.converter_bits) == (0.5, 10)
+    assert (device.gas.r0_kohm, device.gas.load_kohm) == (30, 20)
     assert settings_of(Device(), fleet) == fleet
 
 
-def test_the_same_share_of_the_range_means_the_same_with_ten_bits() -> None:
+def test_the_share_of_the_range_counts_not_the_number_of_bits() -> None:
     device = sensor(converter_bits=10)
     assert say(device, 0.3 * 1023, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
     assert latest(device)["smoke"] == pytest.approx(30)
     assert latest(device)["gas"] == pytest.approx(ppm(100 * 4095 / 1023))
 
 
-def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -> None:
+def test_counts_beyond_the_converters_range_are_a_fault_of_that_device() -> None:
     coarse, fine = sensor(converter_bits=10), sensor()
     assert say(coarse, 1200, 300, 100, 0) == {}
     assert (
@@ -83,7 +83,7 @@ def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -
     assert say(fine, 1200, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}
 
 
-def test_an_active_low_output_says_flame_by_zero() -> None:
+def test_an_active_low_output_reports_flame_as_zero() -> None:
     device = sensor(digital_flame=DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW)
     assert say(device, 283, 1305, 2, 1) == {}
     assert device.readings.quiet_line(b"ADC1=283,ADC2=1305,ADC3=2,DIO=1!", 0)  # its rest changes nothing
@@ -117,15 +117,15 @@ def test_another_gas_has_another_curve() -> None:
 
 @given(st.floats(1, 400), st.floats(200, 5000), st.floats(0.5, 3))
 def test_the_measured_r0_gives_back_the_air_it_was_measured_in(kohm: float, amount: float, supply: float) -> None:
-    found = r0_kohm(kohm, amount, curve_scale=BOARD.curve_scale, curve_exponent=BOARD.curve_exponent)
-    limits = BOARD._replace(r0_kohm=found, supply_ratio=supply, load_kohm=10)
+    r0 = r0_kohm(kohm, amount, curve_scale=BOARD.curve_scale, curve_exponent=BOARD.curve_exponent)
+    limits = BOARD._replace(r0_kohm=r0, supply_ratio=supply, load_kohm=10)
     counts = 4095 * supply * 10 / (10 + kohm)
     if counts < 4094:
         assert ppm(counts, limits) == pytest.approx(amount, rel=1e-3)
 
 
 @given(st.integers(8, 16), st.floats(0.3, 3), st.floats(0, 1), st.sampled_from([0.0, 1.0]), st.booleans())
-def test_a_reading_that_is_passed_over_would_have_changed_nothing(
+def test_a_skipped_reading_would_not_have_changed_a_level(
     bits: int, supply: float, share: float, digital: float, low: bool
 ) -> None:
     polarity = DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW if low else DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH
@@ -180,18 +180,18 @@ def calibrated(console: str, *arguments: str, device: str = "s-1") -> int:
 
 
 @pytest.mark.usefixtures("quick")
-def test_calibrating_prints_what_belongs_into_the_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrating_prints_the_settings_for_the_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     with hub() as console:
         assert calibrated(console, "--seconds", "0.3") == 0
     printed = capsys.readouterr().out
-    found = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
-    assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=found)) == pytest.approx(425, rel=0.05)
-    assert BOARD.r0_kohm != pytest.approx(found)
+    clean_air = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
+    assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=clean_air)) == pytest.approx(425, rel=0.05)
+    assert BOARD.r0_kohm != pytest.approx(clean_air)
 
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("device", ["1235", "no", "s-1", "1e3"])
-def test_what_calibrating_prints_is_taken_by_a_fleet(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fleet_accepts_the_settings_that_calibrating_prints(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     with hub(entry={"id": device}) as console:
         assert calibrated(console, "--seconds", "0.3", device=device) == 0
     (entry,) = yaml.safe_load(capsys.readouterr().out)
@@ -211,19 +211,19 @@ def test_what_calibrating_prints_is_taken_by_a_fleet(device: str, capsys: pytest
         ({"entry": {"id": "other"}}, "there is no device s-1: no fleet declares it"),
     ],
 )
-def test_air_or_a_sensor_that_cannot_be_calibrated_is_named(state: dict[str, object], sentence: str) -> None:
+def test_an_error_names_air_or_a_sensor_that_cannot_be_calibrated(state: dict[str, object], sentence: str) -> None:
     with hub(**state) as console, pytest.raises(UserError, match=sentence):
         calibrated(console, "--seconds", "0.3")
 
 
 @pytest.mark.parametrize("option", [["--seconds", "1"], ["--ppm", "0"], ["--curve-exponent", "2"]])
-def test_calibrating_names_options_that_make_no_sense(option: list[str]) -> None:
+def test_calibrating_refuses_options_that_make_no_sense(option: list[str]) -> None:
     with pytest.raises(UserError, match=option[0]):
         calibrated("http://127.0.0.1:1", *option)
 
 
 @pytest.mark.usefixtures("quick")
-def test_why_calibrating_ended_stands_on_a_line_of_its_own(
+def test_the_reason_for_the_end_of_calibrating_is_on_a_separate_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -1,4 +1,4 @@
-"""However devices' bytes are split, merged and interleaved, the outcome is the same; and nothing breaks it."""
+"""The outcome does not depend on how bytes are split, merged and interleaved, and no bytes break a session."""
 
 import asyncio
 import gc
@@ -79,20 +79,20 @@ class Bench:
         return session
 
     def outcome(self) -> list[Any]:
-        found: list[Any] = [sorted(self.shard.garbage.items())]
+        outcome: list[Any] = [sorted(self.shard.garbage.items())]
         for device in self.shard._devices.values():
             ledger = device.arrivals.ledger.message()
             ledger.since_ns = 0
             assert not ledger.waiting
             assert device.arrivals.ledger.waiting == 0
-            ledger.ClearField("since_ns")  # when it was begun is all that may differ
+            ledger.ClearField("since_ns")  # only the time of its start may differ
             latest = [(name, round(value, 6)) for name, value, _ in measurements(device) if name not in TIMED]
-            # A level of CLEAR is as good as none.
-            held = sorted(one for one in device.levels._held.items() if one[1] > Level.CLEAR)
-            found.append((device.spec.id, str(ledger), latest, held))
-        # A sign that goes on is told again every second: how often depends on the clock.
-        found.append(sorted({(item.device, item.kind, item.level) for item in self.evidence}))
-        return found
+            # A level of CLEAR equals no level.
+            levels = sorted(item for item in device.levels._in_force.items() if item[1] > Level.CLEAR)
+            outcome.append((device.spec.id, str(ledger), latest, levels))
+        # A continuing sign is reported every second; the number of reports depends on the clock.
+        outcome.append(sorted({(item.device, item.kind, item.level) for item in self.evidence}))
+        return outcome
 
 
 def make(*devices: str, **fields: Any) -> Bench:
@@ -163,7 +163,9 @@ async def deliver(texts: Sequence[bytes], cuts: random.Random, largest: int, flu
        flush=st.sampled_from([0.0, 0.05, 0.5]))  # fmt: skip
 @example(seed=1, cut=1, largest=1, flush=0.05)
 @example(seed=1871, cut=0, largest=1, flush=0.05)
-def test_split_merged_and_interleaved_delivery_give_the_same(seed: int, cut: int, largest: int, flush: float) -> None:
+def test_split_merged_and_interleaved_delivery_have_the_same_outcome(
+    seed: int, cut: int, largest: int, flush: float
+) -> None:
     texts = streams(seed, 3 if largest == 1 else 15)
 
     async def both() -> tuple[list[Any], list[Any]]:
@@ -182,7 +184,7 @@ PIECES += [b"#serialno:", b"#locid:b!", b"1e999", b"\xff\x00", b"FFB8" * 834, b"
 @given(chunks=st.lists(st.one_of(st.binary(max_size=200), st.sampled_from(PIECES)), max_size=60), flush=st.booleans())
 @example(chunks=[b"#Sensora:ADC1=1,ADC2=1,ADC3=1,DIO=1e999!", b"#Sensora:ADC1=1,ADC2=1,ADC3=1,DIO=0!"], flush=True)
 @example(chunks=[b"#EEPROMa:" + b"0" * 3328 + b"!", b"#framea:" + b"FFB8" * 834 + b"!"], flush=False)
-def test_no_bytes_break_a_session_or_are_kept_for_ever(chunks: list[bytes], flush: bool) -> None:
+def test_no_bytes_break_a_session_or_accumulate(chunks: list[bytes], flush: bool) -> None:
     async def feed() -> None:
         bench = make("a")
         session, other = bench.connect(), bench.connect()
@@ -250,7 +252,7 @@ def test_four_gigabytes_in_one_line_cost_only_themselves() -> None:
     endless_line(4096)
 
 
-def test_a_device_that_never_reads_is_sent_no_more_words() -> None:
+def test_a_device_that_never_reads_gets_no_more_commands() -> None:
     async def ask() -> None:
         bench = make("a")
         session = bench.connect()
@@ -300,7 +302,7 @@ def backlog(overflow: "SensorSettings.Overflow.ValueType", smoke: list[int]) -> 
 SPIKE = [280] * 50 + [4000] + [280] * 50 + [99_999] + [280] * 50
 
 
-def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() -> None:
+def test_a_backlog_is_replaced_by_a_summary_and_the_evidence_mentions_it() -> None:
     async def compact() -> None:
         bench = backlog(SensorSettings.OVERFLOW_COMPACT, SPIKE)
         ledger = bench.shard._devices["a"].arrivals.ledger
@@ -315,7 +317,7 @@ def test_a_backlog_is_replaced_by_what_stands_for_it_and_the_evidence_says_so() 
     asyncio.run(compact())
 
 
-def test_drop_oldest_loses_the_spike_as_the_old_program_did() -> None:
+def test_drop_oldest_loses_a_spike() -> None:
     async def drop() -> None:
         bench = backlog(SensorSettings.OVERFLOW_DROP_OLDEST, SPIKE)
         ledger = bench.shard._devices["a"].arrivals.ledger
@@ -325,7 +327,7 @@ def test_drop_oldest_loses_the_spike_as_the_old_program_did() -> None:
     asyncio.run(drop())
 
 
-def test_drop_oldest_keeps_the_newest_as_the_old_program_did() -> None:
+def test_drop_oldest_retains_the_newest_readings() -> None:
     async def drop() -> None:
         bench = flood_of_frames(SensorSettings.OVERFLOW_DROP_OLDEST)
         ledger = bench.shard._devices["a"].arrivals.ledger
@@ -335,7 +337,7 @@ def test_drop_oldest_keeps_the_newest_as_the_old_program_did() -> None:
     asyncio.run(drop())
 
 
-def test_a_reading_that_jumps_up_and_down_costs_a_bounded_time_and_still_alarms() -> None:
+def test_readings_that_jump_up_and_down_cost_bounded_time_and_still_alarm() -> None:
     async def jump() -> None:
         bench = make("a")
         session = bench.connect()
@@ -352,7 +354,7 @@ def test_a_reading_that_jumps_up_and_down_costs_a_bounded_time_and_still_alarms(
     asyncio.run(jump())
 
 
-def test_what_crosses_a_threshold_does_not_wait_for_the_tick() -> None:
+def test_a_line_that_crosses_a_threshold_does_not_wait_for_the_tick() -> None:
     async def cross() -> None:
         bench = make("a")  # its window is an hour
         session = bench.connect()
@@ -364,7 +366,7 @@ def test_what_crosses_a_threshold_does_not_wait_for_the_tick() -> None:
     asyncio.run(cross())
 
 
-async def test_devices_that_are_forgotten_are_forgotten_by_the_connection_that_named_them() -> None:
+async def test_a_connection_does_not_retain_devices_that_the_shard_forgot() -> None:
     bench = make("a")
     gateway = bench.connect()
     shown = []
@@ -378,7 +380,7 @@ async def test_devices_that_are_forgotten_are_forgotten_by_the_connection_that_n
     assert not any(ghost() for ghost in shown)
 
 
-async def test_who_speaks_for_no_device_of_the_fleet_makes_room_for_who_does() -> None:
+async def test_a_connection_without_a_device_of_the_fleet_makes_room_for_others() -> None:
     bench = make("a", "b")
     bench.shard._sessions._most = 3
 
@@ -394,6 +396,6 @@ async def test_who_speaks_for_no_device_of_the_fleet_makes_room_for_who_does() -
     assert bench.shard._sessions._open == {device, strangers[1], other}
     another = dial(b"#Sensorb:ADC1=281!")
     assert bench.shard._sessions._open == {device, other, another}
-    stranger = dial(b"#serialno:x!")  # in place of the one that `another` speaks instead of
+    stranger = dial(b"#serialno:x!")  # replaces the connection that `another` has superseded
     assert bench.shard._sessions._open == {device, another, stranger}
     assert bench.shard._devices["b"].arrivals.ledger.message().analysed == 2

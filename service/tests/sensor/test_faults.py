@@ -1,4 +1,4 @@
-"""A sensor that does not work is a fault of its device, and says nothing else."""
+"""Broken sensors become faults of their device, and their values are not shown."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SETTINGS = sensor_settings()
 
 
 class Played:
-    """A device that is looked at every 5 s, as its shard does."""
+    """A device that is inspected every 5 s, as in a shard."""
 
     def __init__(self) -> None:
         self.device = SensorDevice(Device(id="s", zone="hall"), SETTINGS, BandTable())
@@ -76,7 +76,7 @@ def test_a_channel_that_falls_silent_is_a_fault_and_its_last_value_is_not_shown(
     assert played.read(283, 1305, 400, 0) == ""
 
 
-def test_channels_that_come_in_lines_of_their_own_are_not_silent() -> None:
+def test_channels_in_separate_lines_are_not_silent() -> None:
     played = Played()
     for second in range(100):
         played.read(283 + second % 3, NAN, NAN, NAN, seconds=1)
@@ -104,7 +104,7 @@ def test_frames_too_damaged_to_calculate_are_a_fault_at_once() -> None:
     assert "gain" in Played().frame(words(lambda frame: frame.__setitem__(778, 3)), per_look=1)
 
 
-def test_frames_that_stop_while_readings_go_on_are_a_fault() -> None:
+def test_frames_that_stop_while_readings_continue_are_a_fault() -> None:
     played = Played()
     for _ in range(5):
         played.frame(words())
@@ -114,7 +114,7 @@ def test_frames_that_stop_while_readings_go_on_are_a_fault() -> None:
     assert played.frame(words()) == ""
 
 
-def test_a_few_frames_that_were_asked_for_promise_no_more() -> None:
+def test_a_few_requested_frames_do_not_lead_to_a_fault_when_they_stop() -> None:
     played = Played()
     played.frame(words())
     for second in range(100):
@@ -151,7 +151,7 @@ def test_a_stuck_pixel_is_replaced_and_many_are_a_fault() -> None:
 
 
 @pytest.mark.parametrize("period", [7, 10, 30])
-def test_a_sensor_that_is_unplugged_is_found_and_found_again_to_work_however_rarely_its_device_reports(
+def test_unplugging_and_repair_are_noticed_however_rarely_a_device_reports(
     period: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     played = Played()
@@ -166,13 +166,13 @@ def test_a_sensor_that_is_unplugged_is_found_and_found_again_to_work_however_rar
             played.device.inspect_sensors(played.now)
             reasons[second] = device_status(played.device, played.now, 60 * SECOND).reason
     assert set(reasons.values()) == {"", "smoke fell to 3 counts, as if its sensor were unplugged"}
-    found = [second for second, reason in reasons.items() if reason]
-    assert 360 - period <= min(found) < 300 + 60 + 2 * period + 5
-    assert 600 - 5 <= max(found) < 600 + period + 5
+    faulty = [second for second, reason in reasons.items() if reason]
+    assert 360 - period <= min(faulty) < 300 + 60 + 2 * period + 5
+    assert 600 - 5 <= max(faulty) < 600 + period + 5
     assert caplog.messages == ["device s: smoke fell to 3 counts, as if its sensor were unplugged"]
 
 
-def test_a_device_that_reports_every_ten_minutes_is_not_stuck_because_a_few_reports_are_the_same() -> None:
+def test_a_few_equal_reports_of_a_rarely_reporting_device_are_not_a_fault() -> None:
     played = Played()
     for report in range(90):
         played.now += 600 * SECOND
@@ -183,7 +183,7 @@ def test_a_device_that_reports_every_ten_minutes_is_not_stuck_because_a_few_repo
         assert not played.device.faults
 
 
-def test_nothing_is_found_out_about_a_sensor_that_says_nothing() -> None:
+def test_a_silent_sensor_is_not_inspected() -> None:
     played = Played()
     for second in range(60):
         assert played.read(283 + second % 3, 1305 + second % 2, 400 + second % 2, 0, seconds=1) == ""

@@ -1,4 +1,4 @@
-"""Devices on their way to a shard that does not answer, or not as one would wish: senders never wait for ever."""
+"""Hand-overs to shards that do not answer or behave badly: senders never wait forever."""
 
 import asyncio
 import contextlib
@@ -31,9 +31,9 @@ async def handoffs(gone: list[str]) -> AsyncIterator[Handoffs]:
         marks = [Watermark(device=device, epoch=7, sequence=5) for device in devices]
         return TakeOverRequest(watermarks=marks, fleet="f", epoch=1)
 
-    found = Handoffs(request, note, lambda target: channel(target.control))
-    yield found
-    await found.stop()
+    handoffs = Handoffs(request, note, lambda target: channel(target.control))
+    yield handoffs
+    await handoffs.stop()
 
 
 async def serve(*devices: str) -> tuple[GrpcServer, PeerAddress, SensorShard]:
@@ -47,17 +47,17 @@ async def serve(*devices: str) -> tuple[GrpcServer, PeerAddress, SensorShard]:
     return server, target, shard
 
 
-async def test_what_the_other_shard_takes_is_gone_and_the_rest_stays_ours() -> None:
+async def test_devices_that_another_shard_takes_over_are_gone_and_the_rest_stays() -> None:
     server, target, shard = await serve("a")
     gone: list[str] = []
     async with handoffs(gone) as leaving:
-        leaving.update({"a": target, "b": target}, ours={"a", "b"})
+        leaving.update({"a": target, "b": target}, owned={"a", "b"})
         async with asyncio.timeout(10):
-            while not leaving.gone("a"):
+            while not leaving.is_gone("a"):
                 await asyncio.sleep(0.01)
             await leaving.wait_until_answered(["a", "b"])
         assert gone == ["a"]
-        assert not leaving.gone("b")
+        assert not leaving.is_gone("b")
         assert len(leaving) == 1
     device = shard.owned("a")
     assert device is not None
@@ -65,32 +65,32 @@ async def test_what_the_other_shard_takes_is_gone_and_the_rest_stays_ours() -> N
     await server.stop(0)
 
 
-async def test_a_device_that_comes_back_is_on_its_way_no_more() -> None:
+async def test_a_device_that_is_assigned_here_again_is_not_handed_over() -> None:
     server, target, _ = await serve("a")
     async with handoffs([]) as leaving:
-        leaving.update({"a": target}, ours=())
+        leaving.update({"a": target}, owned=())
         async with asyncio.timeout(10):
             await leaving.wait_until_gone(["a"], 10)
-        assert leaving.gone("a")
-        leaving.update({}, ours={"a"})
-        assert not leaving.gone("a")
+        assert leaving.is_gone("a")
+        leaving.update({}, owned={"a"})
+        assert not leaving.is_gone("a")
     await server.stop(0)
 
 
-async def test_senders_do_not_wait_for_ever_for_a_shard_that_says_nothing() -> None:
+async def test_senders_do_not_wait_forever_for_a_silent_shard() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # accepts, and never answers
         async with handoffs([]) as leaving:
-            leaving.update({"a": PeerAddress("other", f"127.0.0.1:{silent.getsockname()[1]}")}, ours=())
+            leaving.update({"a": PeerAddress("other", f"127.0.0.1:{silent.getsockname()[1]}")}, owned=())
             async with asyncio.timeout(20):
                 await leaving.wait_until_answered(["a"])
-            assert not leaving.gone("a")
+            assert not leaving.is_gone("a")
 
 
-async def test_senders_go_on_when_the_shard_stops_in_the_middle_of_a_question() -> None:
+async def test_senders_continue_when_the_shard_stops_during_a_request() -> None:
     async with handoffs([]) as leaving:
-        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours=())
+        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, owned=())
         waiting = asyncio.ensure_future(leaving.wait_until_answered(["a"]))
         await asyncio.sleep(0.05)
         await leaving.stop()
@@ -98,32 +98,32 @@ async def test_senders_go_on_when_the_shard_stops_in_the_middle_of_a_question() 
             await waiting
 
 
-async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
+async def test_readings_of_owned_devices_are_accepted_while_no_shard_answers() -> None:
     async with handoffs([]) as leaving:
-        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours={"a"})
+        leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, owned={"a"})
         async with asyncio.timeout(10):
             await leaving.wait_until_answered(["a"])
-        assert not leaving.gone("a")
+        assert not leaving.is_gone("a")
 
 
-async def test_senders_do_not_wait_until_a_shard_is_asked_again_for_what_it_did_not_own(
+async def test_senders_do_not_wait_for_the_retry_after_a_refused_hand_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("embereye.sensor.handoff.RETRY_SECONDS", 1e6)
     server, target, _ = await serve("b")
     async with handoffs([]) as leaving:
-        leaving.update({"a": target}, ours={"a"})
+        leaving.update({"a": target}, owned={"a"})
         async with asyncio.timeout(10):
             while not leaving._asking:
                 await asyncio.sleep(0.001)
             await leaving.wait_until_answered(["a"])
-            leaving.update({"a": target, "b": target}, ours={"a"})
+            leaving.update({"a": target, "b": target}, owned={"a"})
             await leaving.wait_until_answered(["b"])
-        assert leaving.gone("b")
+        assert leaving.is_gone("b")
     await server.stop(0)
 
 
-async def test_a_shard_that_cannot_be_reached_is_dialled_again_for_a_channel_asks_for_a_name_minutes_later(
+async def test_an_unreachable_shard_is_dialled_with_a_new_channel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("embereye.sensor.handoff.CONNECT_SECONDS", 0.05)
@@ -135,7 +135,7 @@ async def test_a_shard_that_cannot_be_reached_is_dialled_again_for_a_channel_ask
         return dialled[-1]
 
     leaving = Handoffs(lambda _: TakeOverRequest(), lambda _: None, dial)
-    leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours={"a"})
+    leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, owned={"a"})
     async with asyncio.timeout(10):
         while len(dialled) < 3:
             await asyncio.sleep(0.01)
@@ -148,7 +148,9 @@ async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
     marks = [Watermark(device="a", epoch=7, sequence=5)]
     async with channel(target.control) as link:
         for fleet in ("", "other"):
-            with pytest.raises(grpc.aio.AioRpcError, match=f'a shard of "{fleet}" hands devices over to one of "f"'):
+            with pytest.raises(
+                grpc.aio.AioRpcError, match=f'this shard belongs to fleet "f", the devices to "{fleet}"'
+            ):
                 await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks, fleet=fleet, epoch=1))
     device = shard.owned("a")
     assert device is not None
@@ -156,7 +158,7 @@ async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
     await server.stop(0)
 
 
-async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_over() -> None:
+async def test_a_shard_that_does_not_know_a_devices_owner_does_not_hand_it_over() -> None:
     server, target, shard = await serve("a")
     devices = [Device(id=name, zone="hall") for name in ("a", "b")]
     shard.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=2, devices=devices))
@@ -169,12 +171,12 @@ async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_o
     await server.stop(0)
 
 
-async def test_shards_that_took_over_are_not_remembered() -> None:
+async def test_shards_that_have_taken_over_are_forgotten() -> None:
     server, target, _ = await serve("a")
     async with handoffs([]) as leaving:
         for number in range(20):
-            leaving.update({"a": PeerAddress(f"other-{number}", target.control)}, ours=())
+            leaving.update({"a": PeerAddress(f"other-{number}", target.control)}, owned=())
             await leaving.wait_until_gone(["a"], 10)
-            assert leaving.gone("a")
+            assert leaving.is_gone("a")
         assert not leaving._offers
     await server.stop(0)

@@ -1,4 +1,4 @@
-"""Streams of gRPC senders: what they cost when they flood, and when they do not listen."""
+"""Streams of gRPC senders that flood, or that do not read their acknowledgements."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ SETTINGS = sensor_settings()
 
 
 class Sender:
-    """The other end of a stream: sends `requests`, each counted as `size` bytes, and reads once it is told to."""
+    """The other end of a stream: sends `requests`, each counted as `size` bytes, and reads on demand."""
 
     def __init__(self, requests: list[IngestRequest], size: int) -> None:
         self.listens = asyncio.Event()
@@ -30,7 +30,7 @@ class Sender:
         return "ipv4:127.0.0.1:40000"
 
     async def send_initial_metadata(self, metadata: object) -> None:
-        """It needs none."""
+        """Send nothing: the stream needs no metadata."""
 
     async def read(self) -> Any:
         await asyncio.sleep(0)
@@ -48,7 +48,7 @@ class Sender:
 
 
 class OpenSender:
-    """The other end of a stream that stays open: sends what it is told to, and reads everything at once."""
+    """The other end of a stream that stays open: sends on demand, and reads everything at once."""
 
     def __init__(self, device: str) -> None:
         self.heard: list[IngestResponse] = []
@@ -60,7 +60,7 @@ class OpenSender:
         return "ipv4:127.0.0.1:40001"
 
     async def send_initial_metadata(self, metadata: object) -> None:
-        """It needs none."""
+        """Send nothing: the stream needs no metadata."""
 
     def send(self, sequence: int) -> None:
         batch = DeviceBatch(device=self._device, epoch=1, readings=[Reading(sequence=sequence, smoke_adc=280)])
@@ -81,12 +81,12 @@ def requests(count: int) -> list[IngestRequest]:
 
 
 def shard() -> SensorShard:
-    found = SensorShard()
-    found.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
-    return found
+    shard = SensorShard()
+    shard.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=[Device(id="a", zone="hall")]))
+    return shard
 
 
-async def test_a_sender_that_reads_no_acknowledgement_is_read_no_further() -> None:
+async def test_the_stream_of_a_sender_that_reads_no_acknowledgements_is_not_read() -> None:
     taken, sender = shard(), Sender(requests(200), WINDOW_BYTES)
     stream = asyncio.create_task(taken._ingest.Stream(None, sender))
     for _ in range(1000):
@@ -100,7 +100,7 @@ async def test_a_sender_that_reads_no_acknowledgement_is_read_no_further() -> No
     assert device.arrivals.ledger.analysed == 200
 
 
-async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_end() -> None:
+async def test_a_flood_is_acknowledged_together_and_in_full_at_its_end() -> None:
     taken, sender = shard(), Sender(requests(200), 100)
     sender.listens.set()
     await taken._ingest.Stream(None, sender)
@@ -108,7 +108,7 @@ async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_e
     assert len(sender.heard) < 200
 
 
-async def test_a_sender_whose_names_are_longer_than_any_device_s_is_sent_away_and_none_is_kept() -> None:
+async def test_a_sender_with_overlong_names_is_refused_and_no_name_is_stored() -> None:
     taken = shard()
     names = ["a" * MAX_NAME, "b" * (MAX_NAME + 1), "c"]
     sender = Sender([IngestRequest(devices=[DeviceBatch(device=name, epoch=1)]) for name in names], WINDOW_BYTES)
@@ -117,10 +117,10 @@ async def test_a_sender_whose_names_are_longer_than_any_device_s_is_sent_away_an
     with pytest.raises(grpc.aio.AbortError, match=f"RESOURCE_EXHAUSTED: .* more than {MAX_NAME} characters"):
         await taken._ingest._serve(stream, sender)
     assert stream.unknown == stream.refused == {names[0]}
-    assert [list(one.rejected.devices) for one in sender.heard] == [names[:1]]
+    assert [list(response.rejected.devices) for response in sender.heard] == [names[:1]]
 
 
-async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_stream() -> None:
+async def test_invalid_columns_affect_neither_other_columns_nor_the_stream() -> None:
     good = [ReadingColumns(first_sequence=first, time_ns=[0, 0], smoke_adc=[280, 281]) for first in (1, 5)]
     cut_off = b"\x12\x01\x00\x1a\x03\x00\x00\x00"  # one time, and three quarters of a float
     batches = [
@@ -138,7 +138,7 @@ async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_strea
     assert dict(device.arrivals.ledger.rejected) == {"bad batch": 1}
 
 
-async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_shard_drains() -> None:
+async def test_an_unreachable_new_owner_delays_no_other_sender_during_a_drain() -> None:
     taken = SensorShard()
     devices = [Device(id=name, zone="hall") for name in ("a", "b")]
     taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=1, devices=devices))
@@ -152,7 +152,7 @@ async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_
     async with asyncio.timeout(10):
         while not streams["b"].heard[-1].HasField("drain"):
             await asyncio.sleep(0)
-        streams["a"].send(2)  # is still taken here
+        streams["a"].send(2)  # is still accepted here
         while streams["a"].heard[-1].ack.watermarks[0].sequence != 2:
             await asyncio.sleep(0)
     for task in (draining, *serving):
@@ -161,7 +161,7 @@ async def test_a_new_owner_that_cannot_be_reached_holds_up_nobody_else_when_the_
     await taken._ingest.close()
 
 
-async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_same() -> None:
+async def test_senders_get_the_address_of_a_new_owner_that_stays_unreachable() -> None:
     taken = shard()
     stream = OpenSender("a")
     serving = asyncio.create_task(taken._ingest.Stream(None, stream))
@@ -179,13 +179,13 @@ async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_sa
         )
     )
     await taken._ingest.drain(0.05)
-    assert [one.drain.target for one in stream.heard[-2:]] == ["127.0.0.1:1", ""]
+    assert [response.drain.target for response in stream.heard[-2:]] == ["127.0.0.1:1", ""]
     assert list(stream.heard[-2].drain.devices) == ["a"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
 
-async def test_of_devices_that_the_fleet_no_longer_has_no_watermark_is_kept() -> None:
+async def test_no_watermark_is_stored_for_devices_that_left_the_fleet() -> None:
     taken = SensorShard()
     for number in range(100):
         elsewhere = {f"d-{number - 1}": "unheard-of"} if number else {}

@@ -1,4 +1,4 @@
-"""More than a shard can take: no alarm is lost, the ledger is exact, memory stays flat, others are served."""
+"""Overload of a shard: no alarm is lost, the ledger is exact, memory stays flat, other devices are served."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ async def overload(seconds: float) -> None:
         deadline = time.monotonic() + seconds
         quiet = 12
         while time.monotonic() < deadline:
-            # Every device that burns meanwhile is a different one, with one single line over the threshold.
+            # Each fire is at another device, with a single line over the threshold.
             if quiet < 40:
                 sockets[quiet].sendall(reading_line(f"device-{quiet}", dice) + alarming_line(f"device-{quiet}"))
                 quiet += 1
@@ -56,7 +56,7 @@ async def overload(seconds: float) -> None:
     assert numbers["waiting"] == numbers["rejected"] == numbers["duplicate"] == 0
     lines = sum(count * payload.count(b"!") for count, payload in zip(times, payloads, strict=True))
     assert numbers["offered"] == lines + len(frames) + 2 * (quiet - 12)
-    assert all(times)  # nobody was starved
+    assert all(times)  # every device was served
     assert memory[-1] < memory[len(memory) // 3] * 1.25 + 8 * 1024
 
 

@@ -115,7 +115,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def total(entry: dict[str, Any]) -> int:
-    """What the device sent, as the hub knows it."""
+    """The ledger of the device at the hub."""
     ledger = entry.get("ledger", {})
     return int(ledger.get("offered", 0)) - int(ledger.get("shared", 0))
 
@@ -139,7 +139,7 @@ async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_h
     site.assign("two", 2, "a")
     site.assign("one", 2, "a", elsewhere={"a": "two"})
     await site.until(lambda entry: "two" in entry["shards"])
-    await asyncio.sleep(0.7)  # the other one looks at its file as often
+    await asyncio.sleep(0.7)  # the other shard polls its file as often
     writer.write(b"".join(LINE % 281 for _ in range(10)))
     entry = await site.until(lambda entry: total(entry) == 113 and int(entry["ledger"].get("shared", 0)) == 10)
     assert states(entry) == [("one", "open"), ("two", "open")]
@@ -173,7 +173,7 @@ async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_h
     writer.close()
 
 
-def test_what_a_device_measured_is_told_to_people_with_its_unit_and_a_number_without_one_alone() -> None:
+def test_measurements_are_shown_with_their_unit_if_they_have_one() -> None:
     latest = [
         {"name": "flame.digital", "value": 1, "unit": "1"},
         {"name": "gas", "value": 49287.6, "unit": "ppm"},

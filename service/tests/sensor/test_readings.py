@@ -1,4 +1,4 @@
-"""What readings say is the same however a device puts it into lines."""
+"""The analysis of readings does not depend on how a device splits them into lines."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from embereye.v1.types_pb2 import Device
 START = 1_700_000_000 * SECOND
 NAN = math.nan
 Row = tuple[float, float, float, float]
-Told = list[tuple[int, int, int]]  # second, kind, level
+Reports = list[tuple[int, int, int]]  # second, kind, level
 
 
 def by_channel(row: Row) -> list[Row]:
@@ -27,32 +27,32 @@ def by_channel(row: Row) -> list[Row]:
     return [(smoke, NAN, NAN, NAN), (NAN, flame, NAN, digital), (NAN, NAN, gas, NAN)]
 
 
-def told(seconds: Iterable[Sequence[Row]]) -> Told:
-    """What a hub is told of a device that sends some lines at once each second."""
+def reports_of(seconds: Iterable[Sequence[Row]]) -> Reports:
+    """The reports to the hub about a device that sends some lines at once each second."""
     device = SensorDevice(Device(id="s", zone="hall"), sensor_settings(), BandTable())
     episodes = Episodes("f")
-    found: Told = []
+    reported: Reports = []
     for second, rows in enumerate(seconds):
         now = START + second * SECOND
         reports = [episodes.observe(sign, now) for sign in device.analyse_readings(np.array(rows), now)]
-        found += [(second, report.kind, report.level) for report in reports if report]
-    return sorted(found)
+        reported += [(second, report.kind, report.level) for report in reports if report]
+    return sorted(reported)
 
 
-def test_a_sign_is_told_every_second_although_each_channel_has_a_line_of_its_own() -> None:
+def test_a_sign_is_reported_every_second_with_each_channel_in_a_separate_line() -> None:
     burning = [(820.0 + second % 3, 5.0, 400.0, 0.0) for second in range(120)]
-    renewed = told(map(by_channel, burning))
+    renewed = reports_of(map(by_channel, burning))
     assert renewed == [(second, Kind.SMOKE, Level.PRE_ALARM) for second in range(120)]
 
 
-def test_a_sign_that_is_over_within_its_hold_ends_although_each_channel_has_a_line_of_its_own() -> None:
+def test_a_short_sign_ends_with_each_channel_in_a_separate_line() -> None:
     dips = [(820.0, 5.0, 400.0, 0.0)] * 3 + [(300.0, 5.0, 400.0, 0.0)] * 5
-    assert told(map(by_channel, dips))[-1] == (5, Kind.SMOKE, Level.CLEAR)
+    assert reports_of(map(by_channel, dips))[-1] == (5, Kind.SMOKE, Level.CLEAR)
 
 
-def test_a_channel_that_keeps_crossing_its_threshold_does_not_hide_how_another_one_goes_on() -> None:
+def test_a_channel_that_keeps_crossing_its_threshold_does_not_hide_another() -> None:
     rows = [(820.0, 5.0, gas, 0.0) for gas in (400.0, 4000.0) * 20]
-    smoke = [one for one in told(map(by_channel, rows)) if one[1] == Kind.SMOKE]
+    smoke = [report for report in reports_of(map(by_channel, rows)) if report[1] == Kind.SMOKE]
     assert smoke == [(second, Kind.SMOKE, Level.PRE_ALARM) for second in range(40)]
 
 
@@ -63,7 +63,7 @@ def test_a_flame_that_both_outputs_saw_is_an_alarm_where_its_readings_are_compac
     quiet, flame = [300.0, 200, 400, off], [300.0, 0.6 * 4095, 400, on]
     signs = device.compact_readings(np.array([quiet] * 400 + [flame] * 200 + [quiet] * 400), START)
     assert max(sign.level for sign in signs) == Level.ALARM
-    assert device.levels.held(Kind.FLAME) == Level.CLEAR
+    assert device.levels.in_force(Kind.FLAME) == Level.CLEAR
 
 
 def counts(*edges: float) -> st.SearchStrategy[float]:
@@ -78,5 +78,5 @@ reading = st.tuples(
 @given(st.lists(reading, max_size=12))
 @example([(820.0, 1500, 600, 0), (300.0, 1500, 600, 0)] * 6)
 @example([(300.0, 1500, 600, 1.0), (820.0, 3400, 600, 0)] * 6)
-def test_a_reading_says_the_same_with_each_channel_in_a_line_of_its_own(rows: list[Row]) -> None:
-    assert told(map(by_channel, rows)) == told([row] for row in rows)
+def test_a_reading_in_one_line_or_in_a_line_per_channel_has_the_same_outcome(rows: list[Row]) -> None:
+    assert reports_of(map(by_channel, rows)) == reports_of([row] for row in rows)

@@ -1,4 +1,4 @@
-"""What is kept of a sensor around an alarm, and whether this version decides on it as its shard did."""
+"""Recordings of a sensor around an alarm, and their replay, which has to come to the same decision."""
 
 import asyncio
 import struct
@@ -11,9 +11,9 @@ from harness.settings import sensor_settings
 from embereye.detect.sensing.bands import BandTable
 from embereye.levels import Kind, Level
 from embereye.process.tasks import Tasks
-from embereye.sensor.device.recent import HEAD, Piece, RecentData, What
+from embereye.sensor.device.recent import HEAD, Piece, PieceKind, RecentData
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.recorder import KEPT_NS, RECORDED_BYTES, TIDY_CALLS, LineRecorder
+from embereye.sensor.recorder import RECORDED_BYTES, RETAINED_NS, TIDY_CALLS, LineRecorder
 from embereye.sensor.recording import Judged, RecordingError, read_recording, write_recording
 from embereye.sensor.replay import LineReplay
 from embereye.sensor.tick import TickBatcher
@@ -45,15 +45,15 @@ def replayed(content: bytes) -> LineReplay:
     return replay
 
 
-def test_the_newest_is_kept_and_no_more_than_there_is_room_for() -> None:
+def test_the_newest_data_is_retained_up_to_the_limit() -> None:
     recent = RecentData()
     recent.limit = 20_000
     for number in range(0, 1_000, 2):
         recent.short.append((number, b"#Sensor:ADC1=%d!\r\n" % number))
-        recent.add(What.LINES, b"#Sensor:ADC1=%d!\r\n" % (number + 1) * 20, number + 1)
+        recent.add(PieceKind.LINES, b"#Sensor:ADC1=%d!\r\n" % (number + 1) * 20, number + 1)
         assert len(recent) <= 20_000
     _, pieces = recent.cut(0)
-    assert pieces[-2] == Piece(998, What.LINES, b"#Sensor:ADC1=998!\r\n")
+    assert pieces[-2] == Piece(998, PieceKind.LINES, b"#Sensor:ADC1=998!\r\n")
     assert [piece.time_ns for piece in pieces] == sorted({piece.time_ns for piece in pieces})
     assert len(pieces) > 50
     assert [piece.time_ns for piece in recent.cut(998)[1]] == [998, 999]
@@ -62,24 +62,24 @@ def test_the_newest_is_kept_and_no_more_than_there_is_room_for() -> None:
     assert recent.cut(0)[1][-1].time_ns == 999
 
 
-def test_a_calibration_is_known_although_it_came_before_what_is_kept() -> None:
+def test_a_calibration_from_before_the_retained_data_is_known() -> None:
     recent = RecentData()
     recent.limit = 10_000
-    recent.add(What.EEPROM, b"first", 1)
-    recent.add(What.EEPROM, b"second", 2)
+    recent.add(PieceKind.EEPROM, b"first", 1)
+    recent.add(PieceKind.EEPROM, b"second", 2)
     assert recent.cut(0)[0] == b""
-    assert recent.cut(2) == (b"first", [Piece(2, What.EEPROM, b"second")])
+    assert recent.cut(2) == (b"first", [Piece(2, PieceKind.EEPROM, b"second")])
     for number in range(3, 40):
-        recent.add(What.FRAME, bytes(1_000), number)
+        recent.add(PieceKind.FRAME, bytes(1_000), number)
     assert recent.cut(0)[0] == b"second"
 
 
-def test_what_is_older_than_any_recording_asks_for_takes_no_memory_and_the_calibration_stays_known() -> None:
+def test_data_too_old_for_recordings_is_dropped_but_the_calibration_is_known() -> None:
     recent = RecentData()
     recent.limit = 100_000
-    recent.add(What.EEPROM, b"words", 1)
+    recent.add(PieceKind.EEPROM, b"words", 1)
     for number in range(2, 40):
-        recent.add(What.FRAME, bytes(1_000), number)
+        recent.add(PieceKind.FRAME, bytes(1_000), number)
         recent.short.append((number, b"#Sensor:ADC1=1!\r\n"))
     before = len(recent)
     recent.expire(38)
@@ -93,7 +93,7 @@ def test_what_is_older_than_any_recording_asks_for_takes_no_memory_and_the_calib
     recent.expire(200)
 
 
-def test_of_many_readings_only_as_many_are_copied_as_there_is_room_for() -> None:
+def test_only_as_many_readings_are_copied_as_there_is_room_for() -> None:
     recent = RecentData()
     recent.limit = 2 * (10 * 32 + HEAD.size)
     recent.add_rows(np.arange(4_000, dtype=np.float64).reshape(1_000, 4), 7)
@@ -104,24 +104,24 @@ def test_of_many_readings_only_as_many_are_copied_as_there_is_room_for() -> None
     assert struct.unpack("<40d", piece.data)[-1] == 39.0
 
 
-def test_what_a_sensor_sent_is_written_as_lines_that_say_the_same() -> None:
+def test_a_recording_has_text_lines_equivalent_to_the_sent_data() -> None:
     odd = (0.1 + 0.2, float("nan"), 1e-7, 1.0)
     content = recorded(
-        Piece(START, What.LINES, b"#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"),
-        Piece(START + 1, What.ROWS, rows(odd, CALM)),
-        Piece(START + 2, What.FRAME, bytes(range(256)) * 6),
-        Piece(START + 3, What.ROWS, rows((float("nan"),) * 4)),
+        Piece(START, PieceKind.LINES, b"#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"),
+        Piece(START + 1, PieceKind.ROWS, rows(odd, CALM)),
+        Piece(START + 2, PieceKind.FRAME, bytes(range(256)) * 6),
+        Piece(START + 3, PieceKind.ROWS, rows((float("nan"),) * 4)),
     )
     _, moments = read_recording(content)
-    told = list(moments)
-    assert [moment.time_ns - START for moment in told] == [0, 1, 2]
-    assert told[1].text.startswith(b"#Sensor:ADC1=0.30000000000000004,ADC3=1e-07,DIO=1!")
-    assert told[2].text.startswith(b"#frame:0001")
+    decoded = list(moments)
+    assert [moment.time_ns - START for moment in decoded] == [0, 1, 2]
+    assert decoded[1].text.startswith(b"#Sensor:ADC1=0.30000000000000004,ADC3=1e-07,DIO=1!")
+    assert decoded[2].text.startswith(b"#frame:0001")
 
 
 def test_smoke_is_an_alarm_again_by_the_settings_then() -> None:
-    pieces = [Piece(START + number * SECOND, What.ROWS, rows(CALM)) for number in range(20)]
-    pieces += [Piece(START + number * SECOND, What.ROWS, rows(SMOKE)) for number in range(20, 25)]
+    pieces = [Piece(START + number * SECOND, PieceKind.ROWS, rows(CALM)) for number in range(20)]
+    pieces += [Piece(START + number * SECOND, PieceKind.ROWS, rows(SMOKE)) for number in range(20, 25)]
     replay = replayed(recorded(*pieces))
     assert replay.level(Kind.SMOKE) == replay.judged.level == Level.ALARM
     assert replay.readings == 25
@@ -129,17 +129,17 @@ def test_smoke_is_an_alarm_again_by_the_settings_then() -> None:
 
 
 @pytest.mark.parametrize("limit", [RECORDED_BYTES, 60_000])
-def test_a_fire_in_thermal_frames_is_decided_alike_from_what_was_kept_of_it(limit: int) -> None:
+def test_the_replay_of_thermal_frames_leads_to_the_same_level(limit: int) -> None:
     chip, bands, signs = Chip(7), BandTable(), list[Sign]()
     device = SensorDevice(DEVICE, sensor_settings(), bands)
     device.arrivals.recent.limit = limit
-    batcher = TickBatcher(bands, lambda found, _: signs.extend(found))
+    batcher = TickBatcher(bands, lambda observed, _: signs.extend(observed))
     batcher.configure(sensor_settings())
     batcher.calibrate(device, chip.eeprom, START)
     for number in range(160):
         at_ns = START + number * SECOND // 4
         batcher.add_frame(device, chip.frame(min(max(0, number - 100) / 20, 1), number), at_ns)
-        batcher.settle(at_ns)
+        batcher.analyse_collected(at_ns)
     then = max(sign.level for sign in signs if sign.kind is Kind.HEAT)
     assert then >= Level.ALARM
     eeprom, pieces = device.arrivals.recent.cut(START)
@@ -149,39 +149,39 @@ def test_a_fire_in_thermal_frames_is_decided_alike_from_what_was_kept_of_it(limi
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"embereye": "1"}', b"\xff\xfe"])
-def test_what_is_no_recording_is_refused(content: bytes) -> None:
+def test_content_that_is_no_recording_is_refused(content: bytes) -> None:
     with pytest.raises(RecordingError, match="first line"):
         read_recording(content)
 
 
-def test_a_line_that_is_no_moment_is_named() -> None:
+def test_an_error_names_a_line_that_is_no_moment() -> None:
     _, moments = read_recording(recorded() + b'{"timeNs": "x"}\n')
     with pytest.raises(RecordingError, match="line 2"):
         list(moments)
 
 
 def recorder_context(folder: Path, tasks: Tasks) -> ShardContext:
-    """Of a shard that reaches no hub."""
+    """A recorder in a shard that reaches no hub."""
     options = ShardOptions("s", Path("none"), "", folder, "127.0.0.1", 0, 0, 0, 0, 0)
     return ShardContext(options, tasks, lambda _: None, lambda: None)
 
 
-async def test_a_recorder_lets_go_of_what_is_too_old_for_any_recording(tmp_path: Path) -> None:
+async def test_a_recorder_drops_data_that_is_too_old_for_any_recording(tmp_path: Path) -> None:
     many = [RecentData() for _ in range(100)]
     async with Tasks() as tasks:
         recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
         recorder.share_among(many)
         now_ns = 1_000 * SECOND
         for recent in many:
-            recent.add(What.LINES, b"long ago", now_ns - KEPT_NS - 1)
-            recent.add(What.LINES, b"lately", now_ns - KEPT_NS + SECOND)
+            recent.add(PieceKind.LINES, b"long ago", now_ns - RETAINED_NS - 1)
+            recent.add(PieceKind.LINES, b"lately", now_ns - RETAINED_NS + SECOND)
         for _ in range(TIDY_CALLS):
             recorder.end_overdue(now_ns)
         assert all([piece.data for piece in recent.cut(0)[1]] == [b"lately"] for recent in many)
         recorder.close()
 
 
-async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tmp_path: Path) -> None:
+async def test_a_flickering_sensor_leaves_room_for_recordings_of_others(tmp_path: Path) -> None:
     async with Tasks() as tasks:
         recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
         devices = {name: SensorDevice(Device(id=name), sensor_settings(), BandTable()) for name in ("s-01", "s-02")}
@@ -194,7 +194,7 @@ async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tm
                 device=name, episode=f"{name}-{minute}", kind=Kind.SMOKE.wire, level=Level.PRE_ALARM.wire
             )
             recorder.note_report(report, device, sensor_settings(), now_ns)
-            recorder.note_report(report, device, sensor_settings(), now_ns)  # it goes on
+            recorder.note_report(report, device, sensor_settings(), now_ns)  # the sign continues
             recorder.end_overdue(now_ns + MINUTE // 2)
 
         for minute in range(40):
@@ -211,7 +211,7 @@ async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tm
         recorder.close()
 
 
-async def test_a_recording_has_all_that_was_kept_for_it(tmp_path: Path) -> None:
+async def test_a_recording_contains_all_retained_data(tmp_path: Path) -> None:
     async with Tasks() as tasks:
         recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
         device = SensorDevice(DEVICE, sensor_settings(), BandTable())
@@ -220,7 +220,7 @@ async def test_a_recording_has_all_that_was_kept_for_it(tmp_path: Path) -> None:
         report = EvidenceItem(device="s-01", episode="e", kind=Kind.HEAT.wire, level=Level.ALARM.wire)
         recorder.note_report(report, device, sensor_settings(), START)
         for number in range(100):
-            recent.add(What.FRAME, bytes(1_668), START + number)
+            recent.add(PieceKind.FRAME, bytes(1_668), START + number)
             recent.short.append((START + number, b"#Sensor:ADC1=1!\r\n"))
         recorder.end({"s-01"})
         (clip,) = await recorder.run(lambda spool: spool.waiting())

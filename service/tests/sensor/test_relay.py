@@ -1,4 +1,4 @@
-"""Lines that are passed on to another shard: each arrives once and in order, or is refused where it was sent."""
+"""The relay to another shard: each line arrives once and in order, or is refused where it was sent."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ import pytest
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks
 from embereye.sensor import relay
-from embereye.sensor.relay import Passed, Relay, Relays
+from embereye.sensor.relay import Origin, Relay, Relays
 from embereye.sensor.relay_service import _Caller
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.shard import SensorShard
@@ -27,7 +27,7 @@ NOBODY = PeerAddress("other", "127.0.0.1:1")
 
 
 class Owner(RelaysServicer):
-    """Keeps what comes, by connection, and reads at its own pace."""
+    """Stores the received lines by connection, and reads slowly."""
 
     def __init__(self) -> None:
         self.lines: defaultdict[int, bytearray] = defaultdict(bytearray)
@@ -74,7 +74,7 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
     async with Tasks() as tasks:
         relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
         opened = {
-            n: relays.open(peer, Passed(n, False, "10.0.0.1", ""), lambda _: None) for n in range(1, producers + 1)
+            n: relays.open(peer, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(1, producers + 1)
         }
         await asyncio.wait_for(asyncio.gather(*(produce(number, link) for number, link in opened.items())), 100)
         async with asyncio.timeout(20):
@@ -87,31 +87,31 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
     await server.stop(0)
 
 
-async def test_nothing_is_kept_of_the_connections_whose_lines_another_shard_did_not_take(
+async def test_relays_of_an_unreachable_shard_are_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(relay, "DIAL_SECONDS", 0.1)
-    gc.disable()  # what is kept alive by a cycle alone may be kept for hours
+    gc.disable()  # objects in a reference cycle may live for hours
     try:
         lost = list[int]()
         async with Tasks() as tasks:
             relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
             for number in range(3):
-                opened = [relays.open(NOBODY, Passed(n, False, "10.0.0.1", ""), lambda _: None) for n in range(10)]
-                assert all(each.send(b"#Sensor:ADC1=1!") for each in opened)
+                opened = [relays.open(NOBODY, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(10)]
+                assert all(relay.send(b"#Sensor:ADC1=1!") for relay in opened)
                 async with asyncio.timeout(20):
                     while len(lost) <= number:
                         await asyncio.sleep(0.01)
-                assert all(each.closed for each in opened)
-                kept = [weakref.ref(each) for each in opened]
+                assert all(relay.closed for relay in opened)
+                references = [weakref.ref(relay) for relay in opened]
                 opened.clear()
-                assert not any(each() for each in kept)
+                assert not any(relay() for relay in references)
         assert lost == [10] * 3
     finally:
         gc.enable()
 
 
-async def test_no_device_is_taken_for_silent_because_its_lines_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_device_counts_as_silent_because_its_lines_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "LATER_SECONDS", 1e6)
     owner = Owner()
     server = GrpcServer([Service(add_RelaysServicer_to_server, owner, "embereye.v1.Relays")], control=True)
@@ -120,20 +120,20 @@ async def test_no_device_is_taken_for_silent_because_its_lines_wait_for_others(m
     async with Tasks() as tasks:
         relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lambda _: None, tasks)
         relays.configure(0.1)
-        assert relays.open(peer, Passed(1, False, "10.0.0.1", ""), lambda _: None).send(b"#Sensor:ADC1=1!", later=True)
+        assert relays.open(peer, Origin(1, False, "10.0.0.1", ""), lambda _: None).send(b"#Sensor:ADC1=1!", later=True)
         async with asyncio.timeout(20):
             while owner.lines[1] != b"#Sensor:ADC1=1!":
                 await asyncio.sleep(0.01)
     await server.stop(0)
 
 
-async def test_what_a_device_said_before_it_went_counts_although_its_session_was_paused() -> None:
+async def test_lines_from_before_a_disconnect_count_although_the_session_was_paused() -> None:
     class Session:
         def __init__(self) -> None:
             self.transport: asyncio.Transport | None = None
             self.heard = b""
 
-        def pass_on(self, _: Passed) -> None:
+        def set_origin(self, _: Origin) -> None:
             pass
 
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -157,7 +157,7 @@ async def test_what_a_device_said_before_it_went_counts_although_its_session_was
     assert not caller.connections
 
 
-async def test_lines_of_a_connection_that_finds_no_room_are_counted() -> None:
+async def test_dropped_lines_of_a_relayed_connection_are_counted() -> None:
     shard = SensorShard()
     shard._sessions._most = 0
     async with Tasks() as tasks:

@@ -60,7 +60,7 @@ SETTINGS = sensor_settings(
 
 @dataclass
 class Running:
-    """A shard without the process around it."""
+    """A shard core without its process."""
 
     shard: SensorShard
     tcp: int
@@ -73,7 +73,7 @@ class Running:
 
         return next(status for status in self.shard.devices(time.time_ns()) if status.id == device)
 
-    def own(
+    def assign(
         self,
         *devices: str,
         epoch: int = 1,
@@ -132,9 +132,9 @@ async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.Strea
     return await asyncio.open_connection("127.0.0.1", running.tcp)
 
 
-async def test_a_declared_device_that_talks_is_covered_and_its_readings_are_shown(start: Start) -> None:
+async def test_a_declared_device_that_sends_is_covered_and_its_readings_are_shown(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     assert running.status("s-01").reason == "never heard"
     reader, writer = await connect(running)
     assert await reader.readexactly(9) == b"PERIOD_ON"
@@ -147,14 +147,14 @@ async def test_a_declared_device_that_talks_is_covered_and_its_readings_are_show
     writer.close()
 
 
-async def test_what_calls_leave_behind_does_not_pile_up_in_a_shard_that_makes_little_else(
+async def test_garbage_of_grpc_calls_does_not_pile_up_in_an_idle_shard(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heap, "COLLECT_SECONDS", 0.05)
     running = await start()
 
     def left() -> int:
-        """Objects of calls, which gRPC leaves behind in cycles."""
+        """The number of call objects that gRPC leaves in reference cycles."""
         return sum(type(each).__name__ == "_HandlerCallDetails" for each in gc.get_objects())
 
     async with channel(f"127.0.0.1:{running.grpc}") as link:
@@ -164,17 +164,19 @@ async def test_what_calls_leave_behind_does_not_pile_up_in_a_shard_that_makes_li
     await until(lambda: left() < 10)
 
 
-async def test_assignments_that_follow_one_another_take_no_more_memory_than_one() -> None:
+async def test_many_assignments_need_no_more_memory_than_one() -> None:
     shard = SensorShard()
     before = resident_mb(os.getpid())
     for epoch in range(1, 2_001):
         assignment = Assignment(fleet="site/sensors/hall", shard="hall-0", epoch=epoch, sensor=SETTINGS)
-        assignment.sensor.access.networks.extend(f"10.{one}.{other}.0/24" for one in range(10) for other in range(200))
+        assignment.sensor.access.networks.extend(
+            f"10.{second}.{third}.0/24" for second in range(10) for third in range(200)
+        )
         shard.apply(assignment)
     assert resident_mb(os.getpid()) - before < 32
 
 
-def test_a_device_nobody_declared_is_shown_by_the_settings_of_now() -> None:
+def test_an_undeclared_device_is_shown_with_the_present_settings() -> None:
     shard = SensorShard()
     for epoch, settings in enumerate((SETTINGS, sensor_settings(converter={"bits": 10})), 1):
         shard.apply(Assignment(fleet="site/sensors/hall", shard="hall-0", epoch=epoch, sensor=settings))
@@ -183,10 +185,10 @@ def test_a_device_nobody_declared_is_shown_by_the_settings_of_now() -> None:
     assert device.readings.thresholds.full_scale == 1023
 
 
-async def test_no_counter_falls_as_devices_go_to_other_shards(start: Start) -> None:
-    """Prometheus would take it for a restart, and what is left for new."""
+async def test_no_counter_decreases_when_devices_move_to_other_shards(start: Start) -> None:
+    """Prometheus would take a falling counter for a restart."""
     running = await start()
-    running.own("s-01", "s-02")
+    running.assign("s-01", "s-02")
     _, writer = await connect(running)
     for name in (b"s-01", b"s-02"):
         writer.write(b"#Sensor%s:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n" % name)
@@ -200,15 +202,15 @@ async def test_no_counter_falls_as_devices_go_to_other_shards(start: Start) -> N
         }  # fmt: skip
 
     before = counted()
-    running.own("s-01", epoch=2, elsewhere={"s-02": "other"})
+    running.assign("s-01", epoch=2, elsewhere={"s-02": "other"})
     after = counted()
     assert {name for name, value in before.items() if after.get(name, 0) < value} == set()
     writer.close()
 
 
-async def test_garbage_costs_only_itself(start: Start) -> None:
+async def test_invalid_bytes_do_not_affect_other_lines(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     _, writer = await connect(running)
     writer.write(b"\x00\xff garbage!#frame:nothex!" + b"x" * 40_000 + b"!#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
     await until(lambda: running.status("s-01").covered)
@@ -217,7 +219,7 @@ async def test_garbage_costs_only_itself(start: Start) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
-async def test_a_connection_whose_device_vanished_ends_although_a_command_to_it_was_not_acknowledged(
+async def test_a_connection_of_a_vanished_device_ends_despite_unacknowledged_data(
     start: Start,
 ) -> None:
     running = await start()
@@ -230,9 +232,9 @@ async def test_a_connection_whose_device_vanished_ends_although_a_command_to_it_
     writer.close()
 
 
-async def test_a_device_nobody_declared_is_shown_but_raises_nothing(start: Start) -> None:
+async def test_an_undeclared_device_is_shown_but_raises_no_alarm(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     _, writer = await connect(running)
     for _ in range(5):
         writer.write(b"#Sensorstranger:ADC1=4000,ADC2=4000,ADC3=4000,DIO=1!\r\n")
@@ -246,7 +248,7 @@ async def test_a_device_nobody_declared_is_shown_but_raises_nothing(start: Start
 
 async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     _, writer = await connect(running)
     for _ in range(3):
         writer.write(b"#Sensors-01:ADC1=3000,ADC2=100,ADC3=2,DIO=0!\r\n")
@@ -262,9 +264,9 @@ async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: S
 
 async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start: Start) -> None:
     owner, stranger = await start(), await start()
-    owner.own("s-01")
+    owner.assign("s-01")
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}", grpc=f"127.0.0.1:{owner.grpc}")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     reader, writer = await connect(stranger)
     assert await reader.readexactly(9) == b"PERIOD_ON"
     writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n#frame:" + b"FFB8" * 834 + b"!\r\n")
@@ -276,11 +278,11 @@ async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start
 
 
 async def relayed(start: Start) -> tuple[Running, Running, asyncio.StreamWriter]:
-    """An owner of s-01, the shard that it dials instead, and its connection there, whose lines are known."""
+    """The owner of s-01, the other shard that s-01 dials, and its connection there with a known route."""
     owner, stranger = await start(), await start()
-    owner.own("s-01")
+    owner.assign("s-01")
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     _, writer = await connect(stranger)
     writer.write(b"#serialno:s-01!\r\n" + QUIET_LINE)
     await until(lambda: owner.status("s-01").ledger.analysed == 1)
@@ -291,7 +293,7 @@ QUIET_LINE = b"#Sensor:ADC1=283,ADC2=305,ADC3=12,DIO=0!\r\n"
 SMOKE_LINE = b"#Sensor:ADC1=3000,ADC2=305,ADC3=12,DIO=0!\r\n"
 
 
-async def test_lines_that_begin_nothing_are_passed_on_without_a_tick(start: Start) -> None:
+async def test_quiet_lines_are_relayed_without_a_tick(start: Start) -> None:
     owner, stranger, writer = await relayed(start)
     ticks = stranger.shard.batcher.ticks
     for count in (1, 3, 1):
@@ -306,9 +308,7 @@ async def test_lines_that_begin_nothing_are_passed_on_without_a_tick(start: Star
     writer.close()
 
 
-async def test_a_line_that_may_begin_something_waits_for_no_others(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, stranger, writer = await relayed(start)
     monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
     stranger.shard.batcher._window = 3600.0
@@ -317,13 +317,11 @@ async def test_a_line_that_may_begin_something_waits_for_no_others(
     writer.write(SMOKE_LINE)
     await until(lambda: owner.evidence)
     assert owner.evidence[0].kind == Kind.SMOKE
-    assert owner.status("s-01").ledger.analysed == 3, "the quiet one came with it, and before it"
+    assert owner.status("s-01").ledger.analysed == 3, "the quiet line was relayed with it, and first"
     writer.close()
 
 
-async def test_what_is_passed_on_as_it_is_counts_where_it_cannot_be(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_quiet_lines_that_cannot_be_relayed_are_counted(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, stranger, writer = await relayed(start)
     monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
     monkeypatch.setattr(relay, "CONNECTION_LIMIT", 2 * len(QUIET_LINE) + 20)
@@ -336,11 +334,11 @@ async def test_what_is_passed_on_as_it_is_counts_where_it_cannot_be(
     await until(lambda: owner.status("s-01").ledger.analysed == 3)
 
 
-async def test_who_is_another_device_from_now_on_is_passed_on_as_that(start: Start) -> None:
+async def test_a_connection_that_changes_its_device_is_relayed_under_the_new_name(start: Start) -> None:
     owner, stranger, writer = await relayed(start)
-    owner.own("s-01", "s-03", epoch=2)
+    owner.assign("s-01", "s-03", epoch=2)
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
-    stranger.own("s-02", epoch=2, elsewhere={"s-01": "owner", "s-03": "owner"}, peers=[peer])
+    stranger.assign("s-02", epoch=2, elsewhere={"s-01": "owner", "s-03": "owner"}, peers=[peer])
     writer.write(QUIET_LINE)
     await until(lambda: owner.status("s-01").ledger.analysed == 2)
     writer.write(b"#serialno:s-03!\r\n" + QUIET_LINE)
@@ -352,13 +350,13 @@ async def test_who_is_another_device_from_now_on_is_passed_on_as_that(start: Sta
 
 
 @pytest.mark.parametrize("newer_is_relayed", [True, False])
-async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shard_they_reach(
+async def test_the_newer_of_two_connections_speaks_whichever_shards_they_reach(
     start: Start, newer_is_relayed: bool
 ) -> None:
     owner, stranger = await start(), await start()
-    owner.own("s-01", peers=[Peer(shard="stranger", control=f"127.0.0.1:{stranger.control}")])
+    owner.assign("s-01", peers=[Peer(shard="stranger", control=f"127.0.0.1:{stranger.control}")])
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}", grpc="")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, older = await connect(stranger)
     await asyncio.sleep(0.01)
@@ -380,9 +378,9 @@ async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shar
         writer.close()
 
 
-async def test_a_stranger_who_claims_to_pass_on_what_devices_say_is_a_device_like_any_other(start: Start) -> None:
+async def test_a_text_connection_cannot_pretend_to_be_a_relay(start: Start) -> None:
     owner, other = await start(), await start()
-    owner.own("s-01", peers=[Peer(shard="other", control=f"127.0.0.1:{other.control}")])
+    owner.assign("s-01", peers=[Peer(shard="other", control=f"127.0.0.1:{other.control}")])
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, thief = await connect(owner)
     thief.write(b"#passedon:only:9223372036854775807!\r\n" + line)  # as shards of earlier versions did
@@ -395,12 +393,12 @@ async def test_a_stranger_who_claims_to_pass_on_what_devices_say_is_a_device_lik
         writer.close()
 
 
-async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_the_shards(start: Start) -> None:
+async def test_a_relayed_device_is_pinned_to_its_address_not_to_the_relaying_shard(start: Start) -> None:
     owner, stranger = await start(), await start()
-    access = AccessRules(networks=["10.0.0.0/8"])  # and this machine itself
-    owner.own("s-01", access=access)
+    access = AccessRules(networks=["10.0.0.0/8"])  # and loopback
+    owner.assign("s-01", access=access)
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], access=access)
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer], access=access)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, device = await connect(stranger)
     device.write(line)
@@ -412,16 +410,16 @@ async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_th
         thief.write(line)
         await until(lambda: owner.status("s-01").ledger.rejected["another address speaks for it"] > refused)  # noqa: B023
         thief.close()
-    assert "127.0.0.7 claims to be it, too" in owner.status("s-01").state
+    assert "127.0.0.7 also sends as this device" in owner.status("s-01").state
     assert owner.status("s-01").ledger.takeovers == 0
     device.close()
 
 
-async def test_a_device_keeps_its_address_although_its_shard_stood_still_for_longer_than_the_deadline(
+async def test_a_device_stays_pinned_to_its_address_after_a_long_stall_of_its_shard(
     start: Start,
 ) -> None:
     owner = await start()
-    owner.own("s-01", access=AccessRules(networks=["10.0.0.0/8"]))
+    owner.assign("s-01", access=AccessRules(networks=["10.0.0.0/8"]))
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, device = await connect(owner)
     device.write(line)
@@ -429,7 +427,7 @@ async def test_a_device_keeps_its_address_although_its_shard_stood_still_for_lon
     _, thief = await asyncio.open_connection("127.0.0.1", owner.tcp, local_addr=("127.0.0.7", 0))
     await until(lambda: len(owner.shard._sessions) == 2)
     thief.write(line)
-    time.sleep(owner.shard.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stands still
+    time.sleep(owner.shard.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stalls
     await until(lambda: sum(owner.status("s-01").ledger.rejected.values()) + owner.status("s-01").ledger.takeovers)
     assert owner.status("s-01").ledger.rejected["another address speaks for it"] == 1
     assert owner.status("s-01").ledger.takeovers == 0
@@ -437,14 +435,14 @@ async def test_a_device_keeps_its_address_although_its_shard_stood_still_for_lon
         writer.close()
 
 
-async def test_a_stream_between_shards_ends_once_nobody_needs_it_and_another_begins(
+async def test_an_unused_stream_between_shards_ends_and_a_new_one_can_start(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "IDLE_SECONDS", 0.1)
     owner, stranger = await start(), await start()
-    owner.own("s-01")
+    owner.assign("s-01")
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     for count in (1, 2, 3):
         _, writer = await connect(stranger)
         writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
@@ -456,14 +454,14 @@ async def test_a_stream_between_shards_ends_once_nobody_needs_it_and_another_beg
     assert stranger.shard.relay_dropped == 0
 
 
-async def test_a_flood_that_another_shard_passes_on_leaves_nothing_waiting(start: Start) -> None:
+async def test_a_relayed_flood_leaves_no_bytes_waiting(start: Start) -> None:
     owner = await start()
-    owner.own("s-01")
+    owner.assign("s-01")
     line = b"#Sensors-01:ADC1=280,ADC2=1300,ADC3=400,DIO=0!\r\n"
     lines = line * (sessions.WAITING_LIMIT // len(line) + 1)
     async with Tasks() as tasks:
         caller = relay_service._Caller(owner.shard._sessions, None, tasks)
-        for _ in range(3):  # the first is too much at a time: what comes before the tick is kept
+        for _ in range(3):  # the first exceeds the limit; lines wait until the tick
             caller.hand_lines(RelayedConnection(since_ns=1, address="10.0.0.1", lines=lines))
         await until(lambda: owner.status("s-01").ledger.offered == 3 * lines.count(b"!"))
         await until(lambda: owner.shard.batcher.oldest_age_ns() == 0)
@@ -471,12 +469,12 @@ async def test_a_flood_that_another_shard_passes_on_leaves_nothing_waiting(start
         caller.close()
 
 
-async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_owner_is_back(start: Start) -> None:
+async def test_dropped_lines_are_counted_and_the_relay_resumes_with_the_owner(start: Start) -> None:
     owner, stranger = await start(), await start()
     port = free_port()
     peer = Peer(shard="owner", control=f"127.0.0.1:{port}")
-    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
-    owner.own("s-01")
+    stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    owner.assign("s-01")
     _, writer = await connect(stranger)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     writer.write(line * 3)
@@ -490,26 +488,26 @@ async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_own
     writer.close()
 
 
-async def test_the_owner_change_is_followed_without_a_new_connection(start: Start) -> None:
+async def test_a_change_of_owner_needs_no_new_connection(start: Start) -> None:
     first, second = await start(), await start()
     peer = Peer(shard="second", control=f"127.0.0.1:{second.control}", grpc="")
-    first.own("s-01")
+    first.assign("s-01")
     _, writer = await connect(first)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     writer.write(line)
     await until(lambda: first.status("s-01").covered)
-    second.own("s-01", epoch=2)
-    first.own(epoch=2, elsewhere={"s-01": "second"}, peers=[peer])
+    second.assign("s-01", epoch=2)
+    first.assign(epoch=2, elsewhere={"s-01": "second"}, peers=[peer])
     writer.write(line)
     await until(lambda: second.status("s-01").covered)
     writer.close()
 
 
-async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start) -> None:
+async def test_both_shards_get_the_lines_of_a_device_during_its_hand_over(start: Start) -> None:
     old, new = await start(), await start()
     peer = Peer(shard="new", control=f"127.0.0.1:{new.control}", grpc="")
-    new.own("s-01")
-    old.own("s-01", elsewhere={"s-01": "new"}, peers=[peer])
+    new.assign("s-01")
+    old.assign("s-01", elsewhere={"s-01": "new"}, peers=[peer])
     _, writer = await connect(old)
     writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
     await until(lambda: new.status("s-01").covered)
@@ -517,26 +515,26 @@ async def test_both_shards_hear_a_device_that_is_being_handed_over(start: Start)
     writer.close()
 
 
-async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start: Start) -> None:
+async def test_each_line_of_a_device_is_relayed_once_during_its_hand_over(start: Start) -> None:
     old, new = await start(), await start()
     peers = [
         Peer(shard=name, control=f"127.0.0.1:{running.control}", grpc="")
         for name, running in (("old", old), ("new", new))
     ]
-    new.own(elsewhere={"s-01": "old"}, peers=peers)  # its assignment comes last
-    old.own("s-01", elsewhere={"s-01": "new"}, peers=peers)
+    new.assign(elsewhere={"s-01": "old"}, peers=peers)  # its own assignment arrives last
+    old.assign("s-01", elsewhere={"s-01": "new"}, peers=peers)
     _, writer = await connect(old)
     for number in range(30):
         writer.write(b"#Sensors-01:ADC1=%d,ADC2=2,ADC3=3,DIO=0!\r\n" % number)
         await asyncio.sleep(0.005)
         if number == 9:
             await until(lambda: new.shard.relay_dropped == 10)
-            new.own("s-01", epoch=2)
+            new.assign("s-01", epoch=2)
     await until(lambda: new.status("s-01").ledger.analysed == 20)
     ledger = old.status("s-01").ledger
     assert (ledger.offered, ledger.analysed, ledger.shared) == (30, 30, 0)
     assert new.status("s-01").ledger.shared == 20
-    old.own(epoch=3, elsewhere={"s-01": "new"}, peers=peers)
+    old.assign(epoch=3, elsewhere={"s-01": "new"}, peers=peers)
     writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
     await until(lambda: new.status("s-01").ledger.analysed == 21)
     ledger = new.status("s-01").ledger
@@ -549,7 +547,7 @@ async def test_all_of_a_device_that_is_being_handed_over_is_passed_on_once(start
 @pytest.mark.needs(CAPTURE)
 async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> None:
     running = await start()
-    running.own("1234")
+    running.assign("1234")
     _, writer = await connect(running)
     capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
@@ -593,7 +591,7 @@ def readings(epoch: int, *sequences: int) -> DeviceBatch:
 
 async def test_grpc_readings_are_acknowledged_cumulatively_and_counted_once(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     responses = await exchange(running, readings(1, 1, 2, 3), readings(1, 2, 3, 4), readings(2, 1))
     marks = [(r.ack.watermarks[0].epoch, r.ack.watermarks[0].sequence) for r in responses]
     assert marks == [(1, 3), (1, 4), (2, 1)]
@@ -601,9 +599,9 @@ async def test_grpc_readings_are_acknowledged_cumulatively_and_counted_once(star
     assert (ledger.offered, ledger.analysed, ledger.duplicate, ledger.waiting) == (7, 5, 2, 0)
 
 
-async def test_grpc_columns_say_the_same_as_readings(start: Start) -> None:
+async def test_grpc_columns_have_the_same_outcome_as_readings(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     columns = ReadingColumns(first_sequence=5, time_ns=[0, 0], smoke_adc=[409.5, float("nan")], gas_adc=[])
     (response,) = await exchange(running, DeviceBatch(device="s-01", epoch=1, columns=columns))
     assert response.ack.watermarks[0].sequence == 6
@@ -611,17 +609,17 @@ async def test_grpc_columns_say_the_same_as_readings(start: Start) -> None:
     assert latest["smoke"] == pytest.approx(10)
 
 
-async def test_an_older_epoch_is_rejected_and_says_so_in_the_ledger(start: Start) -> None:
+async def test_batches_of_an_older_epoch_are_rejected_in_the_ledger(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     await exchange(running, readings(2, 1), readings(1, 7, 8))
     assert dict(running.status("s-01").ledger.rejected) == {"older epoch": 2}
 
 
-async def test_grpc_senders_are_sent_to_the_owner_or_told_that_there_is_none(start: Start) -> None:
+async def test_grpc_senders_get_the_owners_address_or_a_rejection(start: Start) -> None:
     running = await start()
     peer = Peer(shard="other", grpc="10.0.0.9:50051")
-    running.own("s-02", elsewhere={"s-01": "other"}, peers=[peer])
+    running.assign("s-02", elsewhere={"s-01": "other"}, peers=[peer])
     (moved,) = await exchange(running, readings(1, 1))
     assert (moved.drain.target, list(moved.drain.devices)) == ("10.0.0.9:50051", ["s-01"])
     (unknown,) = await exchange(running, DeviceBatch(device="nobody", epoch=1))
@@ -629,7 +627,7 @@ async def test_grpc_senders_are_sent_to_the_owner_or_told_that_there_is_none(sta
     assert "spec.sensors" in unknown.rejected.reason
 
 
-async def test_a_shard_without_an_assignment_calls_no_device_undeclared(start: Start) -> None:
+async def test_a_shard_without_an_assignment_shows_no_device_as_undeclared(start: Start) -> None:
     running = await start()
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
         await exchange(running, readings(1, 1))
@@ -637,14 +635,14 @@ async def test_a_shard_without_an_assignment_calls_no_device_undeclared(start: S
         grpc.StatusCode.UNAVAILABLE,
         "this shard has no assignment yet",
     )
-    running.own("s-01")
+    running.assign("s-01")
     (response,) = await exchange(running, readings(1, 1))
     assert response.ack.watermarks[0].sequence == 1
 
 
-async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: Start) -> None:
+async def test_a_draining_shard_redirects_its_senders_and_still_acknowledges(start: Start) -> None:
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     async with channel(f"127.0.0.1:{running.grpc}") as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[readings(1, 1)]))
@@ -657,9 +655,9 @@ async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: 
         await call.done_writing()
 
 
-async def test_a_frame_can_be_asked_for_over_the_api(start: Start) -> None:
+async def test_a_frame_can_be_requested_over_the_api(start: Start) -> None:
     running = await start()
-    running.own("s-01", "s-02")
+    running.assign("s-01", "s-02")
     reader, writer = await connect(running)
     writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
     assert await reader.readexactly(9) == b"PERIOD_ON"
@@ -674,14 +672,14 @@ async def test_a_frame_can_be_asked_for_over_the_api(start: Start) -> None:
     writer.close()
 
 
-async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_the_wrong_shard(
+async def test_a_command_reaches_a_relayed_device_through_its_owner(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owner, other = await start(), await start()
     commands = Commands(start="GO", calibration="CAL?", request="SHOW!")
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
-    owner.own("s-01", commands=commands)
-    other.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
+    owner.assign("s-01", commands=commands)
+    other.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer], commands=commands)
     reader, writer = await connect(other)
     assert await reader.readexactly(2) == b"GO"
     writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
@@ -702,12 +700,12 @@ async def test_any_shard_passes_a_request_on_through_the_owner_to_a_device_on_th
     writer.close()
 
 
-async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
+async def test_a_calibration_that_fails_its_checks_is_requested_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye.sensor.sessions.CALIBRATION_RETRY_NS", 0)
     running = await start()
-    running.own("s-01")
+    running.assign("s-01")
     reader, writer = await connect(running)
     frame = b"#frames-01:" + b"FFB8" * 834 + b"!"
     writer.write(frame)
@@ -724,7 +722,7 @@ async def test_a_calibration_that_fails_its_checks_is_asked_for_again(
 
 async def test_devices_reach_a_shard_over_ipv6(start: Start) -> None:
     running = await start(host="::1")
-    running.own("s-01")
+    running.assign("s-01")
     _, writer = await asyncio.open_connection("::1", running.tcp)
     writer.write(b"#Sensors-01:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
     await until(lambda: running.status("s-01").covered)

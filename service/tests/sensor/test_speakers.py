@@ -1,4 +1,4 @@
-"""Which of the connections that claim to be a device speaks for it."""
+"""The choice among several connections that send as the same device."""
 
 import asyncio
 from pathlib import Path
@@ -36,7 +36,7 @@ class Wire(asyncio.Transport):
 
 
 class Played:
-    """A shard that owns one device, on a clock of its own."""
+    """A shard that owns one device, with a simulated clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shard = SensorShard()
@@ -77,7 +77,7 @@ async def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     return Played(monkeypatch)
 
 
-async def test_an_older_connection_that_talks_is_heard_once_the_newer_one_is_mute(played: Played) -> None:
+async def test_an_older_connection_takes_over_once_the_newer_one_is_silent(played: Played) -> None:
     older, newer = played.connection(), played.connection()
     played.wait(2)
     played.say(older, NORMAL)
@@ -86,7 +86,7 @@ async def test_an_older_connection_that_talks_is_heard_once_the_newer_one_is_mut
         played.wait(1)
         played.say(older, SMOKE)
     assert (len(played.evidence), played.refused) == (0, 5)
-    assert "an older connection from 10.0.0.1 claims to be it, too, and is refused" in played.status.state
+    assert "an older connection from 10.0.0.1 also sends as this device and is refused" in played.status.state
     for _ in range(10):
         played.wait(1)
         played.say(older, SMOKE)
@@ -94,7 +94,7 @@ async def test_an_older_connection_that_talks_is_heard_once_the_newer_one_is_mut
     assert played.status.covered
 
 
-async def test_a_newer_connection_that_was_mute_speaks_again_with_its_next_line(played: Played) -> None:
+async def test_a_newer_connection_that_was_silent_takes_over_with_its_next_line(played: Played) -> None:
     older, newer = played.connection(), played.connection()
     played.wait(2)
     played.say(newer, NORMAL)
@@ -105,7 +105,7 @@ async def test_a_newer_connection_that_was_mute_speaks_again_with_its_next_line(
     assert (len(played.evidence), played.refused) == (1, 1)
 
 
-async def test_of_a_shard_that_stood_still_it_is_not_known_whom_it_would_have_heard(played: Played) -> None:
+async def test_silence_during_a_stall_of_the_shard_does_not_count(played: Played) -> None:
     older, newer = played.connection(), played.connection()
     played.wait(2)
     played.say(newer, NORMAL)

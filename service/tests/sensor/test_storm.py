@@ -1,4 +1,4 @@
-"""Devices that all come back at once, that vanish, that stay silent or never read: they cost the others nothing."""
+"""Devices that reconnect all at once, vanish, or never read: they do not harm others."""
 
 import asyncio
 import random
@@ -13,12 +13,12 @@ from embereye.sensor.sessions import MAX_CONNECTIONS, Owner, Sessions, _keep_ali
 from embereye_bench.sensors.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
-STEADY = DEVICES  # the number of the device that has nothing to do with it
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: what closes it sends RST
+STEADY = DEVICES  # the number of a device that stays connected
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST
 
 
 def storm(port: int, lines: list[bytes], *, reset: bool) -> None:
-    """Every device connects, says one line, and is gone."""
+    """Every device connects, sends one line, and disconnects."""
     sockets = []
     for line in lines:
         connection = socket.create_connection((HOST, port))
@@ -29,7 +29,7 @@ def storm(port: int, lines: list[bytes], *, reset: bool) -> None:
     close(sockets)
 
 
-def test_a_thousand_devices_that_reconnect_again_and_again_starve_nobody_and_leave_nothing_behind() -> None:
+def test_a_thousand_reconnecting_devices_starve_no_other_and_leak_nothing() -> None:
     dice = random.Random(3)
     lines = [reading_line(f"device-{number}", dice) for number in range(DEVICES)]
     with Server("shard", DEVICES + 1) as server:
@@ -55,7 +55,7 @@ def test_a_thousand_devices_that_reconnect_again_and_again_starve_nobody_and_lea
         assert sent
         assert numbers["analysed"] == numbers["offered"] == 3 * DEVICES + sent
         assert numbers["waiting"] == 0
-        storm(port, lines, reset=True)  # what was on its way when the connection was reset is anybody's guess
+        storm(port, lines, reset=True)  # lines under way may be lost with the reset
         memory.append(server.idle_counters(0.2)["memory_kb"])
         [late] = connect(port, 1, 0)
         late.sendall(lines[0])
@@ -65,7 +65,7 @@ def test_a_thousand_devices_that_reconnect_again_and_again_starve_nobody_and_lea
     assert max(memory[1:]) < memory[0] * 1.1 + 4096
 
 
-def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_kernel() -> None:
+def test_the_kernel_notices_a_vanished_peer() -> None:
     with socket.socket() as connection:
         _keep_alive(connection)
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -76,7 +76,7 @@ def test_a_peer_that_vanished_without_a_word_is_noticed_by_the_kernel() -> None:
         assert idle + interval * count <= 30
 
 
-def test_connections_beyond_what_a_process_can_have_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_CONNECTIONS > 10_000
     monkeypatch.setattr("embereye.sensor.sessions.MAX_CONNECTIONS", 0)
     aborted = []
@@ -86,7 +86,7 @@ def test_connections_beyond_what_a_process_can_have_are_refused_and_counted(monk
             aborted.append(True)
 
     async def dial() -> None:
-        sessions = Sessions(cast("Owner", None))  # asked for nothing
+        sessions = Sessions(cast("Owner", None))  # never used
         sessions.protocol().connection_made(Wire())
         assert (len(sessions), sessions.refused) == (0, 1)
 

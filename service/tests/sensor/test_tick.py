@@ -23,7 +23,7 @@ class Source:
         pass
 
 
-async def test_sessions_are_read_on_whatever_becomes_of_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sessions_resume_reading_even_if_their_lines_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     batcher = TickBatcher(BandTable(), lambda *_: None)
     sources = [Source(), Source()]
     for source in sources:

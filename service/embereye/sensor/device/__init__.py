@@ -1,1 +1,1 @@
-"""One sensor as its shard knows it: what arrives from it, what is analysed of that, what others are told."""
+"""One sensor in its shard: its arrivals, the analysis of its readings and frames, and its reported status."""

@@ -1,4 +1,4 @@
-"""What arrives from one sensor: when, how much, up to which sequence, and from whom."""
+"""The arrivals of one sensor: times, counts, the gRPC watermark, and the session that speaks for it."""
 
 import math
 import re
@@ -8,19 +8,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.device.recent import SHORT_BYTES, RecentData, What
+from embereye.sensor.device.recent import SHORT_BYTES, PieceKind, RecentData
 from embereye.shard.coverage import Watch
 from embereye.shard.ledger import Ledger
 from embereye.units import MINUTE
 from embereye.wire.device.messages import SensorReading
 
 NAN = math.nan
-RIVAL_NS = MINUTE  # nanoseconds that a claim of another address is told
-Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
+RIVAL_NS = MINUTE  # nanoseconds for which the status mentions a refused rival
+Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: missing
 
 
 def row_of(reading: SensorReading) -> Row:
-    """What a line says, as a row."""
+    """Convert a reading to a row."""
     smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
     return (
         NAN if smoke is None else smoke,
@@ -31,18 +31,18 @@ def row_of(reading: SensorReading) -> Row:
 
 
 class Speaker(Protocol):
-    """The text session whose lines are the sensor's."""
+    """The text session that speaks for the sensor."""
 
     def command(self, word: str) -> None:
-        """Send a bare command to the device; nothing happens where it reads none."""
+        """Send a bare command to the device, unless it has left too many unread."""
         ...
 
 
 class Arrivals:
-    """Books everything that one sensor sends. Times are nanoseconds since the Unix epoch.
+    """Counts everything that one sensor sends. Times are nanoseconds since the Unix epoch.
 
-    A quiet line, which is nearly every line, is only counted and kept as it is; it is booked when somebody asks for
-    the ledger, the watch or the latest reading. To book each at once costs three times as much.
+    Nearly all lines are quiet. They are only counted, and the latest is retained. They are entered into ledger, watch
+    and latest reading when one of these is read. To enter each line at once would cost three times as much.
     """
 
     __slots__ = (
@@ -64,29 +64,29 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.speaker: Speaker | None = None
-        self.epoch = 0  # of the gRPC sender
-        self.sequence = 0  # up to here everything of this epoch is accounted for
-        self.quiet_lines = 0  # lines that changed nothing and needed no tick
-        self.quiet_ns = 0  # when the latest of them was heard
-        self.omitted: dict[int, int] = {}  # column of a row → since when readings leave it out
-        self.recent = RecentData()  # what an alarm can be replayed from
-        self.rival = ""  # an address that claimed to be the sensor while it was heard from another one
+        self.epoch = 0  # epoch of the gRPC sender
+        self.sequence = 0  # watermark: everything of this epoch up to here is accounted for
+        self.quiet_lines = 0  # lines that changed no level and needed no tick
+        self.quiet_ns = 0  # when the latest of them arrived
+        self.omitted: dict[int, int] = {}  # column of a row → since when readings omit it
+        self.recent = RecentData()  # recent data, for recordings of alarms
+        self.rival = ""  # a refused address that sends as this sensor
         self.rival_ns = 0  # when it did so last
         self._ledger = Ledger()
         self._watch = Watch()
         self._row: Row = (math.nan,) * 4
-        self._booked = 0  # of quiet_lines
-        self._quiet_line: re.Match[bytes] | None = None  # the latest
+        self._booked = 0  # quiet lines that are in the ledger
+        self._quiet_line: re.Match[bytes] | None = None  # the latest quiet line
 
     @property
     def ledger(self) -> Ledger:
-        """What became of everything that was offered."""
+        """The ledger of everything that was offered."""
         self._book()
         return self._ledger
 
     @property
     def watch(self) -> Watch:
-        """When it was heard and analysed, and why it cannot see."""
+        """The times at which it was last heard and analysed, and the reason if it is blind."""
         self._book()
         return self._watch
 
@@ -97,19 +97,19 @@ class Arrivals:
         return self._row
 
     @property
-    def seeing(self) -> bool:
-        """Whether nothing keeps it from seeing."""
+    def is_seeing(self) -> bool:
+        """True unless the sensor is blind."""
         return not self._watch.blind
 
     def count_quiet_lines(self, lines: list[re.Match[bytes]], now_ns: int) -> None:
-        """Count lines that change nothing, at least one: the matches of `wire.device.quiet.quiet_reading`."""
+        """Count quiet lines, at least one: the matches of `wire.device.quiet.quiet_reading`."""
         self._quiet_line = lines[-1]
         self.quiet_lines += len(lines)
         self.quiet_ns = now_ns
         if len(text := lines[0].string) <= SHORT_BYTES:
             self.recent.short.append((now_ns, text))
         else:
-            self.recent.add(What.LINES, text, now_ns)
+            self.recent.add(PieceKind.LINES, text, now_ns)
 
     def _book(self) -> None:
         count = self.quiet_lines - self._booked
@@ -124,7 +124,7 @@ class Arrivals:
         self._row = (smoke, flame, gas, float(digital != 0))
 
     def count_quiet_rows(self, count: int, last: Row, now_ns: int) -> None:
-        """Book `count` complete readings that change nothing; `last` is the latest of them."""
+        """Count `count` complete quiet readings, the latest of which is `last`."""
         self.count_offered(count, now_ns)
         self.count_analysed(count, now_ns)
         self._row = last
@@ -132,23 +132,23 @@ class Arrivals:
             self.omitted.clear()
 
     def count_offered(self, count: int, now_ns: int) -> None:
-        """Book what arrived and is analysed now."""
+        """Count `count` arrivals, and note the time."""
         self.ledger.offered += count
         self._watch.heard_ns = now_ns
 
     def count_analysed(self, count: int, now_ns: int) -> None:
-        """Book what was analysed of what was offered."""
+        """Count `count` of the offered items as analysed, and note the time."""
         self._ledger.analysed += count
         self._watch.analysed_ns = now_ns
 
     def remember(self, rows: NDArray[np.float64], now_ns: int) -> None:
-        """Keep the latest value of each channel of readings (n, 4), and which of them they leave out."""
+        """Store the latest value of each channel of readings (n, 4), and note the channels that they omit."""
         last: list[float] = rows[-1].tolist()
         for column, value in enumerate(last):
             if not math.isnan(value):
                 self.omitted.pop(column, None)
-            elif len(said := np.flatnonzero(~np.isnan(rows[:, column]))):
-                last[column] = float(rows[said[-1], column])
+            elif len(present := np.flatnonzero(~np.isnan(rows[:, column]))):
+                last[column] = float(rows[present[-1], column])
                 self.omitted.pop(column, None)
             else:
                 last[column] = self._row[column]
@@ -156,35 +156,35 @@ class Arrivals:
         self._row = last
 
     def long_omitted(self) -> dict[int, int]:
-        """Columns that readings leave out → since when; a quiet line, which has them all, ends that."""
+        """The columns that readings omit → since when. A later quiet line has all columns and clears them."""
         if self.omitted and self.quiet_ns > max(self.omitted.values()):
             self.omitted.clear()
         return self.omitted
 
     def refuse(self, reason: str, count: int = 1) -> None:
-        """Book what cannot be analysed."""
+        """Count `count` items that cannot be analysed as rejected."""
         ledger = self.ledger
         ledger.offered += count
         ledger.rejected[reason] += count
 
     def note_rival(self, address: str, now_ns: int) -> bool:
-        """Remember that `address` claims to be the sensor, which is heard from another one; whether that is news."""
-        news = address != self.rival or now_ns - self.rival_ns > RIVAL_NS
+        """Note that `address` sends as this sensor and is refused. True if that was not noted recently."""
+        is_new = address != self.rival or now_ns - self.rival_ns > RIVAL_NS
         self.rival, self.rival_ns = address, now_ns
-        return news
+        return is_new
 
     def count_duplicates(self, count: int) -> None:
-        """Book what was accounted for before and came again."""
+        """Count `count` items that arrived before as duplicates."""
         ledger = self.ledger
         ledger.offered += count
         ledger.duplicate += count
 
     def shed(self, reason: str, count: int = 1) -> None:
-        """Book what was given up."""
+        """Count `count` items as shed."""
         ledger = self.ledger
         ledger.offered += count
         ledger.shed[reason] += count
 
     def resume(self, epoch: int, sequence: int) -> None:
-        """Go on after what another shard has accounted for of a gRPC sender."""
+        """Continue after the watermark of another shard, unless the own one is later."""
         self.epoch, self.sequence = max((self.epoch, self.sequence), (epoch, sequence))

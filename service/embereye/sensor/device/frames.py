@@ -1,4 +1,4 @@
-"""What is analysed of one sensor's thermal frames: temperatures, the hot spot, and whether the sensor works."""
+"""Analysis of one sensor's thermal frames: temperatures, the hot spot, and the health of the sensor."""
 
 import logging
 from typing import NamedTuple
@@ -14,15 +14,14 @@ from embereye.sensor.device.levels import CLEAR
 from embereye.v1.shard_pb2 import HeatThresholds
 
 logger = logging.getLogger(__name__)
-# Raw counts, some 4 K, that a pixel must have risen since the frame before for a frame not to wait for the tick.
-STARTLING_COUNTS = 40
+STARTLING_COUNTS = 40  # rise of a pixel in raw counts (about 4 K) from which a frame does not wait for the tick
 
 
 class ThermalImage(NamedTuple):
-    """The latest frame as people are shown it."""
+    """The latest frame, for people."""
 
     pixels: NDArray[np.float32]  # (24, 32) °C, NaN where nothing was measured; or (768,) raw counts
-    relative: bool  # raw counts
+    relative: bool  # raw counts instead of °C
 
 
 class FrameAnalysis:
@@ -31,34 +30,34 @@ class FrameAnalysis:
     def __init__(self, name: str, thresholds: HeatThresholds) -> None:
         self.calibration: Calibration | None = None
         self.wants_calibration = False
-        self.found: HeatAssessment | None = None  # in the latest frame
+        self.assessment: HeatAssessment | None = None  # of the latest frame
         self.picture: ThermalImage | None = None
-        self._name = name  # of the device, for the log
+        self._name = name  # the device's id, for the log
         self._heat = HeatWatch(thresholds)
         self._spot = SpotWatch()
         self._rhythm = FrameRhythm()
-        self._pixels: PixelWatch | None = None  # once frames are expected
-        self._words = b""  # of the latest frame
-        self._inspected_ns = 0  # when the frame was heard whose pixels were inspected last
+        self._pixels: PixelWatch | None = None  # None until the frames' rhythm is known
+        self._words = b""  # words of the latest frame
+        self._inspected_ns = 0  # arrival of the frame that was inspected last
 
     def configure(self, thresholds: HeatThresholds) -> None:
-        """Hold what comes next against other thresholds; what was learnt stays."""
+        """Use other thresholds from now on; learnt values remain."""
         self._heat.configure(thresholds)
 
     @property
     def replaced(self) -> frozenset[int]:
-        """Pixels that are stuck or noisy and are replaced by their neighbours."""
+        """The stuck or noisy pixels, whose values are replaced by those of their neighbours."""
         return self._pixels.deviating if self._pixels else frozenset()
 
-    def startles(self, words: bytes) -> bool:
-        """Whether a frame differs so much from the one before that it must not wait."""
+    def is_startling(self, words: bytes) -> bool:
+        """True if a frame is so much hotter than the one before that it must not wait for the tick."""
         if not self._words:
             return True
-        before, pixels = (np.frombuffer(each, ">i2", PIXELS).astype(np.int32) for each in (self._words, words))
+        before, pixels = (np.frombuffer(frame, ">i2", PIXELS).astype(np.int32) for frame in (self._words, words))
         return int((pixels - before).max()) > STARTLING_COUNTS
 
     def calibrate(self, words: bytes) -> None:
-        """Use the EEPROM (832 big-endian words) from now on; ValueError where it cannot be one: the old one stays."""
+        """Use the EEPROM (832 big-endian words) from now on; ValueError if it is invalid: the old one remains."""
         try:
             calibration = Calibration.from_eeprom(words)
         except ValueError:
@@ -70,17 +69,17 @@ class FrameAnalysis:
     def analyse(
         self, words: bytes, celsius: NDArray[np.float32] | None, extreme: Extreme | None, now_ns: int
     ) -> HeatAssessment:
-        """What a frame says of heat. Where it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
+        """Assess the heat in a frame. If it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
         self._rhythm.observe(now_ns, changed=words != self._words)
         self._words = words
         if celsius is None or extreme is None:
-            self.found = self._analyse_counts(words, now_ns)
+            self.assessment = self._analyse_counts(words, now_ns)
         else:
-            self.found = self._analyse_celsius(words, celsius, extreme, now_ns)
-        return self.found
+            self.assessment = self._analyse_celsius(words, celsius, extreme, now_ns)
+        return self.assessment
 
     def _analyse_counts(self, words: bytes, now_ns: int) -> HeatAssessment:
-        # Only the long form can be calibrated; the short one never carries what a calibration needs.
+        # Only the long form can be calibrated: the short one lacks the auxiliary values.
         self.wants_calibration = self.calibration is None and len(words) == 2 * FRAME_WORDS
         pixels = words_of(words)[:PIXELS]
         self.picture = ThermalImage(pixels.view(np.int16).astype(np.float32), relative=True)
@@ -89,34 +88,35 @@ class FrameAnalysis:
     def _analyse_celsius(
         self, words: bytes, celsius: NDArray[np.float32], extreme: Extreme, now_ns: int
     ) -> HeatAssessment:
-        found = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
-        if found.hottest is not None:
+        assessment = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
+        if assessment.hottest is not None:
             self.picture = ThermalImage(celsius, relative=False)
         elif self.calibration is not None:
             why = doubt(self.calibration, words_of(words))
-            found = found._replace(blind=why or found.blind)
-        return found
+            assessment = assessment._replace(blind=why or assessment.blind)
+        return assessment
 
-    def _with_spot(self, found: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
-        """`found` with where the heat is and how it grows, once there is any."""
-        spot = hot_spot(celsius, found.hottest) if found.level > CLEAR and found.hottest else None
+    def _with_spot(self, assessment: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
+        """Add the place and growth of the hot spot to `assessment`, if there is heat."""
+        hottest = assessment.hottest
+        spot = hot_spot(celsius, hottest) if assessment.level > CLEAR and hottest else None
         if spot is None:
             self._spot.forget()
-            return found
+            return assessment
         growth = self._spot.growth(spot, now_ns)
         terms = (("spot.row", spot.row), ("spot.column", spot.column), ("spot.pixels", float(spot.pixels)))
-        measured = (*found.measured, *((name, value, 0.0, "1") for name, value in terms))
-        return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
+        measured = (*assessment.measured, *((name, value, 0.0, "1") for name, value in terms))
+        return assessment._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
 
     def replace(self, pixels: frozenset[int]) -> None:
-        """Replace `pixels` by their neighbours, as a shard before did."""
+        """Replace `pixels` by their neighbours, as in the shard that made a recording."""
         if self.calibration is not None and pixels:
             self.calibration = self.calibration.replacing(pixels)
 
     def inspect(self, now_ns: int, *, quiet: bool) -> str:
-        """Why its frames cannot be trusted, or ''. Pixels are judged by their noise only while nothing is hot: `quiet`.
+        """Inspect the sensor; return why its frames cannot be trusted, or ''. Call it every few seconds.
 
-        It is called every few seconds, not for each frame.
+        Pixels are judged by their noise only if `quiet`: while nothing is hot.
         """
         if not self._rhythm.is_established:
             return ""

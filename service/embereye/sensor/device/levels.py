@@ -1,4 +1,4 @@
-"""The levels in force at one sensor, kind by kind, and the signs that they make."""
+"""The levels in force at one sensor for each kind of sign, and the signs to report."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,13 +7,13 @@ from embereye.levels import Kind, Level, Sense
 from embereye.shard.evidence.episodes import HOLD_NS, Sign
 from embereye.v1.types_pb2 import Device, Term
 
-# Looked up once: an enum's name costs more than the comparison it is for.
+# Module constants, because the look-up of an enum's member costs more than a comparison.
 UNKNOWN, CLEAR = Level.UNSPECIFIED, Level.CLEAR
 HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 
 
 class Assessed(Protocol):
-    """What a detector says of one kind: `sensing.thresholds.Assessment` or `thermal.heat.HeatAssessment`."""
+    """A detector's result for one kind: `sensing.thresholds.Assessment` or `thermal.heat.HeatAssessment`."""
 
     @property
     def level(self) -> Level: ...  # noqa: D102
@@ -30,45 +30,45 @@ class Assessed(Protocol):
 class Levels:
     """Follows each kind of sign at one sensor, from its first sign until it has been clear for HOLD_NS."""
 
-    __slots__ = ("_held", "_shown", "_spec", "blind")
+    __slots__ = ("_in_force", "_open", "_spec", "blind")
 
     def __init__(self, spec: Device) -> None:
-        self.blind: dict[Kind, str] = {}  # why a kind cannot be told
+        self.blind: dict[Kind, str] = {}  # kinds that cannot be measured, and why
         self._spec = spec
-        self._held: dict[Kind, Level] = {}
-        self._shown: dict[Kind, int] = {}  # kinds with an open sign, and when it was last above clear
+        self._in_force: dict[Kind, Level] = {}
+        self._open: dict[Kind, int] = {}  # kinds with an open sign, and when it was last above clear
 
     def configure(self, spec: Device) -> None:
-        """Name another declaration of the device in what follows."""
+        """Use a changed declaration of the device for later signs."""
         self._spec = spec
 
-    def held(self, kind: Kind) -> Level:
+    def in_force(self, kind: Kind) -> Level:
         """The level in force."""
-        return self._held.get(kind, CLEAR)
+        return self._in_force.get(kind, CLEAR)
 
-    def open_besides_heat(self) -> bool:
-        """Whether a sign of smoke, gas or flame is open: readings must tell how it goes on."""
-        return any(kind != HEAT for kind in self._shown)
+    def is_open_besides_heat(self) -> bool:
+        """True if a sign of smoke, gas or flame is open, so that readings have to be assessed."""
+        return any(kind != HEAT for kind in self._open)
 
-    def assess(self, kind: Kind, found: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
-        """Put what a detector found in force; the sign to report, the clear one of an open sign too, or none.
+    def assess(self, kind: Kind, assessed: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
+        """Put a detector's result in force; return the sign to report, if any, also the clear one of an open sign.
 
-        `relative`: what was found is a rise of raw counts, not a temperature.
+        `relative`: the result is a rise of raw counts, not a temperature.
         """
-        if found.blind:
-            self.blind[kind] = found.blind
+        if assessed.blind:
+            self.blind[kind] = assessed.blind
         elif kind in self.blind:
             del self.blind[kind]
-        level = found.level
+        level = assessed.level
         if level == UNKNOWN:
-            return []  # it cannot tell: that is neither a sign nor its end
-        self._held[kind] = level
+            return []  # unknown is neither a sign nor the end of one
+        self._in_force[kind] = level
         if level > CLEAR:
-            self._shown[kind] = now_ns
-        elif kind not in self._shown:
+            self._open[kind] = now_ns
+        elif kind not in self._open:
             return []
-        elif now_ns - self._shown[kind] >= HOLD_NS:
-            del self._shown[kind]
+        elif now_ns - self._open[kind] >= HOLD_NS:
+            del self._open[kind]
         return [
             Sign(
                 device=self._spec.id,
@@ -76,9 +76,9 @@ class Levels:
                 kind=kind,
                 sense=Sense.SENSOR,
                 level=level,
-                score=found.score,
-                why=found.terms,
+                score=assessed.score,
+                why=assessed.terms,
                 relative=relative,
-                note=found.note,
+                note=assessed.note,
             )
         ]

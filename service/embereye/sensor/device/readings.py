@@ -1,4 +1,9 @@
-"""What is analysed of one sensor's readings: smoke, gas and flame against their thresholds."""
+"""Analysis of one sensor's readings: smoke, gas and flame against their thresholds.
+
+From the thresholds and the levels in force follows a band for each channel: a reading inside all bands changes nothing
+(it is quiet). The bands are in a table shared by all devices, so that the tick tests many readings at once, and in a
+regular expression (`quiet_line`) that recognises quiet lines without parsing. Only readings outside are assessed.
+"""
 
 import math
 import re
@@ -19,10 +24,10 @@ from embereye.v1.types_pb2 import Term
 from embereye.wire.device.quiet import quiet_reading
 from embereye.wire.device.reader import Quiet
 
-# Changes of level that are analysed one by one in a batch of one device. What goes up and down more often within a
-# tick is no fire but a fault, or an attack, and must not take the time of the other devices.
+# Changes of level that are analysed one by one in one device's batch. More within a tick are a fault or an attack, not
+# a fire, and must not take the other devices' time.
 TRANSITIONS = 32
-SUMMARY_ROWS = 3  # a summary has as many rows: fewer readings than that are not worth one
+SUMMARY_ROWS = 3  # rows of a summary; so few readings are not summarised
 CHANNELS = {SMOKE: (0, "smoke"), FLAME: (1, "flame"), GAS: (2, "gas")}  # kind → its column in a row, its name
 DIGITAL_OFF, DIGITAL_ON = (-0.5, 0.5), (0.5, math.inf)  # bands of an output that is 0 or 1
 
@@ -32,7 +37,7 @@ def _never(text: bytes, start: int = 0, /) -> re.Match[bytes] | None:
 
 
 class ClearBands:
-    """What changes nothing at a device of the fleet that holds no level, as far as its fleet's settings tell."""
+    """The bands of a device whose levels are all clear, by the fleet's settings."""
 
     def __init__(self, settings: SensorSettings) -> None:
         thresholds = Thresholds(settings)
@@ -43,10 +48,10 @@ class ClearBands:
             derived.gas(CLEAR),
             DIGITAL_ON if thresholds.active_low else DIGITAL_OFF,
         )
-        self.quiet_line: Quiet = quiet_reading(self._bands).match  # matches a line that changes nothing
+        self.quiet_line: Quiet = quiet_reading(self._bands).match  # matches a quiet line
 
     def may_change(self, row: Row) -> bool:
-        """Whether a value that the reading gives may begin something."""
+        """True if a value of the reading may start a sign."""
         return _is_outside(row, self._bands)
 
 
@@ -55,37 +60,37 @@ def _is_outside(row: Row, bands: tuple[Band, Band, Band, Band]) -> bool:
 
 
 class ReadingAnalysis:
-    """Levels of smoke, gas and flame, and the bands within which readings change none of them."""
+    """The levels of smoke, gas and flame at one sensor, and the bands within which readings change none of them."""
 
     def __init__(self, settings: SensorSettings, table: BandTable, levels: Levels) -> None:
         self.slot = table.allocate()  # its row in the table
-        self.quiet_line: Quiet = _never  # matches a line that changes nothing
-        self.attentive = False  # a sign is open: batches must tell how it goes on
+        self.quiet_line: Quiet = _never  # matches a quiet line
+        self.attentive = False  # a sign is open: every batch has to be assessed
         self._table = table
         self._levels = levels
-        self._digital = False  # the digital output says flame
+        self._digital = False  # the digital output reports flame
         self._bands: tuple[Band, Band, Band, Band] = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
         self.configure(settings)
 
     def configure(self, settings: SensorSettings) -> None:
-        """Hold what comes next against other settings, the device's own."""
+        """Use the device's changed settings from now on."""
         self.thresholds = Thresholds(settings)
         self._derived = Bands(self.thresholds)
         self._set_bands()
 
     def release(self) -> None:
-        """Give the row in the table back."""
+        """Release the row in the table."""
         self._table.release(self.slot)
 
     def may_change(self, row: Row) -> bool:
-        """Whether a value that the reading gives may change a level."""
+        """True if a value of the reading may change a level."""
         return _is_outside(row, self._bands)
 
     def analyse(self, rows: NDArray[np.float64], now_ns: int) -> tuple[list[Sign], int]:
-        """The signs of readings (n, 4), in order, and how many of them were compacted.
+        """Analyse readings (n, 4); return their signs, in order, and the number of readings that were compacted.
 
-        Levels are those that one reading after the other would have led to, as long as they change no more often than
-        TRANSITIONS; the remaining readings are then compacted.
+        The levels are the same as if the readings were assessed one by one. After TRANSITIONS changes of level, the
+        remaining readings are compacted.
         """
         signs: list[Sign] = []
         start, compacted = 0, 0
@@ -110,20 +115,20 @@ class ReadingAnalysis:
         return signs, compacted
 
     def analyse_summary(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
-        """The signs of what stands for readings (n, 4) that are given up."""
+        """Analyse a summary of readings (n, 4) in their place; return its signs."""
         summary = summarize(rows, self.thresholds.full_scale)
         rows = summary.rows(active_low=self.thresholds.active_low).tolist()
         signs = [sign for row in rows for sign in self._assess_row(row, now_ns)]
         return [_explained(sign, summary) for sign in signs]
 
     def _next_outside(self, rows: NDArray[np.float64], start: int) -> int:
-        """The first row from `start` on that may change a level; len(rows): none."""
+        """The index of the first row from `start` on that may change a level; len(rows) if there is none."""
         low, high = self._table.low[self.slot], self._table.high[self.slot]
         part = rows[start:]
         outside = part < low
         outside |= part >= high
-        if self._digital or self._levels.held(FLAME) > CLEAR:
-            outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are understood together
+        if self._digital or self._levels.in_force(FLAME) > CLEAR:
+            outside[:, 1] |= np.isnan(part[:, 1])  # the two flame outputs are assessed together
             outside[:, 3] |= np.isnan(part[:, 3])
         if not np.count_nonzero(outside):  # any() costs three times as much
             return len(rows)
@@ -133,16 +138,14 @@ class ReadingAnalysis:
         thresholds, levels, signs = self.thresholds, self._levels, []
         smoke, flame, gas, digital = row
         if not math.isnan(smoke):
-            found = thresholds.assess_smoke(smoke, levels.held(SMOKE))
-            signs += levels.assess(SMOKE, found, now_ns)
+            signs += levels.assess(SMOKE, thresholds.assess_smoke(smoke, levels.in_force(SMOKE)), now_ns)
         if not math.isnan(gas):
-            found = thresholds.assess_gas(gas, levels.held(GAS))
-            signs += levels.assess(GAS, found, now_ns)
+            signs += levels.assess(GAS, thresholds.assess_gas(gas, levels.in_force(GAS)), now_ns)
         analog = None if math.isnan(flame) else flame
         detected = None if math.isnan(digital) else (digital != 0) != thresholds.active_low
         if analog is not None or detected is not None:
-            found = thresholds.assess_flame(analog, detected, levels.held(FLAME))
-            signs += levels.assess(FLAME, found, now_ns)
+            assessment = thresholds.assess_flame(analog, detected, levels.in_force(FLAME))
+            signs += levels.assess(FLAME, assessment, now_ns)
             self._digital = bool(detected)
         self._set_bands()
         return signs
@@ -150,38 +153,38 @@ class ReadingAnalysis:
     def _set_bands(self) -> None:
         derived, levels, blind = self._derived, self._levels, self._levels.blind
         self._bands = (
-            NOWHERE if SMOKE in blind else derived.smoke(levels.held(SMOKE)),
-            NOWHERE if FLAME in blind else derived.flame(levels.held(FLAME), digital=self._digital),
-            NOWHERE if GAS in blind else derived.gas(levels.held(GAS)),
+            NOWHERE if SMOKE in blind else derived.smoke(levels.in_force(SMOKE)),
+            NOWHERE if FLAME in blind else derived.flame(levels.in_force(FLAME), digital=self._digital),
+            NOWHERE if GAS in blind else derived.gas(levels.in_force(GAS)),
             DIGITAL_ON if self._digital != self.thresholds.active_low else DIGITAL_OFF,
         )
         self._table.set(self.slot, self._bands)
-        self.attentive = levels.open_besides_heat()
+        self.attentive = levels.is_open_besides_heat()
         self.quiet_line = _never if self.attentive else quiet_reading(self._bands).match
 
 
 def _not_assessed(rows: NDArray[np.float64], assessed: Sequence[int]) -> Row:
-    """The last value of each channel of readings (n, 4); NaN where an `assessed` row has it.
+    """The last value of each channel of readings (n, 4); NaN if it is in an `assessed` row.
 
-    Of the two flame outputs, which are understood together, what the last row has that says either.
+    Both flame outputs are from the last row that has either of them, because they are assessed together.
     """
     last: list[float] = rows[-1].tolist()
     if len(rows) - 1 not in assessed and not any(map(math.isnan, last)):
-        return last  # as nearly always: the rest takes 15 µs
-    said = ~np.isnan(rows)
-    said[:, 1] = said[:, 3] = said[:, 1] | said[:, 3]
-    places = (len(rows) - 1 - said[::-1].argmax(axis=0)).tolist()
+        return last  # the common case; the rest takes 15 µs
+    present = ~np.isnan(rows)
+    present[:, 1] = present[:, 3] = present[:, 1] | present[:, 3]
+    places = (len(rows) - 1 - present[::-1].argmax(axis=0)).tolist()
     return [NAN if place in assessed else float(rows[place, column]) for column, place in enumerate(places)]
 
 
 def _explained(sign: Sign, summary: Summary) -> Sign:
-    """`sign` with what it was made from: one summary that stands for many readings."""
+    """Add the summary that led to `sign` to its terms and note."""
     column, name = CHANNELS[sign.kind]
     terms = [
-        Term(name=f"{name}.{what}", value=values[column], unit="counts")
-        for what, values in (("lowest", summary.lowest), ("highest", summary.highest), ("last", summary.last))
+        Term(name=f"{name}.{statistic}", value=values[column], unit="counts")
+        for statistic, values in (("lowest", summary.lowest), ("highest", summary.highest), ("last", summary.last))
     ]
     terms.append(Term(name=f"{name}.slope", value=summary.slope[column], unit="counts/reading"))
     terms = [term for term in terms if not math.isnan(term.value)]
-    note = f"{summary.readings} readings came faster than they could be analysed one by one: compacted"
+    note = f"{summary.readings} readings arrived faster than they could be analysed one by one: compacted"
     return replace(sign, why=(*sign.why, *terms), note="; ".join(filter(None, (sign.note, note))))

@@ -1,4 +1,4 @@
-"""The last seconds of what one sensor sent, as compactly as it came: what an alarm is replayed from (pure)."""
+"""The recent data of one sensor, stored compactly, from which a recording of an alarm is cut. Pure."""
 
 import struct
 from collections import deque
@@ -8,48 +8,48 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-HEAD = struct.Struct("<qIB")  # when, nanoseconds of the timeline; how many bytes follow; what they are
+HEAD = struct.Struct("<qIB")  # time in nanoseconds of the timeline, number of bytes that follow, kind of piece
 ROW_BYTES = 32
-SHORT_BYTES = 128  # of text; a line of a usual sensor has some 45
-SHORT_COST = 256  # bytes of memory for such a text, with what it takes to keep it
-SPARE = 4  # a fourth of the limit is freed at a time: what is at the front is not looked for with every line
+SHORT_BYTES = 128  # most bytes of a short text; a usual sensor's line has about 45
+SHORT_COST = 256  # bytes of memory for a short text, with overhead
+SPARE = 4  # a fourth of the limit is freed at a time, so that trimming is rare
 
 
-class What(IntEnum):
-    """What is kept in one piece."""
+class PieceKind(IntEnum):
+    """The content of a piece."""
 
-    LINES = 0  # text, as the device sent it
+    LINES = 0  # text from the device
     ROWS = 1  # readings (n, 4), float64
-    FRAME = 2  # its words
-    EEPROM = 3  # its words
+    FRAME = 2  # a frame's words
+    EEPROM = 3  # an EEPROM's words
 
 
 class Piece(NamedTuple):
-    """What came at one moment."""
+    """The data that arrived at one moment."""
 
     time_ns: int
-    what: What
+    kind: PieceKind
     data: bytes
 
 
 class RecentData:
-    """One sensor's newest data, `limit` bytes of it; 0: nothing is kept.
+    """The newest `limit` bytes of one sensor's data; 0: none.
 
-    Nearly all that comes is short lines, for each of which this is run: appending one takes 0.1 µs, packing it 0.6.
-    They are kept apart therefore, as many as have room in half of the limit.
+    Half of the limit is for short lines, which are most of the data. They are stored in a deque (0.1 µs each), all
+    other pieces in one byte array (0.6 µs each).
     """
 
     __slots__ = ("_data", "_eeprom", "_limit", "short")
 
     def __init__(self) -> None:
-        self.short: deque[tuple[int, bytes]] = deque(maxlen=0)  # when, and text of at most SHORT_BYTES
+        self.short: deque[tuple[int, bytes]] = deque(maxlen=0)  # time, and text of at most SHORT_BYTES
         self._limit = 0
         self._data = bytearray()
-        self._eeprom = b""  # the calibration in use before what is kept
+        self._eeprom = b""  # the calibration in use before the oldest piece
 
     @property
     def limit(self) -> int:
-        """Bytes."""
+        """The limit in bytes."""
         return self._limit
 
     @limit.setter
@@ -59,51 +59,50 @@ class RecentData:
         if len(self._data) > limit // 2:
             self._trim()
 
-    def add(self, what: What, data: bytes, now_ns: int) -> None:
-        """Keep `data`; let go of the oldest where there is no room for both."""
-        kept = self._data
-        kept += HEAD.pack(now_ns, len(data), what)
-        kept += data
-        if len(kept) > self._limit // 2:
+    def add(self, kind: PieceKind, data: bytes, now_ns: int) -> None:
+        """Store `data`; drop the oldest pieces if there is no room for it."""
+        self._data += HEAD.pack(now_ns, len(data), kind)
+        self._data += data
+        if len(self._data) > self._limit // 2:
             self._trim()
 
     def add_rows(self, rows: NDArray[np.float64], now_ns: int) -> None:
-        """The same for readings (n, 4), of which no more are copied than there is room for."""
-        self.add(What.ROWS, rows[-(self._limit // 2 // ROW_BYTES + 1) :].tobytes(), now_ns)
+        """Store the newest of readings (n, 4), at most as many as there is room for."""
+        self.add(PieceKind.ROWS, rows[-(self._limit // 2 // ROW_BYTES + 1) :].tobytes(), now_ns)
 
     def expire(self, before_ns: int) -> None:
-        """Let go of what came before `before_ns`."""
+        """Drop the data from before `before_ns`."""
         while self.short and self.short[0][0] < before_ns:
             self.short.popleft()
         if self._data and HEAD.unpack_from(self._data)[0] < before_ns:
             self._trim(before_ns)
 
     def _trim(self, before_ns: int = 0) -> None:
-        kept, start, most = self._data, 0, len(self._data)
+        data, start, most = self._data, 0, len(self._data)
         if most > self._limit // 2:
             most = self._limit // 2 * (SPARE - 1) // SPARE
-        while start < len(kept):
-            time_ns, size, what = HEAD.unpack_from(kept, start)
-            if len(kept) - start <= most and time_ns >= before_ns:
+        while start < len(data):
+            time_ns, size, kind = HEAD.unpack_from(data, start)
+            if len(data) - start <= most and time_ns >= before_ns:
                 break
             start += HEAD.size
-            if what == What.EEPROM:
-                self._eeprom = bytes(kept[start : start + size])
+            if kind == PieceKind.EEPROM:
+                self._eeprom = bytes(data[start : start + size])
             start += size
-        del kept[:start]
+        del data[:start]
 
     def cut(self, from_ns: int) -> tuple[bytes, list[Piece]]:
-        """What is kept from `from_ns` on, oldest first, and the EEPROM in use before it; b"": there was none."""
-        kept, start, eeprom = bytes(self._data), 0, self._eeprom
-        pieces = [Piece(time_ns, What.LINES, text) for time_ns, text in self.short if time_ns >= from_ns]
-        while start < len(kept):
-            time_ns, size, what = HEAD.unpack_from(kept, start)
+        """The EEPROM in use at `from_ns` (b"": none), and the pieces since then, oldest first."""
+        packed, start, eeprom = bytes(self._data), 0, self._eeprom
+        pieces = [Piece(time_ns, PieceKind.LINES, text) for time_ns, text in self.short if time_ns >= from_ns]
+        while start < len(packed):
+            time_ns, size, kind = HEAD.unpack_from(packed, start)
             start += HEAD.size
-            data = kept[start : start + size]
+            data = packed[start : start + size]
             start += size
             if time_ns >= from_ns:
-                pieces.append(Piece(time_ns, What(what), data))
-            elif what == What.EEPROM:
+                pieces.append(Piece(time_ns, PieceKind(kind), data))
+            elif kind == PieceKind.EEPROM:
                 eeprom = data
         pieces.sort(key=lambda piece: piece.time_ns)
         return eeprom, pieces

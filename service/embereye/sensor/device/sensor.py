@@ -1,4 +1,4 @@
-"""One sensor: what arrives from it (`arrivals`), what is analysed of that (`readings`, `frames`), and what it means."""
+"""One sensor: its arrivals, the analysis of its readings and frames, the levels in force, and its health."""
 
 import logging
 
@@ -19,45 +19,45 @@ from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
 
 logger = logging.getLogger(__name__)
-COMPACTED = "compacted"  # why readings were shed: a summary was analysed in their place
+COMPACTED = "compacted"  # the reason for shed readings if their summary was analysed
 BAD_CALIBRATION = "bad calibration"
 FRAMES = "frames"  # the key of a thermal sensor's fault
 
 
 class SensorDevice:
-    """State of one sensor. All of it is lost with the shard; the device sends its calibration again when asked."""
+    """The state of one sensor. All of it is lost with the shard; the device sends its calibration again on request."""
 
     def __init__(self, spec: Device, settings: SensorSettings, bands: BandTable) -> None:
-        own = settings_of(spec, settings)
+        device_settings = settings_of(spec, settings)
         self.spec = spec
         self.arrivals = Arrivals()
         self.levels = Levels(spec)
-        self.readings = ReadingAnalysis(own, bands, self.levels)
-        self.frames = FrameAnalysis(spec.id, own.heat)
-        self.emissivity = own.emissivity  # of what it looks at, 0..1
-        self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its readings are none
+        self.readings = ReadingAnalysis(device_settings, bands, self.levels)
+        self.frames = FrameAnalysis(spec.id, device_settings.heat)
+        self.emissivity = device_settings.emissivity  # of the observed surface, 0..1
+        self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its values cannot be trusted
         self._health = SensorHealth()
-        self._inspected_ns = 0  # when that was heard which was inspected last
+        self._inspected_ns = 0  # arrival of the data that was inspected last
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
-        """Hold what comes next against a changed declaration or changed settings; what was learnt stays."""
-        own = settings_of(spec, settings)
+        """Use a changed declaration or changed settings from now on; learnt values remain."""
+        device_settings = settings_of(spec, settings)
         self.spec = spec
         self.levels.configure(spec)
-        self.readings.configure(own)
-        self.frames.configure(own.heat)
-        self.emissivity = own.emissivity
+        self.readings.configure(device_settings)
+        self.frames.configure(device_settings.heat)
+        self.emissivity = device_settings.emissivity
 
     def release(self) -> None:
-        """Give back what it holds of its shard: it belongs to another one, or to nobody."""
+        """Release its row in the shard's band table. Call it once, when the shard no longer owns the device."""
         self.readings.release()
 
     def count_quiet_rows(self, count: int, last: Row, now_ns: int) -> None:
-        """Book `count` readings that change nothing, of which `last` is the latest."""
+        """Count `count` quiet readings, the latest of which is `last`."""
         self.arrivals.count_quiet_rows(count, last, now_ns)
 
     def analyse_readings(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
-        """Book and analyse readings (n, 4), in order; the signs they show, the clear ones of open signs too."""
+        """Count and analyse readings (n, 4), in order; return their signs, also the clear ones of open signs."""
         arrivals = self.arrivals
         arrivals.count_offered(len(rows), now_ns)
         signs, compacted = self.readings.analyse(rows, now_ns)
@@ -69,7 +69,7 @@ class SensorDevice:
         return signs
 
     def compact_readings(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
-        """Book readings (n, 4) as shed and analyse what stands for them; the signs that shows."""
+        """Count readings (n, 4) as shed and analyse their summary; return its signs."""
         arrivals = self.arrivals
         arrivals.count_offered(len(rows), now_ns)
         arrivals.ledger.shed[COMPACTED] += len(rows)
@@ -81,16 +81,16 @@ class SensorDevice:
     def analyse_frame(
         self, words: bytes, celsius: NDArray[np.float32] | None, extreme: Extreme | None, now_ns: int
     ) -> list[Sign]:
-        """Book and analyse a frame. Where it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
+        """Count and analyse a frame. If it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
         self.arrivals.count_offered(1, now_ns)
-        found = self.frames.analyse(words, celsius, extreme, now_ns)
+        assessment = self.frames.analyse(words, celsius, extreme, now_ns)
         self.arrivals.count_analysed(1, now_ns)
-        signs = self.levels.assess(HEAT, found, now_ns, relative=found.relative)
+        signs = self.levels.assess(HEAT, assessment, now_ns, relative=assessment.relative)
         self._note_blindness()
         return signs
 
     def calibrate(self, words: bytes, now_ns: int) -> bool:
-        """Book an EEPROM and use it from now on; False where it is refused: the old one stays."""
+        """Count an EEPROM and use it from now on; False if it is invalid: the old one remains in use."""
         self.arrivals.count_offered(1, now_ns)
         try:
             self.frames.calibrate(words)
@@ -102,13 +102,13 @@ class SensorDevice:
         return True
 
     def watermark(self) -> Watermark:
-        """Up to where everything of its gRPC sender is accounted for; epoch 0: it had none."""
+        """The watermark of its gRPC sender; epoch 0 if it never had one."""
         return Watermark(device=self.spec.id, epoch=self.arrivals.epoch, sequence=self.arrivals.sequence)
 
     def inspect_sensors(self, now_ns: int) -> None:
-        """Find out, every few seconds, whether its sensors work, where it has said something since the last time.
+        """Check whether its sensors work, if data arrived since the last check. Call it every few seconds.
 
-        That another one is faulty is logged once.
+        A change in the set of faulty sensors is logged.
         """
         arrivals = self.arrivals
         heard_ns = arrivals.watch.heard_ns
@@ -122,27 +122,27 @@ class SensorDevice:
             omitted=arrivals.long_omitted(),
             alarmed=self.readings.attentive,
         )
-        if fault := self.frames.inspect(now_ns, quiet=self.levels.held(HEAT) <= CLEAR):
+        if fault := self.frames.inspect(now_ns, quiet=self.levels.in_force(HEAT) <= CLEAR):
             faults[FRAMES] = fault
         if faults != self.faults:
-            news = faults.keys() != self.faults.keys()  # the sentences count seconds
+            is_new = faults.keys() != self.faults.keys()  # the sentences change every second
             self.faults = faults
-            if faults and news:
+            if faults and is_new:
                 logger.warning("device %s: %s", self.spec.id, "; ".join(faults.values()))
             self._note_blindness()
 
     def _note_blindness(self) -> None:
         blind = self.levels.blind
-        if blind or self.faults or not self.arrivals.seeing:  # nearly always nothing: this runs for every frame
+        if blind or self.faults or not self.arrivals.is_seeing:  # rarely true; this runs for every frame
             self.arrivals.watch.blind = "; ".join((*blind.values(), *self.faults.values()))
 
-    def covered(self, now_ns: int, deadline_ns: int) -> bool:
-        """Whether it was heard and analysed in time, and can see."""
+    def is_covered(self, now_ns: int, deadline_ns: int) -> bool:
+        """True if it was heard and analysed within the deadline, and is not blind."""
         arrivals = self.arrivals
-        if now_ns - arrivals.quiet_ns <= deadline_ns and arrivals.seeing:
-            return True  # without booking: this is asked four times a second
+        if now_ns - arrivals.quiet_ns <= deadline_ns and arrivals.is_seeing:
+            return True  # the fast path, which leaves quiet lines uncounted: this runs four times a second
         return not arrivals.watch.reason(now_ns, deadline_ns)
 
     def reason(self, now_ns: int, deadline_ns: int) -> str:
-        """Why it is not covered, or ''."""
+        """The reason why it is not covered, or ''."""
         return self.arrivals.watch.reason(now_ns, deadline_ns) if self.spec.zone else "not declared in this fleet"

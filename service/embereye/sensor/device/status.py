@@ -1,4 +1,4 @@
-"""What the hub, the operator and the metrics are told of one sensor."""
+"""The status of one sensor, for the hub, the operator and the metrics."""
 
 import math
 
@@ -19,7 +19,7 @@ KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
 
 
 def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, thermal: bool = True) -> DeviceStatus:
-    """Coverage, ledger, latest measurements and, where `thermal`, picture at `now_ns`, nanoseconds of the timeline."""
+    """Coverage, ledger, latest measurements and, if `thermal`, picture at `now_ns`, nanoseconds of the timeline."""
     reason = device.reason(now_ns, deadline_ns)
     watch = device.arrivals.watch
     status = DeviceStatus(
@@ -39,42 +39,42 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, therma
 
 
 def measurements(device: SensorDevice) -> list[Measurement]:
-    """The latest measurements of all that can be trusted."""
-    silent = {*device.levels.blind, *(KINDS[name] for name in device.faults if name in KINDS)}
-    return [*_of_readings(device, silent), *_of_frames(device)]
+    """The latest measurements, without those of faulty sensors."""
+    faulty = {*device.levels.blind, *(KINDS[name] for name in device.faults if name in KINDS)}
+    return [*_of_readings(device, faulty), *_of_frames(device)]
 
 
-def _of_readings(device: SensorDevice, silent: set[Kind]) -> list[Measurement]:
+def _of_readings(device: SensorDevice, faulty: set[Kind]) -> list[Measurement]:
     smoke, flame, gas, digital = device.arrivals.row
     thresholds = device.readings.thresholds
     full_scale, board = thresholds.full_scale, thresholds.board
-    found: list[Measurement] = []
-    if not math.isnan(smoke) and SMOKE not in silent:
-        found.append(("smoke", float(percent(smoke, full_scale)), "%"))
-    if not math.isnan(flame) and FLAME not in silent:
-        found.append(("flame", float(percent(flame, full_scale)), "%"))
+    values: list[Measurement] = []
+    if not math.isnan(smoke) and SMOKE not in faulty:
+        values.append(("smoke", float(percent(smoke, full_scale)), "%"))
+    if not math.isnan(flame) and FLAME not in faulty:
+        values.append(("flame", float(percent(flame, full_scale)), "%"))
     if not math.isnan(digital):
-        found.append(("flame.digital", float((digital != 0) != thresholds.active_low), "1"))
-    if not math.isnan(gas) and GAS not in silent:
-        found.append(("gas", float(ppm(gas, board, full_scale)), "ppm"))
-        found.append(("gas.resistance", float(resistance_kohm(gas, board, full_scale)), "kOhm"))
-    return found
+        values.append(("flame.digital", float((digital != 0) != thresholds.active_low), "1"))
+    if not math.isnan(gas) and GAS not in faulty:
+        values.append(("gas", float(ppm(gas, board, full_scale)), "ppm"))
+        values.append(("gas.resistance", float(resistance_kohm(gas, board, full_scale)), "kOhm"))
+    return values
 
 
 def _of_frames(device: SensorDevice) -> list[Measurement]:
     frames = device.frames
-    found: list[Measurement] = []
+    values: list[Measurement] = []
     if frames.replaced:
-        found.append(("pixels.replaced", float(len(frames.replaced)), "1"))
-    if frames.found is not None and FRAMES not in device.faults:
-        found += [(name, value, unit) for name, value, _, unit in frames.found.measured]
+        values.append(("pixels.replaced", float(len(frames.replaced)), "1"))
+    if frames.assessment is not None and FRAMES not in device.faults:
+        values += [(name, value, unit) for name, value, _, unit in frames.assessment.measured]
         if frames.picture is not None and not frames.picture.relative:
-            found.append(("temperature.mean", float(np.nanmean(frames.picture.pixels)), "°C"))
-    return found
+            values.append(("temperature.mean", float(np.nanmean(frames.picture.pixels)), "°C"))
+    return values
 
 
 def _thermal(picture: ThermalImage) -> ThermalPicture:
-    """As it travels: °C, or counts above their median."""
+    """The picture's message: °C, or counts above their median."""
     pixels = picture.pixels - np.median(picture.pixels) if picture.relative else picture.pixels
     return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative)
 
@@ -90,5 +90,5 @@ def _state(device: SensorDevice, now_ns: int, deadline_ns: int) -> str:
         state = "streaming, calibrated" if device.frames.calibration else "streaming, uncalibrated"
     arrivals = device.arrivals
     if arrivals.rival and now_ns - arrivals.rival_ns <= RIVAL_NS:
-        state += f"; {arrivals.rival} claims to be it, too, and is refused"
+        state += f"; {arrivals.rival} also sends as this device and is refused"
     return state

@@ -1,1 +1,1 @@
-"""What a sensor shard serves by gRPC: Ingest for devices that send batches, and commands to text devices."""
+"""The gRPC services of a sensor shard: Ingest for devices that send batches, and commands to text devices."""

@@ -1,4 +1,4 @@
-"""A device's gRPC batch into its ledger and its detectors: what is new, once; the rest as duplicate or rejected."""
+"""Count a device's gRPC batches in its ledger, and analyse every new reading exactly once."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,18 +12,18 @@ from embereye.sensor.tick import TickBatcher
 from embereye.wire.batches import Blocks, decode_columns, decode_readings
 from embereye.wire.device.messages import PIXEL_WORDS, RAM_WORDS
 
-MOST = 1 << 62  # of a sequence
+MAX_SEQUENCE = 1 << 62
 FRAME_BYTES = (PIXEL_WORDS * 2, RAM_WORDS * 2)
 NO_COLUMNS = Blocks([], [], np.empty((0, 4)))
 
 
 def analyse_batches(device: SensorDevice, batches: Iterable[Any], batcher: TickBatcher, now_ns: int) -> None:
-    """Analyse what is new in `batches` of `wire.batches.Request`, in order, and move the device's watermark on.
+    """Analyse new readings in `batches` of `wire.batches.Request`, in order, and advance the device's watermark.
 
-    Sequences up to the watermark are duplicates, and so is one that comes twice in a batch. A gap is accepted: what is
-    in it was acknowledged by the shard that owned the device before.
+    A sequence up to the watermark, or repeated within a batch, is a duplicate. A gap is accepted: the device's previous
+    owner acknowledged its readings.
     """
-    bulk: list[Sequence[bytes]] = []  # nearly all that comes in bulk is columns and nothing else
+    bulk: list[Sequence[bytes]] = []  # successive batches that have only columns, as nearly all have
     for batch in batches:
         if (
             batch.columns
@@ -55,13 +55,13 @@ def _analyse_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], batcher: Ti
 
 def _analyse_batch(device: SensorDevice, batch: Any, batcher: TickBatcher, now_ns: int) -> None:
     arrivals = device.arrivals
-    others = len(batch.readings) + len(batch.frames)
+    single = len(batch.readings) + len(batch.frames)
     try:
         columns = decode_columns([batch.columns]) if batch.columns else NO_COLUMNS
     except DecodeError:
-        arrivals.refuse("bad batch", others + 1)
+        arrivals.refuse("bad batch", single + 1)
         return
-    count = others + len(columns.rows)
+    count = single + len(columns.rows)
     if batch.epoch < arrivals.epoch:
         if count := count + bool(batch.calibration):
             arrivals.refuse("older epoch", count)
@@ -70,20 +70,20 @@ def _analyse_batch(device: SensorDevice, batch: Any, batcher: TickBatcher, now_n
         arrivals.epoch, arrivals.sequence = batch.epoch, 0
     if batch.calibration:
         batcher.calibrate(device, batch.calibration, now_ns)
-    if others:
+    if single:
         _analyse_mixed(device, batch, columns, batcher, now_ns)
     elif count:
         _analyse_columns(device, columns, batcher, now_ns)
 
 
 def _analyse_columns(device: SensorDevice, blocks: Blocks, batcher: TickBatcher, now_ns: int) -> None:
-    """Analyse readings whose sequences are known without looking at each."""
+    """Analyse blocks of readings with consecutive sequences."""
     arrivals = device.arrivals
     fresh: list[slice] = []
     start = new = 0
     for first, count in zip(blocks.firsts, blocks.counts, strict=True):
         known = min(max(arrivals.sequence - first + 1, 0), count)
-        if first + count > MOST:
+        if first + count > MAX_SEQUENCE:
             arrivals.refuse("bad batch", count)
         else:
             arrivals.count_duplicates(known)
@@ -125,11 +125,11 @@ def _analyse_mixed(device: SensorDevice, batch: Any, columns: Blocks, batcher: T
         else:
             arrivals.refuse("bad frame")
     if frames:
-        batcher.settle(now_ns)
+        batcher.analyse_collected(now_ns)
 
 
 def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """All readings in order of their sequences."""
+    """The sequences (n) and values (n, 4) of all readings, in order of their sequences."""
     sequences, rows = decode_readings(readings)
     if len(columns.rows):
         (first,), (count,) = columns.firsts, columns.counts
@@ -142,7 +142,7 @@ def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64]
 
 
 def _fresh(sequences: NDArray[np.int64], watermark: int) -> NDArray[np.bool_]:
-    """Which of `sequences` are above the watermark and the first of their kind."""
+    """A mask of the `sequences` that are above the watermark and did not occur before."""
     fresh = sequences > watermark
     if len(sequences) > 1 and not (sequences[1:] > sequences[:-1]).all():
         first = np.zeros(len(sequences), np.bool_)

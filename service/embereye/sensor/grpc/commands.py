@@ -28,16 +28,16 @@ class CommandService(SensorsServicer):
         self._owner = owner
 
     def service(self) -> Service:
-        """How a server takes it."""
+        """The service for a gRPC server."""
         return Service(add_SensorsServicer_to_server, self, "embereye.v1.Sensors")
 
     async def Ask(self, request: AskRequest, context: Any) -> AskResponse:
-        """Send a command to a device, through the shard that owns it, for those who may speak for it."""
-        if CALLER.get() is not None:  # another shard, which has asked
+        """Send a command to a device, through the shard that owns it, for callers that may speak for the device."""
+        if CALLER.get() is not None:  # another shard, which has checked the caller
             return await self._ask(request)
         async with self._owner.access.admitted(context) as grant:
             if not grant.permits(request.device):
-                reason = f'what was shown speaks for "{grant.device}", not for "{request.device[:80]}"'
+                reason = f'the credentials are for device "{grant.device}", not for "{request.device[:80]}"'
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             return await self._ask(request)
 
@@ -54,10 +54,10 @@ class CommandService(SensorsServicer):
             if peer is None:
                 return AskResponse(reason=f"{request.device} is not declared in this fleet: add it to spec.sensors")
             if request.forwarded:
-                return AskResponse(reason=f"{request.device} is changing its owner: ask again")
+                return AskResponse(reason=f"{request.device} is being handed over to another shard: try again")
             return await _forwarded(request, peer, self._owner.links)
         if not word:
-            return AskResponse(reason="no such word, or the fleet's spec.commands leaves it empty")
+            return AskResponse(reason="there is no such command, or the fleet's spec.commands leaves it empty")
         if device.arrivals.speaker is None:
             return AskResponse(reason=f"{request.device} has no text connection now")
         device.arrivals.speaker.command(word)
@@ -65,11 +65,11 @@ class CommandService(SensorsServicer):
 
 
 async def _forwarded(request: AskRequest, peer: Peer, links: Links) -> AskResponse:
-    """What the device's owner answers."""
-    once = AskRequest(device=request.device, word=request.word, forwarded=True)
+    """The answer of the shard that owns the device."""
+    forwarded = AskRequest(device=request.device, word=request.word, forwarded=True)
     async with links.peer(PeerAddress(peer.shard, peer.control)) as link:
         try:
-            return await SensorsStub(link).Ask(once, timeout=FORWARD_SECONDS)
+            return await SensorsStub(link).Ask(forwarded, timeout=FORWARD_SECONDS)
         except grpc.aio.AioRpcError as error:
             return AskResponse(
                 reason=f"{request.device} is owned by {peer.shard}, which does not answer: {error.details()}"

@@ -1,4 +1,12 @@
-"""gRPC Ingest: batches in, cumulative acknowledgements out, senders sent on to the shard that owns their device."""
+"""gRPC Ingest: batches in, cumulative acknowledgements out.
+
+Requests of all streams wait for at most WINDOW and are then analysed together, device by device. The sender gets the
+watermark of each device: the sequence up to which everything is analysed or counted. If another shard owns a device,
+its sender gets a Drain message with that shard's address instead, and its batches are ignored until it restarts the
+device's sequence (`restart`). Undeclared devices are rejected.
+
+When devices change owner, `Handoffs` sends their watermarks to the new owner first, and their senders move after that.
+"""
 
 import asyncio
 import contextlib
@@ -33,30 +41,30 @@ from embereye.wire.batches import Request, count_fields
 
 logger = logging.getLogger(__name__)
 SERVICE = "embereye.v1.Ingest"
-# Seconds. In a flood, what arrives within this time is analysed and acknowledged together: run over many batches at
-# once, the same code costs a third, and writing a message costs as much as reading one.
+# Seconds in which requests are collected under load. Many batches together cost a third, and one acknowledgement is
+# cheaper than many: writing a message costs as much as reading one.
 WINDOW = 0.002
-WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
-MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, and it may have no more than two
-MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
+WINDOW_BYTES = 512 * 1024  # waiting bytes that are analysed at once
+MOST_DEVICES = 10_000  # in one request; a device needs only 2 bytes in it, but 300 bytes once it is parsed
+MOST_UNKNOWN = 1_000  # undeclared devices on one stream
 MAX_NAME = 253  # characters of a device's id on the wire; declared ones have 63 at most
-DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
+DEVICE_TAGS = (b"\x0a", b"\x8a")  # first bytes that a device's tag can have in a request
 CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for a device's calibration
-MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
+MOST_RESPONSES = 16  # waiting on a stream; beyond it the stream is not read
 
 
 class Receiver(Owner, Protocol):
-    """A shard that batches are sent to."""
+    """The part of a shard that Ingest uses."""
 
     fleet: str
     epoch: int  # of the assignment in force
 
     def since(self, device: str) -> int:
-        """The epoch from which on this shard owns it."""
+        """The epoch since which this shard owns the device."""
         ...
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
-        """Analyse batches; the device then tells up to where everything is accounted for."""
+        """Analyse batches and advance the device's watermark."""
         ...
 
     def peers(self) -> Iterable[Peer]:
@@ -64,36 +72,36 @@ class Receiver(Owner, Protocol):
         ...
 
     def is_elsewhere(self, device: str) -> bool:
-        """Whether the fleet has it on another shard, known as a peer or not."""
+        """True if the fleet assigns the device to another shard, known as a peer or not."""
         ...
 
 
 class _Stream:
-    """One open stream: who speaks on it, and its only writer at a time."""
+    """An open stream: its devices, and the responses that wait to be written."""
 
     def __init__(self, context: Any, grant: Grant = EVERYTHING) -> None:
         self.grant = grant
         self.devices: set[str] = set()
-        self.unknown: set[str] = set()  # devices that nobody declared
-        self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
-        self.overlong = False  # whether a device's name was longer than MAX_NAME
+        self.unknown: set[str] = set()  # undeclared devices
+        self.refused: set[str] = set()  # devices that were refused; batches under way are ignored
+        self.overlong = False  # a device's name was longer than MAX_NAME
         self.drained = False
-        self._asked_ns: dict[str, int] = {}  # device → when its calibration was last asked for
+        self._asked_ns: dict[str, int] = {}  # device → when its calibration was last requested
         self._context = context
         self._writing = asyncio.Lock()
         self._responses: deque[IngestResponse] = deque()
 
     @property
-    def behind(self) -> bool:
-        """Whether its sender reads so little that it has to wait before it is read any further."""
+    def is_behind(self) -> bool:
+        """True if the sender reads its responses too slowly: its stream is not read until it catches up."""
         return len(self._responses) > MOST_RESPONSES
 
     def add(self, responses: Iterable[IngestResponse]) -> None:
-        """Have `responses` sent with the next `flush`."""
+        """Queue `responses` for the next `flush`."""
         self._responses.extend(responses)
 
     def refuse(self, device: str, *, unknown: bool) -> bool:
-        """Note that batches of `device` are refused; False where its name is longer than any, and is not even kept."""
+        """Note that batches of `device` are refused; False if its name is too long, which ends the stream."""
         if len(device) > MAX_NAME:
             self.overlong = True
             return False
@@ -103,13 +111,13 @@ class _Stream:
         return True
 
     def acknowledge(self, devices: Collection[SensorDevice], now_ns: int) -> None:
-        """Say up to where all that `devices` sent is accounted for, and whose calibration is missing."""
-        self.add([IngestResponse(ack=Ack(watermarks=[one.watermark() for one in devices]))])
-        if wanted := [one.spec.id for one in devices if self.asks_calibration(one, now_ns)]:
-            self.add([IngestResponse(calibrate=Calibrate(devices=wanted))])
+        """Queue the watermarks of `devices`, and a request for missing calibrations."""
+        self.add([IngestResponse(ack=Ack(watermarks=[device.watermark() for device in devices]))])
+        if missing := [device.spec.id for device in devices if self.is_calibration_due(device, now_ns)]:
+            self.add([IngestResponse(calibrate=Calibrate(devices=missing))])
 
-    def asks_calibration(self, device: SensorDevice, now_ns: int) -> bool:
-        """Whether the calibration of `device`, which has sent something, is to be asked for now."""
+    def is_calibration_due(self, device: SensorDevice, now_ns: int) -> bool:
+        """Return True, and note it, if the calibration of `device` is to be requested now."""
         if not device.frames.wants_calibration:
             return False
         if now_ns - self._asked_ns.get(device.spec.id, 0) <= CALIBRATION_RETRY_NS:
@@ -118,11 +126,11 @@ class _Stream:
         return True
 
     async def abort(self, why: str) -> None:
-        """End the stream; raises what ends its handler."""
+        """End the stream by an exception in its handler."""
         await self._context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     async def flush(self) -> None:
-        """Send what was added; the sender may have gone meanwhile."""
+        """Send the queued responses, unless the sender is gone."""
         with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             async with self._writing:
                 while self._responses:
@@ -138,16 +146,16 @@ class Ingest:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
-        self._successor = ""  # where senders go on while draining
+        self._successor = ""  # host:port where senders continue while draining
         self._patience = 0.0  # seconds to wait for another shard's answer while draining
-        self._over = False  # drained: what still arrives is not analysed
-        self._tasks = Tasks()  # that send
+        self._drained = False  # later requests are not analysed
+        self._tasks = Tasks()  # tasks that send
         self._waiting: list[tuple[_Stream, Any]] = []  # requests that are not analysed yet
         self._waiting_bytes = 0
         self._analysed_at = 0.0  # event loop time
         self._timer: asyncio.TimerHandle | None = None
-        self._left: dict[str, Watermark] = {}  # device that is another shard's now → how far it was analysed here
-        self._handoffs = Handoffs(self._request, self._send_on, self._dial)
+        self._left: dict[str, Watermark] = {}  # final watermarks of devices that other shards own now
+        self._handoffs = Handoffs(self._request, self._redirect, self._dial)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -156,11 +164,11 @@ class Ingest:
         return self._owner.links.peer(peer)
 
     def service(self) -> Service:
-        """How a server takes it."""
+        """The service for a gRPC server."""
         return Service(_add_to_server, self, SERVICE)
 
     async def Stream(self, requests: object, context: Any) -> None:
-        """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
+        """Answer every request; when the shard drains, send a Drain message and acknowledge what still arrives."""
         if not self._owner.fleet:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard has no assignment yet")
         async with self._owner.access.admitted(context) as grant:
@@ -176,20 +184,20 @@ class Ingest:
             while (read := await context.read()) is not grpc.aio.EOF:
                 request, size = read
                 if request is None or stream.overlong or len(stream.unknown) > MOST_UNKNOWN:
-                    await self._send_away(stream, request)
-                if self._over:
-                    break  # its sender goes elsewhere with what is not acknowledged
+                    await self._end_excessive(stream, request)
+                if self._drained:
+                    break  # the sender resends unacknowledged batches to another shard
                 if grant.device and (
-                    other := next((b.device for b in request.devices if b.device != grant.device), "")
+                    foreign := next((b.device for b in request.devices if b.device != grant.device), "")
                 ):
-                    reason = f'what was shown speaks for "{grant.device}", not for "{other[:80]}"'
+                    reason = f'the credentials are for device "{grant.device}", not for "{foreign[:80]}"'
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
                 self._waiting_bytes += size
                 self._analyse_soon()
-                if stream.behind:
+                if stream.is_behind:
                     await stream.flush()
             self._analyse()
             await stream.flush()
@@ -199,9 +207,9 @@ class Ingest:
                 self._idle.set()
 
     async def TakeOver(self, request: TakeOverRequest, context: Any) -> TakeOverResponse:
-        """Go on where another shard of the same fleet stopped."""
+        """Take devices over from another shard of the same fleet, with their watermarks."""
         if request.fleet != self._owner.fleet:
-            reason = f'a shard of "{request.fleet}" hands devices over to one of "{self._owner.fleet}"'
+            reason = f'this shard belongs to fleet "{self._owner.fleet}", the devices to "{request.fleet}"'
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         taken = []
         for mark in request.watermarks:
@@ -212,11 +220,11 @@ class Ingest:
         return TakeOverResponse(devices=taken)
 
     async def drain(self, timeout: float, successor: str = "") -> None:
-        """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds.
+        """Redirect every sender, and wait at most `timeout` seconds until all streams have ended.
 
-        A sender of devices whose new owner does not know yet where to go on is told once it does, or half of the time
-        is over, and is served until then; it holds up no other. Those of devices that no other shard owns go on at
-        `successor`, host:port; '': at the fleet's service.
+        A sender is served until the new owners of its devices have their watermarks, or half of the time has passed;
+        then it is redirected. Senders of devices that no other shard owns continue at `successor` (host:port), or at
+        the fleet's service if that is empty.
         """
         self._draining = True
         self._successor = successor
@@ -229,50 +237,50 @@ class Ingest:
                 )
                 await self._idle.wait()
         self._analyse()
-        self._over = True
+        self._drained = True
         await self._handoffs.stop()
 
     async def close(self) -> None:
-        """Hand nothing over any more, and send nothing that still waits."""
+        """Stop all hand-overs and responses."""
         await self._handoffs.stop()
         await self._tasks.stop()
 
-    def judge_anew(self) -> None:
-        """Let go of what waits: who sent it may not speak here any more. Who may sends it again."""
+    def discard_pending(self) -> None:
+        """Drop queued requests, because access rules changed. Senders that are still allowed send them again."""
         self._waiting, self._waiting_bytes = [], 0
 
-    def moved(self, leaving: Collection[str], left: Mapping[str, Watermark]) -> None:
-        """The assignment changed: let go of what belongs to another shard.
+    def on_reassigned(self, handing_over: Collection[str], released: Mapping[str, Watermark]) -> None:
+        """Hand devices over to the shards that own them by the new assignment.
 
-        `leaving` are devices that are ours until that one covers them; `left` is up to where the readings of those
-        that are not ours any more were taken.
+        `handing_over` are devices that this shard owns until another one covers them; `released` are the final
+        watermarks of devices that it no longer owns.
         """
         self._analyse()
         self._left = {
             name: mark
-            for name, mark in {**self._left, **left}.items()
+            for name, mark in {**self._left, **released}.items()
             if self._owner.owned(name) is None and self._owner.is_elsewhere(name)
         }
         targets = {
             name: PeerAddress(peer.shard, peer.control)
-            for name in {*leaving, *self._left}
+            for name in {*handing_over, *self._left}
             if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.control
         }
-        self._handoffs.update(targets, leaving)
+        self._handoffs.update(targets, handing_over)
         unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
-        self._send_on(unowned - targets.keys())
+        self._redirect(unowned - targets.keys())
 
-    async def _send_away(self, stream: _Stream, request: Any) -> None:
-        """End the stream of a sender that names more devices than anybody has, or one that nobody can have."""
+    async def _end_excessive(self, stream: _Stream, request: Any) -> None:
+        """End a stream that names too many devices, or one with an impossible name."""
         await stream.flush()
         if request is None:
-            await stream.abort(f"a request names more than {MOST_DEVICES} devices: send several")
+            await stream.abort(f"the request names more than {MOST_DEVICES} devices: split it")
         if stream.overlong:
-            await stream.abort(f"a device's name has more than {MAX_NAME} characters")
-        await stream.abort(f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors")
+            await stream.abort(f"the name of a device has more than {MAX_NAME} characters")
+        await stream.abort(f"more than {MOST_UNKNOWN} devices are not declared: add them to spec.sensors")
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
-        self._analyse()  # nothing may be on its way to them while another shard is told how far they are
+        self._analyse()  # the watermarks have to include everything that has arrived
         marks = [mark for name in devices if (mark := self._mark(name))]
         return TakeOverRequest(watermarks=marks, fleet=self._owner.fleet, epoch=self._owner.epoch)
 
@@ -282,10 +290,10 @@ class Ingest:
             return self._left.get(name)
         return device.watermark() if device.arrivals.epoch else None
 
-    def _send_on(self, devices: Collection[str]) -> None:
-        """Tell the senders of `devices`, which have gone, where to go."""
+    def _redirect(self, devices: Collection[str]) -> None:
+        """Send the senders of `devices`, which are gone, the addresses of the new owners."""
         for stream in self._streams:
-            if drains := self._drains_for(stream, stream.devices.intersection(devices), "owned by another shard"):
+            if drains := self._drain_messages(stream, stream.devices.intersection(devices), "owned by another shard"):
                 stream.add(drains)
                 self._send(stream)
 
@@ -297,15 +305,15 @@ class Ingest:
             return
         stream.drained = True
         await self._handoffs.wait_until_gone(stream.devices, self._patience)
-        reason = "this shard is going away"
-        self._handoffs.let_go({name for name in stream.devices if self._owner.peer_of(name)})
-        drains = self._drains_for(stream, stream.devices, reason)
+        reason = "this shard is shutting down"
+        self._handoffs.give_up({name for name in stream.devices if self._owner.peer_of(name)})
+        drains = self._drain_messages(stream, stream.devices, reason)
         peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
         stream.add([*drains, IngestResponse(drain=Drain(target=self._successor, reason=reason, peers=peers))])
         await stream.flush()
 
-    def _drains_for(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
-        """Name the owners of `devices` to a sender, one message for each owner, and refuse them from now on."""
+    def _drain_messages(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:
+        """Make a Drain message for each owner of `devices`, and refuse the devices from now on."""
         targets: dict[str, list[str]] = {}
         for device in sorted(devices):
             if peer := self._owner.peer_of(device):
@@ -318,7 +326,7 @@ class Ingest:
         ]
 
     def _analyse_soon(self) -> None:
-        """Analyse now, or together with what arrives until the window is over."""
+        """Analyse now, or under load at the end of the window."""
         loop = asyncio.get_running_loop()
         if self._waiting_bytes >= WINDOW_BYTES or loop.time() - self._analysed_at >= WINDOW:
             self._analyse()
@@ -326,7 +334,7 @@ class Ingest:
             self._timer = loop.call_later(WINDOW, self._analyse)
 
     def _analyse(self) -> None:
-        """Analyse what is waiting, device by device, and answer."""
+        """Analyse the waiting requests, device by device, and answer them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -337,7 +345,7 @@ class Ingest:
         senders: dict[_Stream, set[SensorDevice]] = {}
         unowned: dict[_Stream, list[str]] = {}
         for stream, request in waiting:
-            own = senders.setdefault(stream, set())
+            devices = senders.setdefault(stream, set())
             for batch in request.devices:
                 name = batch.device
                 if name in stream.refused:
@@ -345,16 +353,16 @@ class Ingest:
                         continue
                     stream.refused.discard(name)
                 device = self._owner.owned(name)
-                if device is not None and not self._handoffs.gone(name):
+                if device is not None and not self._handoffs.is_gone(name):
                     stream.devices.add(name)
                     batches.setdefault(device, []).append(batch)
-                    own.add(device)
+                    devices.add(device)
                 elif stream.refuse(name, unknown=device is None and self._owner.peer_of(name) is None):
                     unowned.setdefault(stream, []).append(name)
         now = now_ns()
         accounted = self._analyse_devices(batches, now)
-        for stream, own in senders.items():
-            if acknowledged := own & accounted:
+        for stream, devices in senders.items():
+            if acknowledged := devices & accounted:
                 stream.acknowledge(acknowledged, now)
             if names := unowned.get(stream):
                 stream.add(self._answer_unowned(names))
@@ -362,18 +370,18 @@ class Ingest:
         self._analysed_at = asyncio.get_running_loop().time()
 
     def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]], now: int) -> set[SensorDevice]:
-        """The devices of which everything is accounted for."""
+        """Analyse the batches of each device; return the devices without a failure."""
         accounted = set()
-        for device, own in batches.items():
+        for device, device_batches in batches.items():
             try:
-                self._owner.analyse_batches(device, own, now)
+                self._owner.analyse_batches(device, device_batches, now)
                 accounted.add(device)
             except Exception:
-                logger.exception("device %s: what it sent could not be analysed", device.spec.id)
+                logger.exception("device %s: batches could not be analysed", device.spec.id)
         return accounted
 
     def _answer_unowned(self, names: Iterable[str]) -> list[IngestResponse]:
-        """The answers to batches of devices that are not analysed here: where to go, or that nobody declared them."""
+        """Make the answers for devices that are not analysed here: their owners' addresses, or a rejection."""
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
         for name in names:
@@ -392,9 +400,9 @@ class Ingest:
 
 
 def _parse_sized(text: bytes) -> tuple[Any, int]:
-    """A request and how many bytes it has; None for one that names too many devices, which is not even parsed."""
-    # A device takes two bytes at least, and to count bytes takes a twentieth of what a request costs. Most requests are
-    # too short to name too many, and nearly all others have fewer bytes that might begin a device.
+    """The request, or None if it names too many devices and is not parsed; and its size in bytes."""
+    # A cheap bound first: a device takes at least two bytes, and counting first bytes of tags costs a twentieth of
+    # parsing. Nearly all requests pass it, so their fields need not be counted.
     size = len(text)
     many = size > 2 * MOST_DEVICES and any(text.count(tag) > MOST_DEVICES for tag in DEVICE_TAGS)
     if many and count_fields(text, MOST_DEVICES) > MOST_DEVICES:
@@ -403,7 +411,7 @@ def _parse_sized(text: bytes) -> tuple[Any, int]:
 
 
 def _add_to_server(servicer: Ingest, server: Any) -> None:
-    # As the generated function, but for requests whose readings stay bytes.
+    # Like the generated function, but the readings of a request remain bytes.
     handlers: dict[str, Any] = {
         "Stream": grpc.stream_stream_rpc_method_handler(
             servicer.Stream,

@@ -1,4 +1,4 @@
-"""What gRPC's servicers need of the shard that they serve for."""
+"""The part of a shard that its gRPC services use."""
 
 from typing import Protocol
 
@@ -9,19 +9,19 @@ from embereye.v1.shard_pb2 import Peer
 
 
 class Owner(Protocol):
-    """Who owns which device, whom it listens to, and how others are reached."""
+    """The shard's devices, its access rules, and its links to other shards."""
 
     access: DeviceAccess
 
     @property
     def links(self) -> Links:
-        """How other shards are dialled."""
+        """The channels to other shards."""
         ...
 
     def owned(self, device: str) -> SensorDevice | None:
-        """The device's state where this shard owns it."""
+        """The device's state if this shard owns it, else None."""
         ...
 
     def peer_of(self, device: str) -> Peer | None:
-        """The shard that owns the device where it is another one."""
+        """The other shard that owns the device, else None."""
         ...
