@@ -730,7 +730,7 @@ METRICS = (
         "gauge",
         "seconds since the Unix epoch",
         ("ports",),
-        "When the certificate expires that the process proves itself with.",
+        "Expiry of the process's certificate.",
         EVERYBODY,
         "control: of processes with --identity; of operators only the leader; open: of processes that serve TLS for "
         "devices or people",
@@ -740,7 +740,7 @@ METRICS = (
         "histogram",
         "seconds",
         (),
-        "How much later than asked for the event loop woke its probe.",
+        "Delay with which the event loop woke its probe.",
         EVERYBODY,
     ),
     Metric("embereye_threads", "gauge", "", (), "Threads of the process.", EVERYBODY),

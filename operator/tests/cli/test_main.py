@@ -206,7 +206,7 @@ def test_a_level_of_logs_that_there_is_not_is_refused(words, capsys, monkeypatch
     ("option", "value", "told"),
     [
         ("--target", "hall", "--target hall is not HOST:PORT"),
-        ("--target", "a..b:9001", '"a..b" is no name of a host'),
+        ("--target", "a..b:9001", '"a..b" is not a valid host name'),
         ("--within", "nan", "--within nan is not between 0 and 86400"),
     ],
 )

@@ -275,7 +275,7 @@ async def test_a_forbidden_name_in_a_certificate_delays_no_other(
         release.client, name="embereye", namespace=release.namespace, fence=lambda: None, hub_names=names
     )
     with pytest.raises(
-        RefusedError, match=r"hub .*: fire\.embereye\.internal is how our own processes name each other"
+        RefusedError, match=r"hub .*: fire\.embereye\.internal: the domain embereye\.internal is reserved"
     ):
         await identities_.renew([release.namespace])
     assert release.secret(f"{SHARD}-identity")["data"] != first
@@ -392,7 +392,7 @@ def issuer_secret(release: Release, created: datetime) -> Authority:
     }  # fmt: skip
     path = f"{path_of(body)}?fieldManager=cert-manager&force=true"
     release.cluster.request("PATCH", path, body, "application/apply-patch+yaml")
-    return Authority.of_issuer(files["tls.crt"], pem)
+    return Authority.from_issuer(files["tls.crt"], pem)
 
 
 def by_issuer(release: Release) -> Identities:
@@ -470,7 +470,7 @@ async def test_an_issuers_invalid_secret_changes_nothing(release: Release) -> No
         {"tls.crt": leaf.certificate, "tls.key": leaf.key}, {"tls.crt": b"x"}, {"tls.crt": b"", "tls.key": b""},
     ):  # fmt: skip
         with pytest.raises((KeyError, ValueError)):
-            Authority.of_issuer(files["tls.crt"], files["tls.key"])
+            Authority.from_issuer(files["tls.crt"], files["tls.key"])
     release.cluster.request("DELETE", f"/api/v1/namespaces/{release.namespace}/secrets/issued")
     await identities.renew([release.namespace])
     assert identities.trouble == ""

@@ -14,7 +14,7 @@ import pytest
 
 from embereye.client.client import Client
 from embereye.process.grpc_server import channel
-from embereye.process.identity.authority import SETTLE, Authority, utc_now
+from embereye.process.identity.authority import PROPAGATION, Authority, utc_now
 from embereye.process.tls.client import ClientTls
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
@@ -128,7 +128,7 @@ async def _live_through_changes(watch: Watch) -> None:
         certificates = await watch.renewed(certificates)
     # The new authority is trusted together with the first before it signs, some seconds from now; then alone.
     first = [(watch.authority / name).read_bytes() for name in ("ca.crt", "ca.key")]
-    second = Authority.create(utc_now() - SETTLE + timedelta(seconds=12)).to_pem()
+    second = Authority.create(utc_now() - PROPAGATION + timedelta(seconds=12)).to_pem()
     both = [old + new for old, new in zip(first, second, strict=True)]
     watch.replace_authority(both)
     certificates = await watch.renewed(certificates)  # still from the first

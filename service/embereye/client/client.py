@@ -18,7 +18,7 @@ import grpc
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.grpc_server import converse
 from embereye.process.http.bearer import bearer
-from embereye.process.tasks import CalledOffError, Tasks, no_stray_cancellation
+from embereye.process.tasks import Tasks, UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
 from embereye.units import split_address
@@ -477,7 +477,7 @@ class _Link:
                 reason = "drained" if self.draining else "the shard closed the stream"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
-            except CalledOffError as error:
+            except UnrequestedCancellationError as error:
                 reason = str(error)
             except OSError as error:  # certificates that cannot be read now: they may be on their way
                 reason = f"TLS: {error}"

@@ -203,7 +203,7 @@ class Outbox:
 
     def _guard(self, step: Callable[[], R]) -> R:
         """The result of `step`, in a new file where the old one is damaged. sqlite3.Error where it cannot be done."""
-        if self._files and (why := self._files.replaced()):
+        if self._files and (why := self._files.replaced_file()):
             self._begin_anew(why)
         try:
             return step()
@@ -224,7 +224,7 @@ class Outbox:
         self._db.close()
         try:
             if self._files:
-                self._files.put_aside()
+                self._files.move_aside()
             self._db = _connect(self._path)
             self._write(rows)
             if self._files:

@@ -1,1 +1,1 @@
-"""What every EmberEye process shares: its life, its gRPC server, its metrics page, its retries."""
+"""Shared parts of every EmberEye process: start and stop, gRPC server, metrics page, retries."""

@@ -1,4 +1,4 @@
-"""Addresses on a command line, and ports that are free to listen on."""
+"""Parse addresses of options, URLs and peers, and find free ports."""
 
 import contextlib
 import ipaddress
@@ -14,36 +14,36 @@ from embereye.process.lifecycle import UserError
 from embereye.units import split_address
 
 LOOPBACK = "127.0.0.1"
-_given: dict[int, float] = {}  # port that this process was given → when last, monotonic seconds
-PORTS_VARIABLE = "EMBEREYE_PORTS"  # a range, such as 20000-20999, that ports are chosen from
+_returned: dict[int, float] = {}  # port that `free_ports` returned → when last, monotonic seconds
+PORTS_VARIABLE = "EMBEREYE_PORTS"  # a range, such as 20000-20999, from which ports are chosen
 
 
 def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[str, int]:
-    """Host and port of the HOST:PORT that a person gave with `option`; UserError where it is none."""
+    """Host and port of the HOST:PORT in `option`; UserError if it is invalid."""
     try:
         host, port = split_address(text, any_port=any_port)
     except ValueError as error:
         raise UserError(f"{option} {error}") from error
     try:
-        host.encode("idna")  # as whoever looks for it does
+        host.encode("idna")  # as name resolution does
     except UnicodeError as error:
-        raise UserError(f'{option} {text}: "{host}" is no name of a host: {error}') from error
+        raise UserError(f'{option} {text}: "{host}" is not a valid host name: {error}') from error
     return host, port
 
 
 def server_url(name: str, text: str, ports: Mapping[str, int]) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL without anything else in it; `ports` has the usual port of each scheme.
+    """Scheme, host and port of a URL that has nothing else; `ports` has the usual port of each scheme.
 
-    ValueError says what is wrong with `text`, which it calls `name`.
+    ValueError says what is wrong with `text`, and begins with `name`.
     """
     shown = text.rpartition("@")[2][:80]
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError:  # whose words may have a password in them
-        raise ValueError(f'{name}: "{shown}" is no address') from None
+    except ValueError:  # its message may contain a password
+        raise ValueError(f'{name}: "{shown}" is not a valid URL') from None
     if parts.username is not None:
-        raise ValueError(f"{name}: it has a user in it: user and password belong into files of the credentials' folder")
+        raise ValueError(f"{name}: it contains a user: put user and password into files of the credentials' folder")
     if parts.scheme not in ports or not host or parts.path.strip("/") or parts.query or parts.fragment:
         forms = " or ".join(f"{scheme}://HOST:{usual}" for scheme, usual in ports.items())
         raise ValueError(f'{name}: "{shown}" is not of the form {forms}')
@@ -51,7 +51,7 @@ def server_url(name: str, text: str, ports: Mapping[str, int]) -> tuple[str, str
 
 
 def peer_host(peer: str) -> str:
-    """The address in what gRPC calls a peer, "ipv4:127.0.0.1:5000" or "ipv6:[::1]:5000"; else `peer` itself."""
+    """The host of a gRPC peer such as "ipv4:127.0.0.1:5000" or "ipv6:[::1]:5000"; any other `peer` unchanged."""
     family, _, rest = unquote(peer).partition(":")
     if family not in {"ipv4", "ipv6"}:
         return peer
@@ -60,21 +60,24 @@ def peer_host(peer: str) -> str:
 
 
 def place_of(address: str) -> str:
-    """What of `address` one party is taken to have for itself."""
+    """The part of `address` that identifies one client: IPv4 whole, IPv6 /64."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address[:64]
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def outward_address() -> str:
-    """The address that this machine calls others from; loopback where it has no other. Nothing is sent."""
-    for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):  # for documentation
+    """The address from which this machine connects to others; loopback if it has no other. Nothing is sent."""
+    for family, target in (
+        (socket.AF_INET, "192.0.2.1"),
+        (socket.AF_INET6, "2001:db8::1"),
+    ):  # addresses reserved for documentation
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
             return str(probe.getsockname()[0])
@@ -82,23 +85,22 @@ def outward_address() -> str:
 
 
 def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:
-    """`count` different ports on loopback that nothing listens on now and that are not among those `taken`.
+    """Find `count` different free ports on loopback that are not in `taken`.
 
-    They are not reserved, but the system gives none of them to connections of its own accord, now or while
-    who listens on them is started anew. What this process was given before comes last, as it may not be listened on
-    yet; pass as `taken` what must not come at all. OSError where the system has no more, UserError where
-    EMBEREYE_PORTS has none.
+    The ports are not reserved, but they are outside the range that the system gives to outgoing connections. Ports that
+    were returned before come last, because a listener may not be open yet. OSError if the system has no more ports,
+    UserError if the range in EMBEREYE_PORTS has no more.
     """
     with contextlib.ExitStack() as stack:
-        found: list[int] = []
+        ports: list[int] = []
         candidates = _candidates()
-        while len(found) < count:
-            # Held until all are found: the system gives a port that was let go to the next who asks.
+        while len(ports) < count:
+            # Keep each probe open until all ports are found, or the system may give the same port again.
             probe = stack.enter_context(socket.socket(type=kind))
             candidate = next(candidates, 0)
-            if not candidate and _told_ports():
-                told = os.environ[PORTS_VARIABLE]
-                raise UserError(f"{PORTS_VARIABLE}={told} has not {count} ports that are free: name a larger range")
+            if not candidate and _configured_ports():
+                configured = os.environ[PORTS_VARIABLE]
+                raise UserError(f"{PORTS_VARIABLE}={configured} has fewer than {count} free ports: name a larger range")
             try:
                 probe.bind((LOOPBACK, candidate))
             except OSError:
@@ -107,32 +109,32 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
                 continue
             port = int(probe.getsockname()[1])
             if port not in taken:
-                found.append(port)
-        _given.update(dict.fromkeys(found, time.monotonic()))
-        return found
+                ports.append(port)
+        _returned.update(dict.fromkeys(ports, time.monotonic()))
+        return ports
 
 
 def _candidates() -> Iterator[int]:
-    """Ports below those that the system gives away itself, or of those told, in an order of this call's own."""
-    ports = _told_ports() or _quiet_ports()
-    # Others choose as well, and hypothesis has all begin with the same seed.
+    """Ports of EMBEREYE_PORTS, or below those that the system gives to connections, in random order."""
+    ports = _configured_ports() or _unassigned_ports()
+    # SystemRandom, because hypothesis gives all test processes the same seed.
     chosen = random.SystemRandom().sample(ports, min(len(ports), 500))
-    yield from sorted(chosen, key=lambda port: _given.get(port, 0.0))
+    yield from sorted(chosen, key=lambda port: _returned.get(port, 0.0))
 
 
-def _told_ports() -> range:
-    """Those of EMBEREYE_PORTS; UserError where they are none."""
+def _configured_ports() -> range:
+    """The range in EMBEREYE_PORTS, empty if it is not set; UserError if it is invalid."""
     text = os.environ.get(PORTS_VARIABLE, "")
     first, dash, last = text.partition("-")
     if not text:
         return range(0)
     if not (dash and first.isdecimal() and last.isdecimal() and 1024 <= int(first) < int(last) <= 65535):
-        raise UserError(f'{PORTS_VARIABLE}="{text[:40]}" is no range of ports: write for example 20000-20999')
+        raise UserError(f'{PORTS_VARIABLE}="{text[:40]}" is not a range of ports: write for example 20000-20999')
     return range(int(first), int(last) + 1)
 
 
-def _quiet_ports() -> range:
-    """Those from 10,000 to the first that the system gives to connections; none where these are few."""
+def _unassigned_ports() -> range:
+    """The ports from 10,000 to the first that the system gives to connections; empty if there are too few."""
     try:
         lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
@@ -141,5 +143,5 @@ def _quiet_ports() -> range:
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    """One of `free_ports`."""
+    """Find one free port; see `free_ports`."""
     return free_ports(1, kind=kind)[0]

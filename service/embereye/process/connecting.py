@@ -1,34 +1,34 @@
-"""Connections to names that have several addresses, of which one may lead nowhere, as many of IPv6 do.
+"""Connect to a host with several addresses, some of which may be unreachable, as IPv6 addresses often are.
 
-uvloop and asyncio wait for each address as long as they are let: whoever waits for all of it never gets to the next.
+uvloop and asyncio try one address without a time limit, so they would never try the next one.
 """
 
 import asyncio
 import errno
 import socket
 
-ADDRESS_SECONDS = 1.0  # for one of several addresses of a name to answer before the next one is tried
+ADDRESS_SECONDS = 1.0  # for one of several addresses to answer before the next one is tried
 
 
 async def connect_any(host: str, port: int) -> socket.socket:
-    """A connection to the first address of `host` that answers; OSError where none does.
+    """Connect to the first address of `host` that answers; OSError if none does.
 
-    It waits for the last of several without end. Cancelled, it leaves nothing open.
+    The last address has no time limit. If this is cancelled, no socket remains open.
     """
     loop = asyncio.get_running_loop()
     problems: list[OSError] = []
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(addresses, 1):
         try:
             connection = socket.socket(family, kind, protocol)
-        except OSError as error:  # such as IPv6 on a machine without it
+        except OSError as error:  # for example IPv6 on a machine without it
             problems.append(error)
             continue
         connection.setblocking(False)
         try:
-            async with asyncio.timeout(ADDRESS_SECONDS if number < len(found) else None):
+            async with asyncio.timeout(ADDRESS_SECONDS if number < len(addresses) else None):
                 await loop.sock_connect(connection, address)
-        except OSError as error:  # a timeout is one
+        except OSError as error:  # includes TimeoutError
             connection.close()
             problems.append(error)
         except BaseException:
@@ -36,8 +36,8 @@ async def connect_any(host: str, port: int) -> socket.socket:
             raise
         else:
             return connection
-    raise min(problems, key=_says_little)
+    raise min(problems, key=_is_vague)
 
 
-def _says_little(problem: OSError) -> bool:
+def _is_vague(problem: OSError) -> bool:
     return isinstance(problem, TimeoutError) or problem.errno == errno.EAFNOSUPPORT

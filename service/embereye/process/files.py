@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens to the process or the machine."""
+"""Write files atomically, so that they are complete or absent after any crash."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from embereye.process.lifecycle import UserError
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was renamed in `folder` outlive a power cut."""
+    """Make renames in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -19,7 +19,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make what was written to `path` outlive a power cut."""
+    """Make the content of `path` durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -28,7 +28,7 @@ def sync_file(path: Path) -> None:
 
 
 def restrict(paths: Iterable[Path], bits: int) -> None:
-    """Take the permissions `bits` from those `paths` that are there and ours."""
+    """Remove the permissions `bits` from those of `paths` that exist and belong to this user."""
     for path in paths:
         with contextlib.suppress(OSError):
             mode = path.lstat().st_mode
@@ -37,10 +37,10 @@ def restrict(paths: Iterable[Path], bits: int) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:
-    """Put `data` at `path`: readers see the old content or the new one, never a part.
+    """Replace the file at `path` by `data` atomically: readers see the old content or the new one, never a part.
 
-    A power cut may lose it where it is not `durable`, which saves two waits for the disk. What is `private` nobody but
-    the owner can read. OSError where it cannot be written; then the old content stays.
+    Without `durable` a power cut may lose it, but two waits for the disk are saved. Only the owner can read a `private`
+    file. OSError if it cannot be written; then the old content remains.
     """
     draft = path.with_name(path.name + ".tmp")
     try:
@@ -59,7 +59,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
 
 
 def check_writable(option: str, path: Path) -> None:
-    """UserError where nothing could be written at `path`, which `option` names, later on; what is there stays."""
+    """Raise UserError if `path`, named by `option`, cannot be written. Existing content remains."""
     folder = path.absolute().parent
     try:
         if not folder.is_dir():
@@ -67,6 +67,6 @@ def check_writable(option: str, path: Path) -> None:
         new = not path.exists()
         path.open("ab").close()
         if new:
-            path.resolve().unlink()  # a link to what is not there yet stays
+            path.resolve().unlink()  # resolved, so that a dangling link itself remains
     except OSError as error:
         raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error

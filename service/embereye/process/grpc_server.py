@@ -1,4 +1,4 @@
-"""gRPC as every EmberEye process uses it: a server with health and reflection, channels, sane limits."""
+"""The gRPC server and channels of every EmberEye process, with health, reflection and limits."""
 
 import asyncio
 import logging
@@ -22,8 +22,8 @@ from embereye.process.tls.folder import ServerTls
 logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
 R = TypeVar("R")
-MAX_MESSAGE = 16 * 1024 * 1024  # bytes; the default of 4 MB is less than a large camera still
-# A client that pings more often than the server allows is sent away (too_many_pings): both ends use these.
+MAX_MESSAGE = 16 * 1024 * 1024  # bytes; the default of 4 MB is less than a large picture of a camera
+# Both ends use this: a server disconnects a client that pings more often than it allows (too_many_pings).
 KEEPALIVE_MS = 20_000
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -35,23 +35,26 @@ SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
-    ("grpc.max_connection_idle_ms", 60_000),  # as does a client that calls nothing; it dials again when it does
-    ("grpc.max_concurrent_streams", 1_000),  # of one connection
+    ("grpc.server_handshake_timeout_ms", 10_000),  # close connections that send nothing
+    (
+        "grpc.max_connection_idle_ms",
+        60_000,
+    ),  # close connections without calls; the client dials again for its next call
+    ("grpc.max_concurrent_streams", 1_000),  # per connection
 )
-# An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
-# another one serves the same address.
+# Longest attempt to connect. gRPC's default is 20 s, too long if a machine was powered off and another one serves the
+# address now.
 CONNECT_MS = 3_000
-# Identical channels would otherwise share one connection, and one flow-control window.
+# Otherwise identical channels share one connection, and one flow-control window.
 CHANNEL_OPTIONS = (
     *OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
-    # Who restarts is back within a second or two, and what it is to be told waits: gRPC would look after 1 and 2.6 s.
+    # A restarting process is back within a second or two; gRPC's defaults retry after 1 and 2.6 s.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),  # of the environment, which is for the outside: it reaches none of our processes
+    ("grpc.enable_http_proxy", 0),  # the environment's proxy is for the outside; it reaches no EmberEye process
 )
 
 
@@ -62,36 +65,36 @@ class Service:
     add: Callable[[Any, Any], None]
     servicer: Any
     name: str  # for example "embereye.v1.Shard"
-    options: tuple[tuple[str, int], ...] = ()  # that its server must have
+    options: tuple[tuple[str, int], ...] = ()  # options that its server must have
 
 
-# A caller whose certificate has expired cannot go on for ever by a connection that it has; half a minute to end calls.
+# Ends old connections, so that a caller whose certificate has expired has to authenticate; calls have 30 s to end.
 CONTROL_OPTIONS = (("grpc.max_connection_age_ms", 12 * 3_600_000), ("grpc.max_connection_age_grace_ms", 30_000))
 
 
 def most_connections(*, control: bool) -> int:
-    """How many connections one server takes: whoever reaches its port must leave descriptors for everything else."""
+    """The number of connections that one server accepts, so that descriptors remain for everything else."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return max(64, min(4_000, descriptors // 16) if control else min(10_000, descriptors // 8))
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no types
-    """Answers who asks; changes have to be asked for.
+    """Serves health by Check, not by Watch.
 
-    The library's Watch holds a lock while it writes, without end to a client that reads nothing, and the next change of
-    the health waits for that lock: this process would never end. Clients take UNIMPLEMENTED as healthy.
+    The library's Watch has a lock while it writes, which takes forever if a client does not read. The next change of
+    health would wait for that lock, and the process would never end. Clients take UNIMPLEMENTED as healthy.
     """
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
-        """Refused."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the health is told by Check alone")
+        """Refuse the call."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Watch is not supported: use Check")
 
 
 class GrpcServer:
     """Serves `services` with health and reflection; SERVING only after `set_serving(True)`.
 
-    For devices and people, or for `control`: which calls belong where stands in `identity/calls.py`. Who calls for
-    control has to prove who it is by mTLS where there are `credentials`.
+    It serves either devices and people, or `control` calls; `identity/calls.py` lists the calls of each. Callers of
+    control calls are authenticated by mTLS if there are `credentials`.
     """
 
     def __init__(
@@ -105,21 +108,21 @@ class GrpcServer:
         tls: ServerTls | None = None,
         namespaces: Collection[str] = (),
     ) -> None:
-        """`tls` is what a port that is not for control shows, and asks for; None: it is plain.
+        """`tls` is for a port that is not for control; None: plain TCP.
 
-        Shards of `namespaces` alone may call one that is for control; none: all.
+        Only shards of `namespaces` may make control calls; empty: all shards.
         """
-        # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
+        # Without this, SO_REUSEPORT is on, and a second process would silently take half of the connections.
         services = list(services)
-        own = [option for service in services for option in service.options]
-        own += CONTROL_OPTIONS if credentials or (tls and tls.asks_clients) else ()
+        extra = [option for service in services for option in service.options]
+        extra += CONTROL_OPTIONS if credentials or (tls and tls.has_client_authorities) else ()
         self._credentials = credentials
         self._tls = tls
         most = ("grpc.max_allowed_incoming_connections", most_connections(control=control))
-        options = [*SERVER_OPTIONS, *own, most, ("grpc.so_reuseport", int(share_port))]
+        options = [*SERVER_OPTIONS, *extra, most, ("grpc.so_reuseport", int(share_port))]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = _Health()
-        self.not_serving = "starting"  # why it does not serve; '' where it does
+        self.not_serving = "starting"  # why it does not serve; '' if it does
         registrar = Registrar(self._server, control=control, credentials=credentials, namespaces=namespaces)
         for service in services:
             service.add(service.servicer, registrar)
@@ -130,8 +133,8 @@ class GrpcServer:
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""
         try:
-            if shown := self._credentials.for_server() if self._credentials else self._tls and self._tls.for_grpc():
-                port = self._server.add_secure_port(address, shown)
+            if secure := self._credentials.for_server() if self._credentials else self._tls and self._tls.for_grpc():
+                port = self._server.add_secure_port(address, secure)
             else:
                 port = self._server.add_insecure_port(address)
         except RuntimeError:
@@ -141,7 +144,7 @@ class GrpcServer:
         return int(port)
 
     async def start(self) -> None:
-        """Start to answer; health is NOT_SERVING until told otherwise."""
+        """Start to answer; health is NOT_SERVING until `set_serving(True)`."""
         await self.set_serving(False)
         await self._server.start()
 
@@ -159,10 +162,10 @@ class GrpcServer:
 
 
 def control_host(host: str, credentials: Credentials | None) -> str:
-    """The address to listen on for control: with no way to ask who calls, only this machine may."""
+    """The address of the control port: only loopback if callers cannot be authenticated."""
     if credentials is None:
         logger.warning(
-            "without --identity nobody who calls for control can be asked who it is: control is served on %s alone",
+            "control is served on %s only, because without --identity its callers cannot be authenticated",
             LOOPBACK,
         )
         return LOOPBACK
@@ -172,26 +175,28 @@ def control_host(host: str, credentials: Credentials | None) -> str:
 def control_channel(
     target: str, server_name: str, credentials: Credentials | None, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Channel:
-    """A channel to the control port at `target`, whose server has to prove that it is `server_name`.
+    """A channel to the control port at `target`, whose certificate has to name `server_name`.
 
-    Without `credentials` neither end proves anything.
+    Without `credentials` neither end is authenticated.
     """
     if credentials is None:
         return channel(target, options)
-    return credentials.channel(target, server_name, [*options, *CHANNEL_OPTIONS])  # the first counts
+    return credentials.channel(
+        target, server_name, [*options, *CHANNEL_OPTIONS]
+    )  # of equal options the first one counts
 
 
 def channel(target: str, options: Sequence[tuple[str, int]] = (), *, token: str = "") -> grpc.aio.Channel:
-    """An insecure channel to `target` ("host:port") with the limits the servers expect; each call shows `token`."""
+    """An insecure channel to `target` ("host:port") with the limits the servers expect; each call carries `token`."""
     return grpc.aio.insecure_channel(target, options=[*options, *CHANNEL_OPTIONS], interceptors=interceptors(token))
 
 
 async def converse(
     call: "grpc.aio.StreamStreamCall[Q, R]", send: Callable[["grpc.aio.StreamStreamCall[Q, R]"], Awaitable[None]]
 ) -> AsyncGenerator[R, None]:
-    """The responses of a call, while `send(call)` writes its requests; the call is over when the iteration is.
+    """Yield the responses of a call while `send(call)` writes its requests. The call ends with the iteration.
 
-    Why it ended is what the reading side raises: a writer that finds the call broken only ends it.
+    The iteration raises the reason if the call fails; the writer only ends it.
     """
 
     async def write() -> None:
@@ -200,7 +205,7 @@ async def converse(
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             call.cancel()
         except Exception:
-            logger.exception("what was to be sent could not be made")
+            logger.exception("a gRPC request could not be made")
             call.cancel()
 
     try:
@@ -208,4 +213,4 @@ async def converse(
             async for response in call:
                 yield response
     finally:
-        call.cancel()  # a call that is left alone is never collected
+        call.cancel()  # an abandoned call is never garbage-collected

@@ -1,4 +1,4 @@
-"""The heap that a process keeps for good: out of the garbage collector's sight, on large pages, not given back."""
+"""Tune the heap of a long-running process: garbage collection, large pages, and the C library's allocator."""
 
 import asyncio
 import contextlib
@@ -13,35 +13,34 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
-COLLECT_SECONDS = 60.0  # after which it looks at them in any case
-COLLECT_ALL = 30  # of these times, one in which it looks at all that was made since `freeze_heap`
+COLLECT_AFTER = 20_000  # new objects after which the garbage collector checks the young generation
+COLLECT_SECONDS = 60.0  # between two collections of younger objects
+COLLECT_ALL = 30  # every how many of them all objects since `freeze_heap` are collected
 COLLAPSE = 25  # MADV_COLLAPSE of linux/mman.h, since Linux 6.1
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
-LARGEST = 512 * 1024 * 1024  # bytes: a mapping of more is reserved rather than used
+LARGEST = 512 * 1024 * 1024  # bytes; a larger mapping is reserved rather than used
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
-KEPT = 32 * 1024 * 1024  # bytes: the most that glibc takes
-RESIDENT = 0.75  # of a large page, so that hardly any memory is taken besides
+RETAINED = 32 * 1024 * 1024  # bytes of freed memory that the C library retains: the largest value of glibc
+RESIDENT = 0.75  # share of a large page that has to be in use, so that hardly any memory is added
 
 
 def share_heap() -> None:
-    """Have all threads take memory from one heap, instead of up to eight heaps for every processor.
+    """Have all threads allocate from one heap, instead of up to eight heaps for every processor.
 
-    To be called before there are threads. What a thread has freed is of use to its own heap alone, and gRPC's threads
-    come and go: for hours one heap after the other would grow to what the largest message took.
+    Call it before there are threads. Memory that a thread frees is reused only in that thread's heap. gRPC's threads
+    come and go, so one heap after another would grow to the size of the largest message.
     """
     _set_option(M_ARENA_MAX, 1)
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next picture, instead of giving it back to the kernel each time.
+    """Have the C library retain freed memory for the next picture, instead of returning it to the kernel each time.
 
-    Pictures and what is made of them come and go by the thousand. By default each array of more than 128 KiB is mapped
-    anew, and the end of the heap is given back as soon as as much is free: to fault the pages in again takes longer
-    than to work on them (to halve a plane of 1080p, 330 µs instead of 110).
+    By default each array of more than 128 KiB is a new mapping, and free memory at the end of the heap is returned.
+    Then page faults take longer than the work on pictures (halving a plane of 1080p: 330 µs instead of 110).
     """
-    _set_option(M_TRIM_THRESHOLD, KEPT)
-    _set_option(M_MMAP_THRESHOLD, KEPT)
+    _set_option(M_TRIM_THRESHOLD, RETAINED)
+    _set_option(M_MMAP_THRESHOLD, RETAINED)
 
 
 def _set_option(parameter: int, value: int) -> None:
@@ -50,48 +49,44 @@ def _set_option(parameter: int, value: int) -> None:
 
 
 def freeze_heap() -> None:
-    """Let what is loaded by now stay for good.
+    """Exclude all present objects from garbage collection, and move the heap to large pages.
 
-    Nearly all garbage is no cycle. A collector that looks at everything again and again only makes a process that is to
-    answer within milliseconds stand still for tens of them. And a process that wakes up for a millisecond and sleeps
-    again finds no address translation where it left it: with large pages there are few to look up.
-    Called again, as by a hub that begins anew, it lets go of what was to stay and is of no use any more.
+    A full collection would stop the process for tens of milliseconds, although hardly any garbage is in cycles. Large
+    pages need few address translations, which a process that wakes up for a millisecond has to look up again each time.
+    Call it again after a reload: objects that are garbage now are collected.
     """
     gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 100)
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # it is as well without, only slower
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # optional: the process is only slower without
         logger.debug("%d large pages", fold_heap())
 
 
-async def collect_garbage(give_back: Callable[[], None] = lambda: None) -> None:
-    """Look at what was made lately every minute, until cancelled: what a process needs after `freeze_heap`.
+async def collect_garbage(release: Callable[[], None] = lambda: None) -> None:
+    """Collect garbage every minute, until cancelled. Run it after `freeze_heap`; `release` is called each time, too.
 
-    `give_back` is called then, too: it lets go of memory that is held for what has passed.
-
-    Each call that gRPC serves leaves five objects behind that refer to one another, 600 bytes. A shard is asked every
-    second how it is and makes little else: until there are COLLECT_AFTER of them it would keep those of an hour.
-    What has lived for minutes, such as a camera's connection, is looked at every half an hour: of the largest shards
-    that takes tens of milliseconds, of a hub with 10,000 devices 3. Only that gives back what CPython keeps of tuples
-    and lists for later ones.
+    Each gRPC call leaves a cycle of five objects (600 bytes). A shard that makes few other objects would retain those
+    of an hour before COLLECT_AFTER is reached. Older objects, such as a camera's connection, are collected every half
+    an hour: this takes tens of milliseconds in the largest shards, 3 ms in a hub with 10,000 devices. Only it frees
+    the tuples and lists that CPython has cached for reuse.
     """
     for turn in itertools.count(1):
         await asyncio.sleep(COLLECT_SECONDS)
         gc.collect(1 if turn % COLLECT_ALL else 2)
-        give_back()
+        release()
 
 
 def fold_heap() -> int:
-    """Have the kernel put this process' memory on large pages where nearly all of one is in use; how many it did.
+    """Have the kernel replace well-used ranges of memory by large pages; return the number of large pages.
 
-    None where whoever runs the machine wants none at all.
+    Do nothing if the machine's settings forbid large pages.
     """
     if "[never]" in (SETTINGS / "enabled").read_text():
         return 0
     large = int((SETTINGS / "hpage_pmd_size").read_text())
     advise = ctypes.CDLL(None, use_errno=True).madvise
-    # Where memory is in too many pieces the kernel tries for long: one failure is enough.
+    # With fragmented memory each attempt takes long: stop at the first failure.
     done = itertools.takewhile(
         lambda begin: advise(ctypes.c_void_p(begin), ctypes.c_size_t(large), COLLAPSE) == 0, list(_in_use(large))
     )
@@ -99,7 +94,7 @@ def fold_heap() -> int:
 
 
 def _in_use(large: int) -> Iterator[int]:
-    """Addresses of whole large pages of private memory of which RESIDENT is there."""
+    """Yield the addresses of large pages in private memory of which RESIDENT is in use."""
     entries = large // mmap.PAGESIZE
     with Path("/proc/self/pagemap").open("rb") as pages:
         for line in Path("/proc/self/maps").read_text().splitlines():

@@ -19,10 +19,10 @@ from embereye.process.telemetry import logs
 logger = logging.getLogger(__name__)
 
 
-# The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. The
-# parent says who it is itself: it may be gone before this process can ask.
+# The id of a parent whose death ends this process, so that a killed `embereye up` leaves no processes behind. The
+# parent sets it, because it may be gone before this process can ask.
 PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
-STACKS_SIGNAL = signal.SIGUSR1  # has a process write to standard error where each of its threads is
+STACKS_SIGNAL = signal.SIGUSR1  # makes a process write the stacks of all threads to standard error
 
 
 class UserError(Exception):
@@ -61,7 +61,7 @@ class NotFoundError(UserError):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Log to standard error, one line a record, as --log-format says; UserError where `level` is none."""
+    """Log to standard error, one line per record, in the format of --log-format; UserError for an unknown `level`."""
     if level.upper() not in (known := logging.getLevelNamesMapping()):
         raise UserError(f'EMBEREYE_LOG_LEVEL "{level}" is not one of {", ".join(known)}')
     logs.configure(level)
@@ -70,17 +70,17 @@ def configure_logging(level: str = "INFO") -> None:
 def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     """Run `main(stop)` on a uvloop event loop; SIGTERM and SIGINT set `stop`; return the exit code.
 
-    A second signal while stopping ends the process at once, as people expect of Ctrl-C pressed twice.
+    A second signal ends the process at once.
     """
     import uvloop
     from grpc.aio import init_grpc_aio
 
     share_heap()
     raise_descriptor_limit()
-    tell_stacks()
+    enable_stack_dumps()
 
     async def guarded() -> int:
-        # gRPC ends its engine with the last server or channel, and now and then waits for that for ever.
+        # Otherwise gRPC ends its engine with the last server or channel, and sometimes waits for that forever.
         init_grpc_aio()
         stop = asyncio.Event()
         stop_on_signals(stop)
@@ -92,7 +92,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     code = 2
     try:
         code = uvloop.run(guarded())
-    except* UserError as errors:  # of tasks beside one another, too
+    except* UserError as errors:  # also those of concurrent tasks
         error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -110,7 +110,7 @@ def print_error(error: UserError, program: str = "embereye") -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process, when all that matters is closed, at once: taking the interpreter apart costs 0.1 s."""
+    """End the process at once, without the 0.1 s of the interpreter's shutdown. Close everything important first."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
@@ -119,22 +119,22 @@ def leave(code: int) -> NoReturn:
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many descriptors as the system lets it have; returns how many."""
+    """Raise this process's limit of descriptors as far as the system allows; return the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
-def tell_stacks() -> None:
-    """Have this process write to standard error where it is: as it crashes, and at STACKS_SIGNAL, even if it hangs."""
-    with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such thing to write to
+def enable_stack_dumps() -> None:
+    """Write the stacks of all threads to standard error on a crash, and at STACKS_SIGNAL even if the process hangs."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError):  # no standard error
         if not faulthandler.is_enabled():
             faulthandler.enable()
         faulthandler.register(STACKS_SIGNAL)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Let SIGTERM and SIGINT set `stop` on the running loop, and a second one end the process."""
+    """Have SIGTERM and SIGINT set `stop` on the running loop, and a second signal end the process."""
 
     def request_stop() -> None:
         if stop.is_set():
@@ -146,7 +146,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def stop_thread_on_signals(stop: threading.Event) -> None:
-    """The same without an event loop: SIGTERM and SIGINT set `stop`, and a second one ends the process."""
+    """Do the same as `stop_on_signals` without an event loop."""
 
     def request_stop(_: int, __: object) -> None:
         if stop.is_set():
@@ -160,5 +160,5 @@ def stop_thread_on_signals(stop: threading.Event) -> None:
 async def _follow_parent(parent: int, stop: asyncio.Event) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
-    logger.warning("the process that started this one is gone: stopping")
+    logger.warning("the parent process has ended: stopping")
     stop.set()

@@ -1,17 +1,17 @@
-"""The files of a database of SQLite's that is open: whether they are still those that are written."""
+"""Notice if the files of an open SQLite database are replaced or truncated."""
 
 from pathlib import Path
 
 SUFFIXES = ("", "-wal", "-shm")
-WATCHED = ("", "-wal")  # which only grow while they are open
-ROOM_BYTES = 1 << 18  # with less room a disk would be full again at once
+WATCHED = ("", "-wal")  # files that only grow while they are open
+ROOM_BYTES = 1 << 18  # room that a disk needs so that it is not full again at once
 
 
 class SqliteFiles:
-    """Those of the database at `path`, whose log is a file of its own. SQLite notices nothing of what is done to them.
+    """The files of the database at `path` in WAL mode. SQLite itself does not notice changes to them.
 
-    What a transaction wrote is stored where `replaced` says nothing after it. `shortened` is for a database that nobody
-    else has to do with: tools that copy one, or save room, cut off its files as well.
+    A transaction is stored if `replaced_file` returns '' after it. Use `truncated_file` only for a database that no
+    other program opens: tools that copy or compact a database truncate its files, too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,53 +19,53 @@ class SqliteFiles:
         self._known: dict[Path, tuple[int, int, int]] = {}  # → device, inode, bytes
 
     def note(self) -> None:
-        """The files that are there now are those that are written, and as long as they may be."""
+        """Remember the present files and their sizes."""
         self._known = {}
         for suffix in WATCHED:
-            file = self._beside(suffix)
+            file = self._sibling(suffix)
             try:
-                found = file.stat()
+                stat = file.stat()
             except OSError:
                 continue
-            self._known[file] = found.st_dev, found.st_ino, found.st_size
+            self._known[file] = stat.st_dev, stat.st_ino, stat.st_size
 
-    def replaced(self) -> str:
-        """Which file is no longer that which is written; '' where none is seen."""
+    def replaced_file(self) -> str:
+        """Say which file was removed or replaced since `note`; '' if none was."""
         for file, (device, inode, _) in self._known.items():
             try:
-                found = file.stat()
+                stat = file.stat()
             except (FileNotFoundError, NotADirectoryError):
                 return f"{file.name} was removed"
             except OSError:
                 continue
-            if (found.st_dev, found.st_ino) != (device, inode):
+            if (stat.st_dev, stat.st_ino) != (device, inode):
                 return f"{file.name} was replaced"
         return ""
 
-    def shortened(self) -> str:
-        """Which file somebody has cut off; '' where none is seen."""
+    def truncated_file(self) -> str:
+        """Say which file was truncated since `note`; '' if none was."""
         for file, (_, _, size) in self._known.items():
             try:
                 if file.stat().st_size < size:
-                    return f"{file.name} was cut off"
+                    return f"{file.name} was truncated"
             except OSError:
                 continue
         return ""
 
-    def put_aside(self) -> None:
-        """Leave their names to new ones. OSError where that cannot be."""
+    def move_aside(self) -> None:
+        """Rename the files to make room for new ones. OSError if that fails."""
         for suffix in SUFFIXES:
-            file = self._beside(suffix)
+            file = self._sibling(suffix)
             if file.exists():
-                file.replace(self._beside(f".damaged{suffix}"))
+                file.replace(self._sibling(f".damaged{suffix}"))
 
-    def try_room(self) -> None:
-        """OSError where the disk has no room for some more rows: a database that becomes shorter needs none."""
-        draft = self._beside(".room")
+    def check_room(self) -> None:
+        """Raise OSError unless the disk has room for some more rows."""
+        draft = self._sibling(".room")
         try:
             draft.write_bytes(bytes(ROOM_BYTES))
         finally:
             draft.unlink(missing_ok=True)
 
-    def _beside(self, suffix: str) -> Path:
+    def _sibling(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)

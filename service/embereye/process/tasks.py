@@ -1,7 +1,7 @@
-"""Tasks that somebody answers for: every task of the service is started here or by an `asyncio.TaskGroup`.
+"""Tasks with an owner: every task of the service is started here or by an `asyncio.TaskGroup`.
 
-A bare task that fails is noticed when the garbage collector finds it, or never. Each of these says how its failure is
-noticed: `Tasks` by its owner, `start_task` in the log, `beside` by the block that it runs beside.
+The failure of a bare task is noticed only when it is garbage-collected, if at all. Here it is noticed by the owner
+(`Tasks`), in the log (`start_task`), or by the block that the task runs alongside (`beside`).
 """
 
 import asyncio
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """The named background tasks of one owner: none is forgotten, a crash of one is the owner's crash.
+    """The named background tasks of one owner.
 
-    `async with Tasks() as tasks:` cancels and awaits what is left on the way out; `failed` is set, and logged, when a
-    task ends with an exception that nobody else would see.
+    `async with Tasks() as tasks:` cancels and awaits the remaining tasks at its end. If a task fails, that is logged
+    and `failed` is set, on which the owner should end.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Tasks:
         self.failed = asyncio.Event()
 
     def start(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Run `coroutine` as a task that this owner looks after."""
+        """Run `coroutine` as a task of this owner."""
         task = start_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -38,7 +38,7 @@ class Tasks:
             self.failed.set()
 
     async def stop(self) -> None:
-        """Cancel what still runs, with what that starts as it ends, and wait for it. Cancelling this ends the wait."""
+        """Cancel all tasks, also those that they start as they end, and wait for them. Cancelling ends the wait."""
         while tasks := set(self._tasks):
             for task in tasks:
                 task.cancel()
@@ -53,7 +53,7 @@ class Tasks:
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> bool:
-    """Wait until one of `waits` is over, and cancel the others; False if `timeout` seconds passed first."""
+    """Wait until one of `waits` ends, and cancel the others; False if `timeout` seconds passed first."""
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(wait) for wait in waits]
     try:
@@ -66,20 +66,24 @@ async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = Non
 
 
 def start_task(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """Run `coroutine` as a task that the caller keeps and cancels; where it fails, that is logged at once."""
+    """Run `coroutine` as a task that the caller stores and cancels; a failure is logged at once."""
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     task.add_done_callback(_log_failure)
     return task
 
 
 def failure_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """Why a task that is over failed; None where it did not.
+    """The exception of a finished task; None if it succeeded or was cancelled by request.
 
-    A cancellation that nobody asked for is a failure: a library ended the task from within, and nobody would notice.
+    A cancellation without a request is a failure: a library ended the task from within.
     """
     if not task.cancelled():
         return task.exception()
-    return None if task.cancelling() else CalledOffError(f"task {task.get_name()} was cancelled by nobody")
+    return (
+        None
+        if task.cancelling()
+        else UnrequestedCancellationError(f"task {task.get_name()}: cancelled without a request")
+    )
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:
@@ -87,15 +91,15 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
         logger.error("task %s failed", task.get_name(), exc_info=error)
 
 
-class CalledOffError(Exception):
-    """What was awaited was cancelled, and nobody had asked for it."""
+class UnrequestedCancellationError(Exception):
+    """An awaited operation was cancelled, but nothing requested that."""
 
 
 @contextmanager
-def no_stray_cancellation(what: str) -> Iterator[None]:
-    """Within the block a cancellation of the running task goes through; any other becomes CalledOffError.
+def no_stray_cancellation(operation: str) -> Iterator[None]:
+    """Convert a cancellation in the block to UnrequestedCancellationError, unless the running task is being cancelled.
 
-    gRPC cancels a call whose requests cannot be made, and raises that where the call is awaited.
+    gRPC cancels a call whose requests cannot be made, and raises the cancellation in the task that awaits the call.
     """
     try:
         yield
@@ -103,14 +107,14 @@ def no_stray_cancellation(what: str) -> Iterator[None]:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise CalledOffError(f"{what} was called off") from error
+        raise UnrequestedCancellationError(f"{operation}: cancelled without a request") from error
 
 
 def raise_if_cancelled() -> None:
-    """Raise the cancellation of the running task that a library, called before this, has swallowed.
+    """Raise the running task's cancellation again if a library has swallowed it.
 
-    Before Python 3.12 `asyncio.wait_for` does where what it waits for is over in the same moment, and whoever cancelled
-    the task waits for its end for ever.
+    Before Python 3.12, `asyncio.wait_for` swallows it if its awaitable ends at the same moment; the task would then
+    never end.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -119,9 +123,9 @@ def raise_if_cancelled() -> None:
 
 @asynccontextmanager
 async def beside(coroutine: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[asyncio.Task[T]]:
-    """Run `coroutine` while the block runs; at its end the task is cancelled and waited for.
+    """Run `coroutine` alongside the block; at the block's end, cancel the task and wait for it.
 
-    Its result and its exception are the block's to ask for. What nobody asked for, the event loop logs.
+    The block may read the task's result or exception; the event loop logs an exception that was not read.
     """
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     try:

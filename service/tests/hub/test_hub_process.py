@@ -405,4 +405,4 @@ async def test_a_hub_writes_its_profile_and_allocations_when_it_stops(hub_proces
     await hub_process.ready()
     assert hub_process.terminate() == 0
     assert any(name == "serve" for _, _, name in pstats.Stats(str(profile)).stats)  # type: ignore[attr-defined]
-    assert "bytes held" in allocations.read_text()
+    assert "bytes in use" in allocations.read_text()

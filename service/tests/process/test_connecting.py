@@ -16,7 +16,7 @@ UNSPOKEN = 99  # a family of addresses that no kernel knows, as one without IPv6
 
 @pytest.fixture
 def silent() -> Iterator[Place]:
-    """Where nobody answers, as behind an address of IPv6 that leads nowhere: its queue is full."""
+    """An address that never answers: its queue is full."""
     with contextlib.ExitStack() as stack:
         place: Place = stack.enter_context(socket.create_server((LOOPBACK, 0), backlog=0)).getsockname()
         for _ in range(4):
@@ -43,13 +43,15 @@ def name(monkeypatch: pytest.MonkeyPatch, *places: Place) -> None:
     """Have "several.test" lead to `places`."""
 
     async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
-        found = places if host == "several.test" else ((host, port),)
-        return [(UNSPOKEN if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in found]
+        resolved = places if host == "several.test" else ((host, port),)
+        return [
+            (UNSPOKEN if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in resolved
+        ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
 
 
-async def test_the_next_address_is_tried_where_one_is_dead(
+async def test_the_next_address_is_tried_if_one_does_not_answer(
     silent: Place, closed: Place, alive: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name(monkeypatch, silent, closed, alive)
@@ -57,7 +59,7 @@ async def test_the_next_address_is_tried_where_one_is_dead(
         assert connection.getpeername() == alive
 
 
-async def test_an_address_of_a_family_that_this_machine_does_not_speak_is_passed_over(
+async def test_an_address_of_an_unsupported_family_is_skipped(
     alive: Place, closed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name(monkeypatch, ("::1", 1), alive)
@@ -68,7 +70,7 @@ async def test_an_address_of_a_family_that_this_machine_does_not_speak_is_passed
         await connect_any("several.test", 1)
 
 
-async def test_where_no_address_answers_the_one_that_refuses_is_told(
+async def test_a_refusal_is_reported_rather_than_a_timeout(
     silent: Place, closed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name(monkeypatch, silent, closed)
@@ -76,7 +78,7 @@ async def test_where_no_address_answers_the_one_that_refuses_is_told(
         await connect_any("several.test", 1)
 
 
-async def test_a_broker_is_reached_although_another_address_of_its_name_is_dead(
+async def test_a_broker_is_reached_although_another_of_its_addresses_is_dead(
     silent: Place, alive: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name(monkeypatch, silent, alive)

@@ -9,12 +9,12 @@ from embereye.process.lifecycle import UserError
 
 
 @pytest.mark.parametrize("folder", ["", "f" * 300], ids=["a name", "a folder"])
-def test_a_name_that_no_file_can_have_is_told_in_one_sentence(folder: str, tmp_path: Path) -> None:
+def test_an_impossible_file_name_is_reported_in_one_sentence(folder: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--to .* cannot be written: File name too long"):
         check_writable("--to", tmp_path / folder / ("x" * 300))
 
 
-def test_to_see_whether_a_file_can_be_written_changes_nothing(tmp_path: Path) -> None:
+def test_checking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("as it was")
     (tmp_path / "link").symlink_to(tmp_path / "not yet there")
     for name in ("there", "new", "link"):

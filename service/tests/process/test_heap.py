@@ -33,7 +33,7 @@ assert all(mapping[page * mmap.PAGESIZE] == page % 251 for page in touched)
 
 
 @pytest.mark.skipif(mmap.PAGESIZE != 4096, reason="large pages have another size here")
-def test_what_is_in_use_moves_to_large_pages_and_hardly_any_memory_is_taken_for_it():
+def test_memory_in_use_moves_to_large_pages_and_hardly_grows():
     if not (heap.SETTINGS / "enabled").exists() or "[never]" in (heap.SETTINGS / "enabled").read_text():
         pytest.skip("this kernel has no large pages, or is to give none")
     run = subprocess.run([sys.executable, "-c", PROCESS], capture_output=True, text=True, check=True)
@@ -44,13 +44,13 @@ def test_what_is_in_use_moves_to_large_pages_and_hardly_any_memory_is_taken_for_
     assert taken_kb * 1024 < SIZE // 8
 
 
-def test_whoever_wants_no_large_pages_gets_none(monkeypatch, tmp_path):
+def test_large_pages_are_not_used_if_the_machine_forbids_them(monkeypatch, tmp_path):
     (tmp_path / "enabled").write_text("always madvise [never]\n")
     monkeypatch.setattr(heap, "SETTINGS", tmp_path)
     assert heap.fold_heap() == 0
 
 
-def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
+def test_freezing_the_heap_works_without_large_pages(monkeypatch):
     def refuse():
         raise FileNotFoundError("hpage_pmd_size")
 
@@ -64,7 +64,7 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
         gc.set_threshold(*thresholds)
 
 
-def test_what_was_to_stay_is_let_go_of_once_the_process_begins_anew(monkeypatch):
+def test_frozen_garbage_is_freed_when_the_heap_is_frozen_again(monkeypatch):
     class Hub:
         def __init__(self):
             self.zones = {"hub": self}
@@ -84,7 +84,7 @@ def test_what_was_to_stay_is_let_go_of_once_the_process_begins_anew(monkeypatch)
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["lately", "long ago"])
-async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anything_is_made(monkeypatch, old):
+async def test_cyclic_garbage_is_freed_although_few_objects_are_made(monkeypatch, old):
     class Knot:
         def __init__(self):
             self.itself = self
@@ -147,12 +147,12 @@ run(main)
 """
 
 
-def test_threads_take_memory_from_one_heap():
+def test_threads_allocate_from_one_heap():
     run = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
     assert int(run.stdout) == 0
 
 
-def test_memory_that_was_freed_is_used_again_without_asking_the_kernel():
+def test_freed_memory_is_reused_without_the_kernel():
     def faults(*keep):
         run = subprocess.run([sys.executable, "-c", FREED, *keep], capture_output=True, text=True, check=True)
         return int(run.stdout)

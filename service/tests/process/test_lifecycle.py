@@ -32,11 +32,11 @@ raise SystemExit(lifecycle.run(main))
 """
 
 
-def test_grpc_s_engine_is_not_stopped_between_the_last_server_and_the_next_one() -> None:
+def test_grpcs_engine_runs_on_between_one_server_and_the_next() -> None:
     subprocess.run([sys.executable, "-c", GRPC_AGAIN], timeout=60, check=True)
 
 
-def test_a_process_whose_parent_was_gone_before_it_could_look_stops_too() -> None:
+def test_a_process_whose_parent_ended_early_stops_too() -> None:
     nobody = subprocess.Popen([sys.executable, "-c", ""])
     nobody.wait()
     environment = {**os.environ, PARENT_VARIABLE: str(nobody.pid)}
@@ -51,7 +51,7 @@ def test_sigterm_stops_a_process_with_success() -> None:
     assert process.wait(60) == 0
 
 
-def test_what_a_person_can_mend_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_error_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     async def main(_: asyncio.Event) -> None:
         raise UserError("the door is open: close it")
 
@@ -59,7 +59,7 @@ def test_what_a_person_can_mend_is_one_sentence_and_exit_code_2(capsys: pytest.C
     assert capsys.readouterr().err == "embereye: the door is open: close it\n"
 
 
-def test_what_a_person_can_mend_is_told_as_well_by_one_of_several_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_error_of_a_concurrent_task_is_one_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
     async def fail() -> None:
         raise UserError("the door is open: close it")
 
@@ -73,24 +73,24 @@ def test_what_a_person_can_mend_is_told_as_well_by_one_of_several_tasks(capsys: 
 
 
 async def test_a_task_that_fails_is_its_owners_failure() -> None:
-    async def fails() -> None:
+    async def fail() -> None:
         raise ValueError("no")
 
     async with Tasks() as tasks:
-        tasks.start(fails(), name="fails")
+        tasks.start(fail(), name="fails")
         await asyncio.wait_for(tasks.failed.wait(), 10)
 
 
 async def test_tasks_end_with_their_owner() -> None:
     ended = asyncio.Event()
 
-    async def runs() -> None:
+    async def run_forever() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
     async with Tasks() as tasks:
-        tasks.start(runs(), name="runs")
+        tasks.start(run_forever(), name="runs")
         await asyncio.sleep(0)
     assert ended.is_set()

@@ -1,4 +1,4 @@
-"""Our own processes are dialled directly, whatever proxies the environment names."""
+"""EmberEye's own processes are dialled directly, without proxies of the environment."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ VARIABLES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy", "HTTP_PROXY
 
 @pytest.fixture
 async def asked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[bytes]]:
-    """What the proxy that the environment names was asked for."""
+    """The requests that the proxy in the environment received."""
     asked: list[bytes] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

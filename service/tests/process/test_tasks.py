@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embereye.process.tasks import CalledOffError, Tasks, beside, no_stray_cancellation, start_task
+from embereye.process.tasks import Tasks, UnrequestedCancellationError, beside, no_stray_cancellation, start_task
 
 ROOT = Path(__file__).parents[3]
 STARTS = {"create_task", "ensure_future"}
@@ -14,8 +14,8 @@ STARTS = {"create_task", "ensure_future"}
 
 def shipped() -> list[Path]:
     folders = ("service/embereye", "operator", "bench/embereye_bench")
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return [path for path in found if not {"tests", "v1"} & set(path.relative_to(ROOT).parts)]
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return [path for path in paths if not {"tests", "v1"} & set(path.relative_to(ROOT).parts)]
 
 
 def bare_tasks(tree: ast.Module) -> Iterator[int]:
@@ -34,16 +34,16 @@ def bare_tasks(tree: ast.Module) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_nobody_starts_a_task_that_nobody_answers_for():
-    found = []
+def test_no_module_starts_a_task_without_an_owner():
+    bare = list[str]()
     for path in shipped():
         lines = path.read_text().splitlines()
         if path.name == "tasks.py" and path.parent.name == "process":
             continue
-        bare = bare_tasks(ast.parse("\n".join(lines)))
+        numbers = bare_tasks(ast.parse("\n".join(lines)))
         marked = "noqa: TID251 --"  # with the reason behind it
-        found += [f"{path.relative_to(ROOT)}:{number}" for number in bare if marked not in lines[number - 1]]
-    assert found == [], "use embereye.process.tasks or asyncio.TaskGroup"
+        bare += [f"{path.relative_to(ROOT)}:{number}" for number in numbers if marked not in lines[number - 1]]
+    assert bare == [], "use embereye.process.tasks or asyncio.TaskGroup"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_nobody_starts_a_task_that_nobody_answers_for():
         ("async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(f())", []),
     ],
 )
-def test_a_bare_task_is_found_however_it_is_started(code, lines):
+def test_every_form_of_a_bare_task_is_noticed(code, lines):
     assert list(bare_tasks(ast.parse(code))) == lines
 
 
@@ -78,7 +78,7 @@ async def ending_slowly(asked: asyncio.Event, may_end: asyncio.Event) -> None:
         await may_end.wait()
 
 
-async def test_whoever_is_cancelled_while_its_tasks_end_is_cancelled():
+async def test_an_owner_can_be_cancelled_while_its_tasks_end():
     asked, may_end = asyncio.Event(), asyncio.Event()
 
     async def owner() -> None:
@@ -95,7 +95,7 @@ async def test_whoever_is_cancelled_while_its_tasks_end_is_cancelled():
     assert owning.cancelled()
 
 
-async def test_what_runs_beside_a_block_ends_with_it():
+async def test_a_task_beside_a_block_ends_with_it():
     ended = asyncio.Event()
 
     async def companion() -> None:
@@ -111,7 +111,7 @@ async def test_what_runs_beside_a_block_ends_with_it():
     assert task.cancelled()
 
 
-async def test_the_blocks_own_error_is_the_one_that_is_raised():
+async def test_the_error_of_the_block_is_raised_not_that_of_the_task():
     tasks: list[asyncio.Task[None]] = []
 
     async def block() -> None:
@@ -125,7 +125,7 @@ async def test_the_blocks_own_error_is_the_one_that_is_raised():
     assert isinstance(tasks[0].exception(), ValueError)
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_its_owner(caplog):
+async def test_an_unrequested_cancellation_is_a_failure_of_the_owner(caplog):
     async def ended_from_within() -> None:
         called_off = asyncio.get_running_loop().create_future()
         called_off.cancel()
@@ -140,10 +140,13 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_its_owner(ca
     assert [record.message for record in caplog.records] == ["task deliver failed"]
 
 
-async def test_a_block_tells_its_own_cancellation_from_a_stray_one():
+async def test_a_block_distinguishes_its_cancellation_from_a_stray_one():
     stray = asyncio.get_running_loop().create_future()
     stray.cancel()
-    with pytest.raises(CalledOffError, match="a delivery was called off"), no_stray_cancellation("a delivery"):
+    with (
+        pytest.raises(UnrequestedCancellationError, match="a delivery: cancelled without a request"),
+        no_stray_cancellation("a delivery"),
+    ):
         await stray
 
     async def guarded() -> None:
@@ -157,7 +160,7 @@ async def test_a_block_tells_its_own_cancellation_from_a_stray_one():
     assert task.cancelled()
 
 
-async def test_what_a_task_starts_as_it_is_cancelled_is_cancelled_too():
+async def test_a_task_that_a_cancelled_task_starts_is_cancelled_too():
     tasks, started = Tasks(), []
 
     async def go_on() -> None:
@@ -172,7 +175,7 @@ async def test_what_a_task_starts_as_it_is_cancelled_is_cancelled_too():
     assert [task.cancelled() for task in started] == [True]
 
 
-async def test_who_stops_tasks_that_take_their_time_can_be_cancelled():
+async def test_stopping_slow_tasks_can_be_cancelled():
     tasks, asked, end = Tasks(), asyncio.Event(), asyncio.Event()
 
     tasks.start(ending_slowly(asked, end), name="slow")

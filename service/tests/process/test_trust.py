@@ -1,4 +1,4 @@
-"""Whom clients trust over TLS."""
+"""The authorities that TLS clients trust."""
 
 import contextlib
 import ssl
@@ -13,7 +13,7 @@ from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.trust import trusting
 
 
-def test_certificates_that_people_make_are_taken_with_newer_pythons_too(
+def test_self_made_certificates_are_accepted_with_newer_pythons_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make = ssl.create_default_context
@@ -30,7 +30,7 @@ def test_certificates_that_people_make_are_taken_with_newer_pythons_too(
     assert context.check_hostname
 
 
-def test_an_authority_is_trusted_without_the_one_that_it_is_proven_by(tmp_path: Path) -> None:
+def test_an_authority_is_trusted_without_its_issuer(tmp_path: Path) -> None:
     floor = SiteAuthority(tmp_path, "a floor", above=SiteAuthority(tmp_path, "a site"))
     folder = floor.issue("sensor", alternatives=["localhost"]).folder
     client = trusting(folder / "ca.crt")
@@ -46,8 +46,6 @@ def test_an_authority_is_trusted_without_the_one_that_it_is_proven_by(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["", "not there"], ids=["an empty folder", "none"])
-def test_a_folder_without_any_authority_does_not_stand_for_all_that_the_system_trusts(
-    name: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=r"holds neither ca\.crt nor tls\.crt"):
+def test_a_folder_without_an_authority_does_not_mean_the_systems_ones(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"contains neither ca\.crt nor tls\.crt"):
         ClientTls.in_folder(tmp_path / name)

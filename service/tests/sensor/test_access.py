@@ -85,7 +85,7 @@ async def test_only_a_sender_with_a_token_is_admitted_and_only_for_its_device(ru
     for token, device, code, word in (
         ("", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
         ("a-token-that-nobody-gave", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
-        (ONES, "s-02", grpc.StatusCode.PERMISSION_DENIED, 'speaks for "s-01", not for "s-02"'),
+        (ONES, "s-02", grpc.StatusCode.PERMISSION_DENIED, 'are for device "s-01", not for "s-02"'),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await running.send(token, device)

@@ -238,7 +238,7 @@ def parse(*arguments: str) -> argparse.Namespace:
     [
         (["--target", "nowhere"], "--target nowhere is not HOST:PORT"),
         (["--target", "host:0"], "--target host:0 is not HOST:PORT"),
-        (["--target", "shard..hall:9001"], 'target shard..hall:9001: "shard..hall" is no name of a host'),
+        (["--target", "shard..hall:9001"], 'target shard..hall:9001: "shard..hall" is not a valid host name'),
         (["--count", "0"], "--count 0 is not at least 1"),
         (["--rate", "-1"], "--rate -1 is not between"),
         (["--frame-rate", "nan"], "--frame-rate nan is not between"),

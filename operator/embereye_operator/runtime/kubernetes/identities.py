@@ -18,7 +18,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
-from embereye.process.identity.authority import LIFE, Authority, Issued, due_by, expiry, utc_now
+from embereye.process.identity.authority import LIFE, Authority, Issued, expiry, is_due_by, utc_now
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import Fleet
@@ -158,7 +158,7 @@ class Identities:
             raise failed[0]
 
     def _is_due(self, known: KnownSecret, now: datetime) -> bool:
-        return known.trusts != self._trusted_hash() or due_by(known.expires, now, self._life)
+        return known.trusts != self._trusted_hash() or is_due_by(known.expires, now, self._life)
 
     def _trusted_hash(self) -> str:
         assert self._authority
@@ -206,7 +206,7 @@ class Identities:
             if stored is None:
                 raise ValueError("it does not exist. Check that its Certificate is ready")
             data = _decoded(stored)
-            successor = Authority.of_issuer(data["tls.crt"], data["tls.key"])
+            successor = Authority.from_issuer(data["tls.crt"], data["tls.key"])
         except (KeyError, ValueError) as error:
             adopted, trouble = current, f"Secret {self._issued} has no authority: {error}"
         else:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from embereye.process.files import write_whole
-from embereye.process.identity.authority import LIFE, Authority, Issued, due, served_names, utc_now
+from embereye.process.identity.authority import LIFE, Authority, Issued, is_due, served_names, utc_now
 from embereye.process.identity.names import Identity
 from embereye.process.lifecycle import UserError
 
@@ -89,7 +89,9 @@ class LocalIdentities:
                 return False
         except ValueError:
             return False
-        return not due(issued.certificate, issued.trusted, utc_now(), wanted=self._authority.trusted, life=self._life)
+        return not is_due(
+            issued.certificate, issued.trusted, utc_now(), wanted=self._authority.trusted, life=self._life
+        )
 
     def _load(self, before: Authority | None = None) -> Authority:
         folder = self._folder / AUTHORITY

@@ -87,7 +87,7 @@ class ClipPipeline:
     def _passed_ns(self, now_ns: int) -> int:
         """`now_ns` minus all time for which the process was suspended: a clip received nothing then."""
         self._running.since(now_ns)
-        return now_ns - self._running.stood_ns
+        return now_ns - self._running.stalled_ns
 
     async def drain(self, seconds: float) -> None:
         """End every clip and wait up to `seconds` for the hub to store them; the others wait on disk."""

@@ -186,7 +186,7 @@ class SqliteDatabase:
         self._check_files()  # a commit to a file that was removed is not stored
 
     def _check_files(self) -> None:
-        if why := self._files.replaced():
+        if why := self._files.replaced_file():
             raise ReloadRequiredError(
                 f"{why} in {self._path.parent} while it was open: the database has to be read again"
             )

@@ -1,1 +1,1 @@
-"""What serves HTTP: bounded connections, the hub's server, small pages without a framework, tokens."""
+"""Serve HTTP: bounded connections, the hub's server, small pages without a framework, tokens."""

@@ -1,7 +1,11 @@
-"""How many connections an HTTP server serves, in all and of one address, and how long one may be idle.
+"""Limit the connections of an HTTP server: their number in all and per client, and their idle time.
 
-Whoever reaches the port can open connections without having proved anything: they must not take the descriptors that
-everything else in the process lives on.
+Anyone who reaches the port can open connections without authentication. They must not use up the descriptors that the
+rest of the process needs.
+
+Each connection is wrapped in a `_Gate`, which admits it and passes everything on to aiohttp's handler. `Connections`
+orders idle connections by the time they became idle. If there is no room for a new connection, it closes the one that
+has been idle longest: of the same client, if that has too many, else of all. A sweep closes those idle for too long.
 """
 
 import asyncio
@@ -25,50 +29,50 @@ from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.listener import BACKLOG, TlsListener
 
 MAX_CONNECTIONS = 12_000
-KEPT_BACK = 512  # descriptors for gRPC, files and everything else
-IDLE_SECONDS = 30.0  # without a request that is being answered; one that is being sent does not count
+RESERVED = 512  # descriptors for gRPC, files and everything else
+IDLE_SECONDS = 30.0  # without a request being answered; a request that is still arriving does not count
 SWEEP_SECONDS = 1.0
-BYTES_ACKED = 120  # linux/tcp.h: where a tcp_info has what the other end has acknowledged, eight bytes
+BYTES_ACKED = 120  # offset of tcpi_bytes_acked (8 bytes) in the tcp_info of linux/tcp.h
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def room() -> int:
-    """How many connections there is room for."""
-    return max(16, min(MAX_CONNECTIONS, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK) // 2))
+    """The number of connections that the process has descriptors for."""
+    return max(16, min(MAX_CONNECTIONS, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED) // 2))
 
 
 @dataclass(eq=False)
 class _Connection:
     abort: Callable[[], None]
-    place: str  # of its address
-    since: float  # monotonic seconds that it is idle since
-    busy: int = 0  # requests that are being answered
-    transport: asyncio.BaseTransport | None = None  # once it is made
-    delivered: int = 0  # bytes that the other end has acknowledged, when that was asked for last
+    place: str  # its client, by address
+    since: float  # since when it is idle, monotonic seconds
+    busy: int = 0  # requests being answered
+    transport: asyncio.BaseTransport | None = None  # None during the TLS handshake
+    delivered: int = 0  # bytes that the client had acknowledged at the last call of `has_progressed`
 
-    def proceeds(self) -> bool:
-        """Whether anything was delivered since this was asked last: a long answer is sent when its handler is over."""
+    def has_progressed(self) -> bool:
+        """True if data was delivered since the last call: a long answer is still sent after its handler has ended."""
         before = self.delivered
         connection = self.transport.get_extra_info("socket") if self.transport else None
         if connection is not None and hasattr(socket, "TCP_INFO"):
             with contextlib.suppress(OSError):
-                told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
-                self.delivered = int.from_bytes(told[BYTES_ACKED:], sys.byteorder)
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
+                self.delivered = int.from_bytes(info[BYTES_ACKED:], sys.byteorder)
         return self.delivered != before
 
 
 class Connections:
-    """Wrap each handler of a server in `protocol`, have `middleware` see every request, and let `sweeping` run."""
+    """The open connections of a server: wrap each handler in `protocol`, install `middleware`, and run `sweeping`."""
 
     def __init__(self, most: int = 0, *, steady: Callable[[], float] = time.monotonic) -> None:
-        """`most` is the number in all, by default `room()`; of one address half of it: a proxy is one for many."""
+        """`most` is the limit in all, by default `room()`; one client, which may be a proxy, may have half of it."""
         self._most = most or room()
         self._steady = steady
         self._open: dict[asyncio.Protocol, _Connection] = {}  # by aiohttp's handler
         self._places: Counter[str] = Counter()
-        # Those that are idle, longest first, of each place and of all (""): strangers' connections may be thousands,
-        # and to look at each of them for each new one would take all of the event loop.
+        # Idle connections of each client and of all (""), longest idle first: with thousands of connections, a search
+        # for each new one would block the event loop.
         self._idle: defaultdict[str, OrderedDict[asyncio.Protocol, None]] = defaultdict(OrderedDict)
         self.refused = 0
 
@@ -76,12 +80,12 @@ class Connections:
         return len(self._open)
 
     def protocol(self, handler: asyncio.Protocol) -> "_Gate":
-        """What stands between a transport and aiohttp's `handler` of it."""
+        """Wrap aiohttp's `handler` of a connection."""
         return _Gate(self, handler)
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Notes that the connection of `request` is of use."""
+        """Mark the connection of `request` as busy while it is answered."""
         protocol = cast("asyncio.Protocol", request.protocol)
         connection = self._open.get(protocol)
         if connection is None:
@@ -95,10 +99,7 @@ class Connections:
             self._note_idle(protocol)
 
     def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
-        """Count a connection in, which `abort` ends; False where there is no room.
-
-        One that is idle makes room: of the same address, where that has all that it may have.
-        """
+        """Add a connection, which `abort` ends; False if there is no room, not even by closing an idle one."""
         place = place_of(address)
         crowded = self._places[place] * 2 >= self._most
         if (crowded or len(self._open) >= self._most) and not self._end_idlest(place if crowded else ""):
@@ -110,7 +111,7 @@ class Connections:
         return True
 
     def _note_idle(self, handler: asyncio.Protocol) -> None:
-        """A connection is idle from now on, where it is open and nothing of it is being answered."""
+        """Mark a connection as idle from now on, if it is open and no request is being answered."""
         connection = self._open.get(handler)
         if connection is None or connection.busy:
             return
@@ -119,14 +120,14 @@ class Connections:
             self._idle[place][handler] = None
             self._idle[place].move_to_end(handler)
 
-    def _leave_idle(self, handler: asyncio.Protocol, own: str) -> None:
-        for place in ("", own):
-            self._idle[place].pop(handler, None)
-            if not self._idle[place]:
-                del self._idle[place]
+    def _leave_idle(self, handler: asyncio.Protocol, place: str) -> None:
+        for key in ("", place):
+            self._idle[key].pop(handler, None)
+            if not self._idle[key]:
+                del self._idle[key]
 
-    def made(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> bool:
-        """The connection is `transport`, which ends it from now on; False where it has made room for another."""
+    def attach(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> bool:
+        """Set the transport of a connection; False if it was closed meanwhile to make room."""
         connection = self._open.get(handler)
         if connection is None:
             return False
@@ -134,7 +135,7 @@ class Connections:
         return True
 
     def forget(self, handler: asyncio.Protocol) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         connection = self._open.pop(handler, None)
         if connection is not None:
             self._leave_idle(handler, connection.place)
@@ -143,7 +144,7 @@ class Connections:
                 del self._places[connection.place]
 
     def _end_idlest(self, place: str) -> bool:
-        """End the connection from `place` ('': from anywhere) that is idle longest; False where none is."""
+        """End the longest idle connection of client `place` ('': of all); False if none is idle."""
         if place not in self._idle:
             return False
         longest = next(iter(self._idle[place]))
@@ -152,7 +153,7 @@ class Connections:
         return True
 
     async def sweeping(self, _: web.Application) -> AsyncIterator[None]:
-        """While an application runs, end what is idle for too long: one of its `cleanup_ctx`."""
+        """Close connections that are idle for too long; add this to the application's `cleanup_ctx`."""
         async with Tasks() as tasks:
             tasks.start(self._sweep(), name="http-connections")
             yield
@@ -162,27 +163,27 @@ class Connections:
             await aligned_sleep(SWEEP_SECONDS)
             due = self._steady() - IDLE_SECONDS
             for handler, connection in list(self._open.items()):
-                if connection.proceeds():
+                if connection.has_progressed():
                     self._note_idle(handler)
                 elif not connection.busy and connection.since < due:
                     connection.abort()
 
 
 class _Gate(asyncio.Protocol):
-    """Passes everything on to aiohttp's handler of a connection that was let in."""
+    """Forwards everything to aiohttp's handler of an admitted connection."""
 
     def __init__(self, connections: Connections, handler: asyncio.Protocol) -> None:
         self._connections = connections
         self._handler = handler
-        self._inside = False
+        self._inside = False  # admitted
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
-        """Begin with a handshake of TLS. See `TlsListener`."""
+        """Admit the connection at the start of its TLS handshake. See `TlsListener`."""
         self._inside = self._connections.admit(self._handler, address, abort)
         return self._inside
 
     def abandon(self, why: str) -> None:
-        """The handshake has failed, which is the stranger's affair."""
+        """Remove the connection after a failed handshake."""
         self._connections.forget(self._handler)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,7 +191,7 @@ class _Gate(asyncio.Protocol):
         if not self._inside:
             address = (transport.get_extra_info("peername") or ("",))[0]
             self._inside = self._connections.admit(self._handler, address, abort)
-        self._inside = self._inside and self._connections.made(self._handler, transport)
+        self._inside = self._inside and self._connections.attach(self._handler, transport)
         if self._inside:
             self._handler.connection_made(transport)
         else:
@@ -216,7 +217,7 @@ class _Gate(asyncio.Protocol):
 
 
 class LimitedSite(web.TCPSite):
-    """A site of `runner` whose connections are counted by `connections`, with `tls` from before their handshake on."""
+    """A site of `runner` whose connections are limited by `connections`, with `tls` already during the handshake."""
 
     def __init__(
         self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None
@@ -228,7 +229,7 @@ class LimitedSite(web.TCPSite):
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Listen. OSError where that is not possible."""
+        """Listen. OSError if that fails."""
         make = self._runner.server
         assert make is not None
         await web.BaseSite.start(self)
@@ -241,4 +242,4 @@ class LimitedSite(web.TCPSite):
             self._tls_host, self._port, self._tls, lambda: self._connections.protocol(make()), shared=False
         )
         listener.start(self._tasks)
-        self._server = cast("asyncio.Server", listener)  # of which aiohttp uses `close` and `sockets`
+        self._server = cast("asyncio.Server", listener)  # aiohttp uses only `close` and `sockets`

@@ -1,4 +1,4 @@
-"""A few pages over HTTP for processes that serve nothing else by it: a web framework takes 8 MB in each."""
+"""Serve a few pages over HTTP without a web framework, which would need 8 MB in each process."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from embereye.process.telemetry.series import exposition
 
 logger = logging.getLogger(__name__)
 
-REQUEST_BYTES = 16 * 1024  # of a request, at most
+REQUEST_BYTES = 16 * 1024  # most bytes of a request
 REQUEST_SECONDS = 5.0  # for a request and its answer
 CONNECTIONS = 64  # at once
 
@@ -27,64 +27,64 @@ Page = Callable[[], Answer]
 def metrics_pages(
     registry: CollectorRegistry, unhealthy: Callable[[], str] = str, not_ready: Callable[[], str] | None = None
 ) -> dict[str, Page]:
-    """`registry` at /metrics, /healthz and, with `not_ready`, /readyz: 503 while the function says why."""
+    """The pages /metrics, /healthz and, with `not_ready`, /readyz; 503 while the function returns a reason."""
 
-    def told(why: str) -> Answer:
+    def health(why: str) -> Answer:
         return 503 if why else 200, "text/plain; charset=utf-8", f"{why or 'ok'}\n".encode()
 
     pages: dict[str, Page] = {
         "/metrics": lambda: (200, CONTENT_TYPE_LATEST, exposition(registry)),
-        "/healthz": lambda: told(unhealthy()),
+        "/healthz": lambda: health(unhealthy()),
     }
     if not_ready:
-        pages["/readyz"] = lambda: told(not_ready())
+        pages["/readyz"] = lambda: health(not_ready())
     return pages
 
 
 def all_interfaces(host: str) -> str | None:
-    """`host` for asyncio's servers: gRPC's "[::]" means every address of both families, asyncio's "::" only IPv6."""
+    """Convert a gRPC host for asyncio: "[::]" means all addresses of both families, but only IPv6 in asyncio."""
     return None if host in {"[::]", "::"} else host.strip("[]")
 
 
 class _Open:
-    """The connections of one server. Where there are too many, the address that has most of them loses its oldest.
+    """The connections of one server. If there are too many, the client with most of them loses its oldest.
 
-    A kubelet's probe must not wait behind connections that ask for nothing: it would end a process that is well.
+    A kubelet's probe must not wait behind idle connections, or the kubelet would restart a healthy process.
     """
 
     def __init__(self) -> None:
         self._places: dict[asyncio.StreamWriter, str] = {}  # oldest first
 
     def enter(self, writer: asyncio.StreamWriter) -> None:
-        """Count `writer` in, and end another where there is no room for it."""
+        """Add `writer`, and close another connection if there is no room."""
         self._places[writer] = place_of((writer.get_extra_info("peername") or ("",))[0])
         if len(self._places) > CONNECTIONS:
             ((greedy, _),) = Counter(self._places.values()).most_common(1)
-            oldest = next(one for one, place in self._places.items() if place == greedy)
+            oldest = next(candidate for candidate, place in self._places.items() if place == greedy)
             del self._places[oldest]
             oldest.transport.abort()
 
     def leave(self, writer: asyncio.StreamWriter) -> None:
-        """Count it out."""
+        """Remove `writer`."""
         self._places.pop(writer, None)
 
 
 async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asyncio.Server:
-    """Serve `pages`, by their path, on `host:port` until the server is closed; UserError where that cannot be had."""
-    open_ones = _Open()
+    """Serve `pages` by path on `host:port` until the server is closed; UserError if the port cannot be opened."""
+    open_connections = _Open()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        open_ones.enter(writer)
+        open_connections.enter(writer)
         try:
-            # What is cut short, too long or too slow gets no answer.
+            # An incomplete, too long or too slow request gets no answer.
             with contextlib.suppress(TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     writer.write(_answer(pages, await reader.readuntil(b"\r\n\r\n")))
                     writer.close()
                     await writer.wait_closed()
         finally:
-            open_ones.leave(writer)
-            writer.transport.abort()  # closed alone, it would stay for as long as the other end reads nothing
+            open_connections.leave(writer)
+            writer.transport.abort()  # `close` alone would wait for a client that does not read
 
     try:
         return await asyncio.start_server(connected, all_interfaces(host), port, limit=REQUEST_BYTES)
@@ -93,7 +93,7 @@ async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asynci
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> UserError:
-    """What a person is told of a port that cannot be had."""
+    """The error for a port that cannot be opened."""
     return UserError(f"cannot listen for HTTP on {host}:{port}: {error.strerror or error}")
 
 
@@ -110,8 +110,8 @@ def _answer(pages: Mapping[str, Page], request: bytes) -> bytes:
     else:
         try:
             answer = page()
-        except Exception:  # whoever asks is told, and the next one may have more luck
-            logger.exception("%s cannot be answered", path)
+        except Exception:  # the next request may succeed
+            logger.exception("page %s failed", path)
             answer = _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
     status, content_type, body = answer
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {content_type}\r\n"

@@ -1,4 +1,4 @@
-"""An HTTP server for what people look at: the hub's console."""
+"""The hub's HTTP server."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from embereye.process.tls.folder import ServerTls
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
-    """An application that serves `registry` at /metrics and answers /healthz: 503 while `unhealthy()` says why."""
+    """An application with `registry` at /metrics, and /healthz: 503 while `unhealthy()` returns a reason."""
     app = web.Application()
     for path, page in metrics_pages(registry, unhealthy).items():
         app.router.add_get(path, _handler(page))
@@ -32,12 +32,11 @@ def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 def is_our_fault(record: logging.LogRecord) -> bool:
-    """Whether a record of the server is news: that somebody sends what is no HTTP, any number of times, is not.
+    """True if a log record of aiohttp is worth logging.
 
-    Nor is a body that is not in the encoding which it names, of which the server reads on behind its answer.
-
-    Nor is that a request ended in the moment at which the server, which stops, gave up to wait for it: aiohttp tells
-    that to a future that is cancelled already.
+    Three kinds are not: requests that are not HTTP; bodies that are not in their declared encoding, which the server
+    reads after its answer; and requests that end just as the stopping server gives up on them, when aiohttp sets the
+    result of a cancelled future.
     """
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, asyncio.InvalidStateError):
@@ -53,13 +52,13 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> web.AppRunner:
-    """Serve `app` on `host:port`, over `tls` alone where it is given, to as many as `connections` admits, or to all.
+    """Serve `app` on `host:port`, with TLS if `tls` is given, limited by `connections` if given.
 
     Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
     """
-    server_logger.addFilter(is_our_fault)  # a filter that is there already is not added again
+    server_logger.addFilter(is_our_fault)  # has no effect if the filter is already installed
     if tls is not None and connections is None:
-        connections = Connections()  # handshakes are always bounded
+        connections = Connections()  # handshakes are always limited
     if connections is not None:
         app.middlewares.insert(0, connections.middleware)
         app.cleanup_ctx.append(connections.sweeping)

@@ -1,1 +1,1 @@
-"""Who our own processes are to each other: names, certificates, and which process may make which call."""
+"""The identities of EmberEye's processes: names, certificates, and the calls that each process may make."""

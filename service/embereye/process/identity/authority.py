@@ -1,6 +1,8 @@
-"""A small certificate authority: it makes itself, issues certificates for processes, and is renewed in time.
+"""A small certificate authority for EmberEye's own processes. Keys are ECDSA P-256; time is an argument.
 
-Its certificates are for our own processes alone; keys are ECDSA P-256. Time is an argument.
+An `Authority` is a sequence of signers (certificate and key), oldest first. All of them are trusted; the newest that
+every process has had time to learn of signs. `renewed` adds a successor when the newest signer has lived for two thirds
+of its time, and removes expired signers. `adopted` replaces our own signers by one that another authority issued.
 """
 
 import ipaddress
@@ -17,17 +19,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from embereye.process.identity.names import SERVER_DOMAIN, Identity
 
-LIFE = timedelta(days=7)  # of an issued certificate: what nobody renews for a third of that stops to work
+LIFE = timedelta(days=7)  # of an issued certificate, which is renewed after two thirds of it
 AUTHORITY_LIFE = timedelta(days=365)
-SETTLE = timedelta(days=1)  # that a new authority is trusted everywhere before it signs
-BACKDATE = timedelta(days=1)  # clocks differ
+PROPAGATION = timedelta(days=1)  # time in which all processes learn to trust a new signer before it signs
+BACKDATE = timedelta(days=1)  # allowance for clocks that are behind
 CURVE = ec.SECP256R1
 USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True)
 class Issued:
-    """One identity's certificate, its key, and whom it trusts; PEM."""
+    """One identity's certificate and key, and the authorities that it trusts; PEM."""
 
     certificate: bytes
     key: bytes
@@ -35,7 +37,7 @@ class Issued:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The same as files; their names are those of Secrets of the type kubernetes.io/tls."""
+        """The contents as files, named as in Secrets of type kubernetes.io/tls."""
         return {"ca.crt": self.trusted, "tls.crt": self.certificate, "tls.key": self.key}
 
 
@@ -45,50 +47,50 @@ class _Signer:
     key: ec.EllipticCurvePrivateKey = field(compare=False)
 
     @property
-    def own(self) -> bool:
-        """Whether we made it ourselves."""
+    def is_self_made(self) -> bool:
+        """True if it was made here, not by another authority."""
         return self.certificate.issuer == self.certificate.subject
 
-    def alive(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         return self.certificate.not_valid_before_utc <= now < self.certificate.not_valid_after_utc
 
-    def settled(self, now: datetime) -> bool:
-        backdated = BACKDATE if self.own else timedelta(0)
-        return self.certificate.not_valid_before_utc + backdated + SETTLE <= now
+    def is_propagated(self, now: datetime) -> bool:
+        backdated = BACKDATE if self.is_self_made else timedelta(0)
+        return self.certificate.not_valid_before_utc + backdated + PROPAGATION <= now
 
 
 class Authority:
-    """Immutable: `renewed` returns another one. It holds its past as long as certificates of it may be in use."""
+    """An immutable authority; `renewed` and `adopted` return another one."""
 
     def __init__(self, signers: Sequence[_Signer]) -> None:
         self._signers = tuple(signers)  # oldest first
 
     @classmethod
     def create(cls, now: datetime) -> "Authority":
-        """A new one, which nobody trusts yet."""
+        """Make a new authority, which no process trusts yet."""
         return cls([_new_signer(now)])
 
     @classmethod
-    def of_issuer(cls, chain: bytes, key: bytes) -> "Authority":
-        """One that somebody else made: its certificate first in `chain`, PEM. ValueError where it cannot sign."""
+    def from_issuer(cls, chain: bytes, key: bytes) -> "Authority":
+        """An authority that another one issued: its certificate is first in `chain`, PEM. ValueError if unusable."""
         certificate = x509.load_pem_x509_certificate(chain)
         try:
             loaded = serialization.load_pem_private_key(key, None)
         except (TypeError, UnsupportedAlgorithm) as error:
-            raise ValueError(f"its key cannot be read: {error}") from error
+            raise ValueError(f"the key cannot be read: {error}") from error
         try:
             constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         except x509.ExtensionNotFound:
             constraints = None
         if constraints is None or not constraints.ca:
-            raise ValueError("its certificate is not an authority's: isCA is not set")
+            raise ValueError("the certificate is not for an authority: isCA is not set")
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != certificate.public_key():
-            raise ValueError("its key is not this certificate's, or not of ECDSA")
+            raise ValueError("the key does not belong to the certificate, or is not ECDSA")
         return cls([_Signer(certificate, loaded)])
 
     @classmethod
     def load(cls, certificates: bytes, keys: bytes) -> "Authority":
-        """The one of which `to_pem` made these; ValueError where they do not belong together."""
+        """Load the result of `to_pem`; ValueError if certificates and keys do not belong together."""
         loaded = x509.load_pem_x509_certificates(certificates)
         blocks = [block + _KEY_END for block in keys.split(_KEY_END) if block.strip()]
         signers = []
@@ -97,7 +99,7 @@ class Authority:
                 raise ValueError(f"{len(loaded)} certificates and {len(blocks)} keys do not belong together")
             key = serialization.load_pem_private_key(block.lstrip(), None)
             if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-                raise ValueError(f"{certificate.subject.rfc4514_string()}: the key is not this certificate's")
+                raise ValueError(f"{certificate.subject.rfc4514_string()}: the key does not belong to this certificate")
             signers.append(_Signer(certificate, key))
         return cls(signers)
 
@@ -107,51 +109,50 @@ class Authority:
 
     @property
     def trusted(self) -> bytes:
-        """The certificates that prove what this authority issued, and will issue next; PEM."""
+        """The certificates that verify all certificates of this authority, present and next; PEM."""
         return b"".join(_pem(signer.certificate) for signer in self._signers)
 
     def renewed(self, now: datetime) -> "Authority":
-        """The same, or where the time has come one that trusts a successor, and nothing that has been over for a while.
+        """The authority to use at `now`: with a successor if it is time, and without expired signers.
 
-        The successor signs SETTLE later: until then everybody learns to trust it. As long as none that is alive has
-        signed, what is over stays, and what begins later always does: it may be the clock that is wrong, and once it
-        is right again whoever trusts one of them must not have to learn of another.
+        The successor signs after PROPAGATION. Expired signers are retained until a valid one signs, and future ones
+        always: if the clock was wrong, processes that trust one of them must still be able to authenticate.
         """
-        alive = [signer for signer in self._signers if signer.alive(now)]
-        if any(signer.settled(now) for signer in alive):
-            kept = [signer for signer in self._signers if now < signer.certificate.not_valid_after_utc]
+        valid = [signer for signer in self._signers if signer.is_valid(now)]
+        if any(signer.is_propagated(now) for signer in valid):
+            signers = [signer for signer in self._signers if now < signer.certificate.not_valid_after_utc]
         else:
-            kept = list(self._signers)
-        if not alive or alive[-1].certificate.not_valid_after_utc - now < AUTHORITY_LIFE / 3:
-            kept.append(_new_signer(now))
-            kept.sort(key=lambda signer: signer.certificate.not_valid_before_utc)
-        return self if tuple(kept) == self._signers else Authority(kept)
+            signers = list(self._signers)
+        if not valid or valid[-1].certificate.not_valid_after_utc - now < AUTHORITY_LIFE / 3:
+            signers.append(_new_signer(now))
+            signers.sort(key=lambda signer: signer.certificate.not_valid_before_utc)
+        return self if tuple(signers) == self._signers else Authority(signers)
 
     def adopted(self, successor: "Authority", now: datetime) -> "Authority":
-        """The same, or one that trusts `successor`, which somebody else made, and makes none itself.
+        """The authority to use at `now` with `successor`, which another authority issued.
 
-        It signs SETTLE after it was made, at once where nothing else is alive. What we made ourselves before is trusted
-        until its certificates are over.
+        The successor signs after PROPAGATION, or at once if no other signer is valid. Our own earlier signers are
+        trusted until all certificates that they signed have expired.
         """
         latest = successor._signers[-1]
-        alive = [signer for signer in self._signers if signer.alive(now)]
-        if latest.settled(now - LIFE):
-            alive = [signer for signer in alive if not signer.own]
-        if latest.alive(now) and latest not in alive:
-            alive.append(latest)
-        return self if tuple(alive) == self._signers else Authority(alive)
+        valid = [signer for signer in self._signers if signer.is_valid(now)]
+        if latest.is_propagated(now - LIFE):
+            valid = [signer for signer in valid if not signer.is_self_made]
+        if latest.is_valid(now) and latest not in valid:
+            valid.append(latest)
+        return self if tuple(valid) == self._signers else Authority(valid)
 
     def __bool__(self) -> bool:
         return bool(self._signers)
 
     def issue(self, identity: Identity, now: datetime, life: timedelta = LIFE, names: Sequence[str] = ()) -> Issued:
-        """A certificate by which `identity` proves itself, whether it calls or is called, for `life` from `now`.
+        """Issue a client and server certificate for `identity`, valid for `life` from `now`.
 
-        `names`, of hosts or addresses, are those by which others than our own processes dial it. ValueError where
-        one of them is the name of another process of ours.
+        `names` are the host names or addresses by which other programs dial it. ValueError if one of them is reserved
+        for EmberEye's own processes.
         """
         if reserved := [name for name in names if name.lower().rstrip(".").endswith(SERVER_DOMAIN)]:
-            raise ValueError(f"{reserved[0]} is how our own processes name each other")
+            raise ValueError(f"{reserved[0]}: the domain {SERVER_DOMAIN} is reserved for EmberEye's own processes")
         key = ec.generate_private_key(CURVE())
         signer = self._signer(now)
         request = build_request(identity, key)
@@ -170,19 +171,19 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
             .sign(signer.key, hashes.SHA256())
         )
-        # Those of others that trust who made ours need ours, too.
-        chain = _pem(certificate) + (b"" if signer.own else _pem(signer.certificate))
+        # Programs that trust only the issuer of our authority need our authority's certificate, too.
+        chain = _pem(certificate) + (b"" if signer.is_self_made else _pem(signer.certificate))
         return Issued(chain, _key_pem(key), self.trusted)
 
     def _signer(self, now: datetime) -> _Signer:
-        """The newest that everybody has had the time to learn of."""
-        alive = [one for one in self._signers if one.alive(now)] or self._signers
-        settled = [one for one in alive if one.settled(now)]
-        return settled[-1] if settled else alive[0]
+        """The newest valid signer that all processes have had time to learn of, else the oldest."""
+        valid = [signer for signer in self._signers if signer.is_valid(now)] or self._signers
+        propagated = [signer for signer in valid if signer.is_propagated(now)]
+        return propagated[-1] if propagated else valid[0]
 
 
 def build_request(identity: Identity, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
-    """What another authority is asked to sign, so that `identity` can prove itself with `key`."""
+    """The request to another authority for a certificate of `identity` with `key`."""
     return (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.role.value)]))
@@ -192,36 +193,36 @@ def build_request(identity: Identity, key: ec.EllipticCurvePrivateKey) -> x509.C
 
 
 def expiry(certificate: bytes) -> datetime:
-    """Until when the first certificate in PEM text holds; ValueError where there is none."""
+    """The expiry of the first certificate in PEM text; ValueError if there is none."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def due(certificate: bytes, trusted: bytes, now: datetime, *, wanted: bytes, life: timedelta = LIFE) -> bool:
-    """Whether a certificate is to be issued anew: two thirds of its life are over, or the clock has moved.
+def is_due(certificate: bytes, trusted: bytes, now: datetime, *, wanted: bytes, life: timedelta = LIFE) -> bool:
+    """True if a certificate has to be renewed: after two thirds of its life, or after a step of the clock.
 
-    So it is where it comes with other `trusted` authorities than are `wanted` now.
+    Also if its `trusted` authorities differ from the `wanted` ones.
     """
     try:
         expires = expiry(certificate)
     except ValueError:
         return True
-    return trusted != wanted or due_by(expires, now, life)
+    return trusted != wanted or is_due_by(expires, now, life)
 
 
-def due_by(expires: datetime, now: datetime, life: timedelta = LIFE) -> bool:
-    """Whether a certificate that holds until `expires` is to be issued anew; see `due`."""
+def is_due_by(expires: datetime, now: datetime, life: timedelta = LIFE) -> bool:
+    """True if a certificate that expires at `expires` has to be renewed; see `is_due`."""
     return not life / 3 <= expires - now <= life + BACKDATE
 
 
 def utc_now() -> datetime:
-    """The wall clock: certificates know no other."""
+    """The time of the wall clock, which certificates refer to."""
     return datetime.now(UTC)
 
 
 def _new_signer(now: datetime) -> _Signer:
     key = ec.generate_private_key(CURVE())
     serial = x509.random_serial_number()
-    # Each has a name of its own, or a verifier may try the wrong one.
+    # A unique name, so that a verifier does not try the wrong certificate.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"EmberEye CA {serial % 16**8:08x}")])
     certificate = (
         x509.CertificateBuilder()
@@ -254,15 +255,15 @@ def _key_usage(*, digital_signature: bool = False, key_cert_sign: bool = False) 
 
 
 def served_names(certificate: bytes) -> set[str]:
-    """The names of hosts and the addresses in the first certificate of PEM text; ValueError where there is none."""
+    """The host names and addresses in the first certificate of PEM text; ValueError if there is none."""
     names = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     addresses = {str(address) for address in names.value.get_values_for_type(x509.IPAddress)}
     return addresses | set(names.value.get_values_for_type(x509.DNSName))
 
 
 def _alternative_names(identity: Identity, names: Sequence[str] = ()) -> x509.SubjectAlternativeName:
-    own = [x509.UniformResourceIdentifier(identity.uri), x509.DNSName(identity.server_name)]
-    return x509.SubjectAlternativeName([*own, *(_host(name) for name in names)])
+    internal = [x509.UniformResourceIdentifier(identity.uri), x509.DNSName(identity.server_name)]
+    return x509.SubjectAlternativeName([*internal, *(_host(name) for name in names)])
 
 
 def _host(name: str) -> x509.GeneralName:

@@ -1,7 +1,7 @@
-"""Which process may make which call: the one table, and the one question that every control port asks (pure).
+"""The calls that each role of process may make on control ports. Pure.
 
-Control ports serve what stands here and nothing else; ports for devices and people serve what does not stand here, or
-is `open`.
+Control ports serve exactly the calls in this table; ports for devices and people serve all other calls, and those that
+are `open`.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,10 +12,10 @@ from embereye.process.identity.names import Identity, Role
 
 @dataclass(frozen=True)
 class Rule:
-    """Who may make a call on a control port."""
+    """The role that may make a call on a control port."""
 
     role: Role
-    open: bool = False  # whether ports for devices and people serve it, too
+    open: bool = False  # ports for devices and people serve it, too
 
 
 CALLS: Mapping[str, Rule] = {
@@ -25,7 +25,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Shard/Identify": Rule(Role.SHARD),
     "embereye.v1.Ingest/TakeOver": Rule(Role.SHARD),
     "embereye.v1.Relays/Pass": Rule(Role.SHARD),
-    "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # passed on to the shard that owns the device
+    "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # forwarded to the shard that owns the device
     "embereye.v1.Evidence/Report": Rule(Role.SHARD),
     "embereye.v1.Clips/Held": Rule(Role.SHARD),
     "embereye.v1.Clips/Deliver": Rule(Role.SHARD),
@@ -35,19 +35,19 @@ CALLS: Mapping[str, Rule] = {
 }
 
 
-def refusal(call: str, caller: Identity, own: Identity, namespaces: Collection[str] = ()) -> str:
-    """Why `caller` may not make `call` ("package.Service/Method") to the process `own`; '' where it may.
+def refusal(call: str, caller: Identity, server: Identity, namespaces: Collection[str] = ()) -> str:
+    """The reason why `caller` may not make `call` ("package.Service/Method") to the process `server`; '' if it may.
 
-    `namespaces` are those that it serves shards of; none: all.
+    `server` accepts shards of `namespaces`; empty: all.
     """
     rule = CALLS.get(call)
     if rule is None:
         return f"{call} is not served on a control port"
     if caller.role is not rule.role:
-        return f"{call} is for the {rule.role}, and {caller} calls"
-    if caller.role is Role.SHARD and own.role is Role.SHARD and caller.fleet != own.fleet:
-        return f"{call} is for shards of {own.fleet}, and {caller} of {caller.fleet} calls"
+        return f"{call} is for the role {rule.role}, but the caller is {caller}"
+    if caller.role is Role.SHARD and server.role is Role.SHARD and caller.fleet != server.fleet:
+        return f"{call} is for shards of {server.fleet}, but the caller is {caller} of {caller.fleet}"
     if caller.role is Role.SHARD and namespaces and caller.namespace not in namespaces:
         served = ", ".join(sorted(namespaces))
-        return f"{own} serves shards of namespace {served}, and {caller} of {caller.fleet} calls"
+        return f"{server} serves shards of namespace {served}, but the caller is {caller} of {caller.fleet}"
     return ""

@@ -1,4 +1,4 @@
-"""The certificate that this process proves itself with, read from a folder, and read again whenever it changes."""
+"""The process's own certificate, read from a folder and read again when it changes."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from embereye.process.timing.aligned_sleep import aligned_sleep
 
 logger = logging.getLogger(__name__)
 FILES = ("ca.crt", "tls.crt", "tls.key")  # as in Secrets of the type kubernetes.io/tls
-PERIOD = 5.0  # seconds between looks at the folder
-NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python has no name for
+PERIOD = 5.0  # seconds between checks of the folder
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, for which Python has no name
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What the files said when they were read last."""
+    """The contents of the files when they were last read."""
 
     identity: Identity
     expires: float  # seconds since the Unix epoch
@@ -35,43 +35,43 @@ class Certificate:
     key: bytes  # PEM
 
     def for_servers(self) -> grpc.ServerCertificateConfiguration:
-        """As a server shows it."""
+        """The configuration for a gRPC server."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.trusted)
 
 
-class Showable(Protocol):
-    """What the files of a server said when they were read last."""
+class ServerCertificate(Protocol):
+    """A certificate for a gRPC server."""
 
     def for_servers(self) -> grpc.ServerCertificateConfiguration:
-        """As a server shows it."""
+        """The configuration for a gRPC server."""
 
 
-def server_credentials(current: Callable[[], Showable], *, asks_clients: bool) -> grpc.ServerCredentials:
-    """For a gRPC server that shows whatever is `current`, asked on threads of gRPC's at every handshake."""
-    shown = current()
+def server_credentials(current: Callable[[], ServerCertificate], *, require_clients: bool) -> grpc.ServerCredentials:
+    """Credentials for a gRPC server; gRPC's threads call `current` for every handshake."""
+    used = current()
     lock = threading.Lock()
 
-    def fetch() -> Any:  # None: as it is
-        nonlocal shown
+    def fetch() -> Any:  # None: unchanged
+        nonlocal used
         with lock:
             latest = current()
-            if shown is latest:
+            if used is latest:
                 return None
-            shown = latest
-            return shown.for_servers()
+            used = latest
+            return used.for_servers()
 
-    return grpc.dynamic_ssl_server_credentials(shown.for_servers(), fetch, asks_clients)
+    return grpc.dynamic_ssl_server_credentials(used.for_servers(), fetch, require_clients)
 
 
 class Credentials:
-    """The identity of this process. Belongs to the event loop; handshakes come in on threads of gRPC's.
+    """The identity of this process. Use it on the event loop; handshakes read it on gRPC's threads.
 
-    `follow` looks whether the files have changed. Servers show the new certificate from the next handshake on;
-    `changed` is set, and replaced, so that connections of ours are made anew.
+    `follow` polls the files. Servers use a changed certificate from the next handshake on; `changed` is set, and
+    replaced, so that clients of this process reconnect.
     """
 
     def __init__(self, folder: Path) -> None:
-        """UserError where the folder holds no identity."""
+        """Read the identity in `folder`; UserError if there is none."""
         self._folder = folder
         try:
             self.current = read_certificate(folder)
@@ -82,27 +82,27 @@ class Credentials:
 
     @property
     def identity(self) -> Identity:
-        """Who this process is."""
+        """The identity of this process."""
         return self.current.identity
 
     async def follow(self, period: float = PERIOD) -> None:
-        """Read the files whenever they change, until cancelled. Files that are no identity are told, and not used."""
+        """Read the files when they change, until cancelled. Invalid files are logged and not used."""
         failing = ""
         while True:
             await aligned_sleep(period)
             failing = self.reload(failing)
 
     def reload(self, failing: str = "") -> str:
-        """Use what the files say now; returns why that cannot be, '' where it can."""
+        """Use the present contents of the files; return why that is impossible, or ''."""
         try:
             if read_files(self._folder, FILES) == [self.current.trusted, self.current.chain, self.current.key]:
                 return ""
             latest = read_certificate(self._folder)
             if latest.identity != self.identity:
-                raise ValueError(f"tls.crt is of {latest.identity}, and this is {self.identity}")
+                raise ValueError(f"tls.crt is for {latest.identity}, but this process is {self.identity}")
         except ValueError as error:
             if str(error) != failing:
-                logger.warning("%s: %s; the certificate before it stays in use", self._folder, error)
+                logger.warning("%s: %s; the previous certificate remains in use", self._folder, error)
             return str(error)
         self.current = latest
         logger.info("identity: the certificate was renewed")
@@ -111,11 +111,11 @@ class Credentials:
         return ""
 
     def for_server(self) -> grpc.ServerCredentials:
-        """For a server that asks who calls; it shows whichever certificate is current."""
-        return server_credentials(lambda: self.current, asks_clients=True)
+        """Credentials for a server that authenticates its callers; they always use the current certificate."""
+        return server_credentials(lambda: self.current, require_clients=True)
 
     def channel(self, target: str, server_name: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
-        """A channel to the process at `target` that proves to be `server_name`, whatever its address is."""
+        """A channel to the process at `target`, whose certificate has to name `server_name`."""
         current = self.current
         proof = grpc.ssl_channel_credentials(current.trusted, current.key, current.chain)
         names = [("grpc.ssl_target_name_override", server_name), ("grpc.default_authority", server_name)]
@@ -123,38 +123,37 @@ class Credentials:
 
 
 def read_certificate(folder: Path) -> Certificate:
-    """What `folder` holds; ValueError where a file is missing or they do not belong together. It may have expired."""
+    """Read the certificate in `folder`, which may be expired; ValueError if its files are missing or do not match."""
     trusted, chain, key = read_files(folder, FILES)
-    certificate = shake_hands(trusted, chain, key)
+    certificate = verify_certificate(trusted, chain, key)
     uris = [str(name[1]) for name in certificate.get("subjectAltName", ()) if name[0] == "URI"]
     if len(uris) != 1:
-        raise ValueError(f"tls.crt names {len(uris)} processes by URI: one is wanted, spiffe://embereye/ns/…")
+        raise ValueError(f"tls.crt has {len(uris)} URIs: it needs exactly one, spiffe://embereye/ns/…")
     return Certificate(parse_uri(uris[0]), expiry(certificate), trusted, chain, key)
 
 
 def read_files(folder: Path, names: Sequence[str]) -> list[bytes]:
-    """The contents of files of one version; ValueError where one cannot be read."""
-    # A mounted Secret changes by a symlink: all files are to be of one version.
+    """Read files of the same version; ValueError if one cannot be read."""
+    # A mounted Secret changes by a symlink. Resolve it once, so that all files are from one version.
     place = folder / "..data"
     base = place.resolve() if place.is_symlink() else folder
-    found = []
+    contents = []
     for name in names:
         try:
-            found.append((base / name).read_bytes())
+            contents.append((base / name).read_bytes())
         except OSError as error:
             raise ValueError(f"{name} cannot be read: {error.strerror}") from error
-    return found
+    return contents
 
 
 def expiry(certificate: "ssl._PeerCertRetDictType") -> float:
-    """Until when a certificate holds, seconds since the Unix epoch."""
+    """The expiry of a certificate, seconds since the Unix epoch."""
     return float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
 
 
 def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Have `context` show a certificate, PEM. OSError, ssl.SSLError where it cannot."""
-    # ssl reads from files only. One in memory, where the system has that, needs no disk that can be written: with a
-    # full one nothing could be started any more.
+    """Load a certificate (PEM) into `context`. OSError or ssl.SSLError if that fails."""
+    # ssl reads only files. A file in memory works even if the disk is full.
     in_memory = hasattr(os, "memfd_create")
     with os.fdopen(os.memfd_create("pem"), "wb") if in_memory else tempfile.NamedTemporaryFile() as pair:
         pair.write(chain + b"\n" + key)
@@ -164,25 +163,25 @@ def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
 
 
 def _refuse_password() -> str:
-    """OpenSSL would ask on the terminal, and the process wait for somebody to answer."""
-    raise ssl.SSLError("the key is locked with a password, which nobody can be asked for")
+    """Raise ssl.SSLError: otherwise OpenSSL would ask for the password on the terminal and wait."""
+    raise ssl.SSLError("the key is encrypted with a password: store it without one")
 
 
 def load_authorities(context: ssl.SSLContext, authorities: bytes) -> None:
-    """Have `context` trust certificates, PEM; what else stands there is left out. ValueError, ssl.SSLError: none do."""
-    # Whoever is trusted by name need not be an authority, nor proven by another one: so it is with gRPC.
+    """Have `context` trust the certificates in `authorities` (PEM). ValueError or ssl.SSLError if there are none."""
+    # As in gRPC, a trusted certificate need not be an authority's, nor verified by another one.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
 
 
-def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDictType":
-    """What a certificate says of itself, as a client reads it that trusts `trusted`; all PEM.
+def verify_certificate(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDictType":
+    """Verify a certificate by a handshake with a client that trusts `trusted`, and return its fields; all PEM.
 
-    ValueError where that client does not trust it, or the key is another one's. It may have expired.
+    ValueError if the client does not trust it, or the key does not belong to it. It may be expired.
     """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    client.verify_flags |= NO_CHECK_TIME  # who is late with renewing it is told by a metric, and by those who refuse it
+    client.verify_flags |= NO_CHECK_TIME  # a metric warns about expiry
     try:
         load_chain(server, chain, key)
         load_authorities(client, trusted)

@@ -1,4 +1,4 @@
-"""What stands in front of a service's calls on a control port: who calls is asked for, and whether it may."""
+"""Authenticate and authorise the callers of control calls."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
@@ -12,7 +12,7 @@ from embereye.process.identity.calls import CALLS, refusal
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, parse_uri
 
-# Who makes the call that is being served on a control port; None: nobody had to prove that, or it is another port.
+# The caller of the control call that is being served; None: callers are not authenticated, or it is another port.
 CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
 
 
@@ -25,16 +25,16 @@ def _parsed(uri: bytes) -> Identity | None:
 
 
 def caller(context: Any) -> Identity | None:
-    """Who proved to make the call of a servicer's `context`; None where nobody had to, or it is none of ours."""
+    """The authenticated caller of a servicer's `context`; None if it is not one of EmberEye's processes."""
     uris = context.auth_context().get("peer_uri", ())
     return _parsed(bytes(uris[0])) if len(uris) == 1 else None
 
 
 class Registrar:
-    """Stands for a server where generated code adds a servicer to it, and adds only the calls that belong there.
+    """Takes the place of a server when generated code registers a servicer, and registers only the right calls.
 
-    `control`: those of the table, each behind the question who calls where there are `credentials`; otherwise all that
-    are open. `served` has the names of the services of which anything was added. `namespaces`: see `refusal`.
+    With `control`, these are the calls of the table, with a check of the caller if there are `credentials`; else all
+    open calls. `served` lists the services with at least one registered call. `namespaces`: see `refusal`.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class Registrar:
         self.served: list[str] = []
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """Nothing: `add_registered_method_handlers`, which generated code calls next, says the same by name."""
+        """Do nothing: generated code calls `add_registered_method_handlers` next, which has the names."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Add those of a service's calls that belong here."""
+        """Register the calls of a service that this server serves."""
         chosen = {
             method: self._guarded(f"{service}/{method}", handler)
             for method, handler in handlers.items()
-            if self._belongs(f"{service}/{method}")
+            if self._is_served(f"{service}/{method}")
         }
         if chosen:
             self.served.append(service)
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, chosen),))
             self._server.add_registered_method_handlers(service, chosen)
 
-    def _belongs(self, call: str) -> bool:
+    def _is_served(self, call: str) -> bool:
         rule = CALLS.get(call)
         return rule is not None if self._control else rule is None or rule.open
 
@@ -76,13 +76,13 @@ class Registrar:
             return handler
 
         async def admit(context: Any) -> None:
-            who = caller(context)
-            if who is None:
-                reason = "the caller's certificate names no process of EmberEye"
+            identity = caller(context)
+            if identity is None:
+                reason = "the caller's certificate is not for a process of EmberEye"
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
-            elif reason := refusal(call, who, credentials.identity, self._namespaces):
+            elif reason := refusal(call, identity, credentials.identity, self._namespaces):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-            CALLER.set(who)
+            CALLER.set(identity)
 
         sides = handler.request_streaming, handler.response_streaming
         kind = "_".join("stream" if streaming else "unary" for streaming in sides)
@@ -91,7 +91,7 @@ class Registrar:
 
 
 def _behind(admit: Callable[[Any], Awaitable[None]], behavior: Any) -> Any:
-    """`behavior` once `admit` has let its context in. gRPC tells the two kinds by what they are."""
+    """Run `admit` before `behavior`. The result is an async generator or a coroutine function, as `behavior` is."""
     if inspect.isasyncgenfunction(behavior):
 
         async def stream(request: Any, context: Any) -> Any:

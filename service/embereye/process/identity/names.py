@@ -1,4 +1,4 @@
-"""What a certificate says of the process that holds it: role, namespace and name, as a URI (pure).
+"""The identity of a process in its certificate: role, namespace and name, as a URI. Pure.
 
 The form is SPIFFE's (spiffe.io, "The SPIFFE Identity and Verifiable Identity Document"), which other tools read, too:
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 TRUST_DOMAIN = "embereye"
-SERVER_DOMAIN = "embereye.internal"  # never resolved: whoever dials says by it whose certificate is to be shown
-# What Kubernetes allows in names; it keeps a name from being read as two.
+SERVER_DOMAIN = "embereye.internal"  # never resolved: the dialling process names the expected certificate by it
+# The characters that Kubernetes allows in names; without slashes, so that a URI is unambiguous.
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 class Role(StrEnum):
-    """What a process is."""
+    """The role of a process."""
 
     OPERATOR = "operator"
     HUB = "hub"
@@ -27,12 +27,12 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Identity:
-    """One process; replicas and successors of it are the same one."""
+    """The identity of one process. Its replicas and successors have the same identity."""
 
     role: Role
     namespace: str
     name: str
-    fleet: str = ""  # of a shard: "namespace/kind/name", as in its assignment
+    fleet: str = ""  # only of a shard: "namespace/kind/name", as in its assignment
 
     def __post_init__(self) -> None:
         parts = [self.namespace, self.name]
@@ -41,20 +41,20 @@ class Identity:
             if len(fleet) != 3 or fleet[0] != self.namespace:
                 raise ValueError(f'fleet "{self.fleet}" is not of the form {self.namespace}/KIND/NAME')
         elif self.fleet:
-            raise ValueError(f'a {self.role} has no fleet, but "{self.fleet}" is given')
+            raise ValueError(f'fleet "{self.fleet}": a {self.role} has no fleet')
         for part in parts:
             if not NAME.fullmatch(part):
-                raise ValueError(f'"{part}" is not a name: letters, digits, "-", "_" and "." only')
+                raise ValueError(f'"{part}" is not a name: use only letters, digits, "-", "_" and "."')
 
     @property
     def uri(self) -> str:
-        """What stands in the certificate as a subject alternative name."""
+        """The URI in the certificate's subject alternative names."""
         fleet = "/".join(["", *self.fleet.split("/")[1:]]) if self.fleet else ""
         return f"spiffe://{TRUST_DOMAIN}/ns/{self.namespace}{fleet}/{self.role}/{self.name}"
 
     @property
     def server_name(self) -> str:
-        """The name that whoever dials it expects to be proved, whatever address it is dialled at."""
+        """The name that its clients expect in its certificate, independent of the address they dial."""
         return shard_server_name(self.namespace, self.name) if self.role is Role.SHARD else SERVER_NAMES[self.role]
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ def shard_server_name(namespace: str, shard: str) -> str:
 
 
 def parse_uri(uri: str) -> Identity:
-    """The identity of which `uri` is the `Identity.uri`; ValueError where it is none."""
+    """Parse `Identity.uri`; ValueError if it is invalid."""
     parts = uri.removeprefix(f"spiffe://{TRUST_DOMAIN}/ns/").split("/")
     try:
         match parts:
@@ -80,9 +80,11 @@ def parse_uri(uri: str) -> Identity:
             case [namespace, kind, fleet, "shard", name]:
                 identity = Identity(Role.SHARD, namespace, name, f"{namespace}/{kind}/{fleet}")
             case _:
-                raise ValueError("it is not of that form")
+                raise ValueError("it does not have that form")
     except ValueError as error:
-        raise ValueError(f'"{uri[:300]}" names no process of EmberEye: {error}') from error
+        raise ValueError(f'"{uri[:300]}" is not the identity of an EmberEye process: {error}') from error
     if identity.uri != uri:
-        raise ValueError(f'"{uri[:300]}" names no process of EmberEye: it does not begin with spiffe://{TRUST_DOMAIN}/')
+        raise ValueError(
+            f'"{uri[:300]}" is not the identity of an EmberEye process: it does not begin with spiffe://{TRUST_DOMAIN}/'
+        )
     return identity

@@ -1,1 +1,1 @@
-"""What a process tells of itself: logs, metrics, traces."""
+"""Logs, metrics and traces of a process."""

@@ -1,4 +1,4 @@
-"""How long things take from one moment to another, as one histogram for all of them."""
+"""A histogram of durations."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ BOUNDS = (0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.0125, 0.015, 0.0175
 
 
 class LatencyHistogram:
-    """Plain counts: an observation costs a third of a microsecond, and none is locked."""
+    """A histogram of plain counts without a lock: an observation costs a third of a microsecond."""
 
     def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
         self._bounds = bounds
@@ -17,7 +17,7 @@ class LatencyHistogram:
         self.sum = 0.0  # seconds
 
     def observe(self, seconds: float) -> None:
-        """Count one. By clocks that differ it may have ended before it began: it took no time then."""
+        """Count a duration. A negative one, from clocks that differ, counts as 0."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         if seconds > 0.0:
             self.sum += seconds

@@ -1,4 +1,4 @@
-"""Where a process's time and memory go: a profile of its main thread, lines that hold memory, processors it runs on."""
+"""Profile the time and memory of a process, and pin it to processors."""
 
 import contextlib
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from embereye.process.lifecycle import UserError
 
-LINES = 50  # of those that hold most memory
-FRAMES = 1  # kept of each allocation's stack: more take more memory than what is looked for
+LINES = 50  # number of lines listed, those with most memory
+FRAMES = 1  # recorded frames of each allocation's stack; more would need more memory than the program
 
 
 @contextlib.contextmanager
 def profiled(profile: Path | None, allocations: Path | None) -> Iterator[None]:
-    """Profile the block's thread into file `profile`, and what it still holds at its end into file `allocations`.
+    """Write a profile of the block's thread to `profile`, and its remaining allocations to `allocations`.
 
-    A profile makes Python's calls about twice as slow, keeping allocations makes each some times as slow; without
-    either nothing is done. Threads and processes that the block starts are not in a profile.
+    A profile makes Python's calls about twice as slow; recording makes each allocation several times as slow. Threads
+    and processes that the block starts are not in a profile. Without either file, do nothing.
     """
     for option, path in (("--profile", profile), ("--allocations", allocations)):
         if path is not None:
@@ -32,7 +32,7 @@ def profiled(profile: Path | None, allocations: Path | None) -> Iterator[None]:
 
 
 def _check(option: str, path: Path) -> None:
-    """UserError where `path` cannot be written: not only once everything is over."""
+    """Raise UserError now if `path` cannot be written at the end."""
     try:
         path.open("ab").close()
     except OSError as error:
@@ -66,34 +66,36 @@ def _allocations(path: Path) -> Iterator[None]:
         current, peak = tracemalloc.get_traced_memory()
         statistics = tracemalloc.take_snapshot().statistics("lineno")
         tracemalloc.stop()
-        lines = [f"{grown:+} blocks, {current} bytes held, {peak} at most", "bytes  blocks  line"]
-        lines += [f"{one.size}  {one.count}  {one.traceback[0]}" for one in statistics[:LINES]]
+        lines = [f"{grown:+} blocks, {current} bytes in use, {peak} at most", "bytes  blocks  line"]
+        lines += [f"{entry.size}  {entry.count}  {entry.traceback[0]}" for entry in statistics[:LINES]]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        print(f"embereye: what holds memory is in {path}", file=sys.stderr)
+        print(f"embereye: allocations in {path}", file=sys.stderr)
 
 
 def pin(cpus: str | None) -> None:
-    """Run on processors such as "0,2-3" alone, and all that is started from now on; UserError where there are none."""
+    """Run only on processors such as "0,2-3", also new threads and processes; UserError if there are none."""
     if cpus is None:
         return
     wanted: set[int] = set()
     for part in cpus.split(","):
         match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
         if not match:
-            raise UserError(f'--cpus "{cpus}": "{part}" is no processor, such as 0, and no range, such as 2-3')
+            raise UserError(f'--cpus "{cpus}": "{part}" is neither a processor, such as 0, nor a range, such as 2-3')
         wanted.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     there = os.sched_getaffinity(0)
     if not wanted or not wanted <= there:
         absent = ", ".join(map(str, sorted(wanted - there))) or cpus
-        raise UserError(f"--cpus {cpus}: processor {absent} is not among those of this process: {_ranges(there)}")
+        raise UserError(
+            f"--cpus {cpus}: processor {absent} is not available to this process, which may use {_ranges(there)}"
+        )
     os.sched_setaffinity(0, wanted)
 
 
 def _ranges(numbers: set[int]) -> str:
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in sorted(numbers):
-        if found and found[-1][-1] == number - 1:
-            found[-1].append(number)
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
         else:
-            found.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -1,4 +1,4 @@
-"""What every process tells of itself, whatever it does: its version, its event loop, threads, memory, descriptors."""
+"""Metrics of every process: version, event loop, threads, memory, descriptors, certificates, disk."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  #
 
 
 class RuntimeMetrics(Collector):
-    """Registers itself and prometheus_client's own collectors; `run` measures the event loop until it is cancelled."""
+    """Registers itself and prometheus_client's collectors; `run` measures the event loop."""
 
     def __init__(
         self,
@@ -27,10 +27,7 @@ class RuntimeMetrics(Collector):
         credentials: Callable[[], Credentials | None] = lambda: None,
         tls: ServerTls | None = None,
     ) -> None:
-        """`credentials` are those that the process proves itself with at the time; None: it does not.
-
-        `tls` is what it shows to devices or people, on its open ports.
-        """
+        """`credentials` returns the process's present credentials, if any; `tls` is for its open ports."""
         self._tls = tls
         self._credentials = credentials
         self._lag = LatencyHistogram(LAG_BOUNDS)
@@ -43,7 +40,7 @@ class RuntimeMetrics(Collector):
             part(registry=registry)
 
     async def run(self) -> None:
-        """Sleep, and note how much later than asked for the event loop came back."""
+        """Measure how late the event loop wakes this task, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + PROBE_SECONDS
@@ -51,23 +48,23 @@ class RuntimeMetrics(Collector):
             self._lag.observe(loop.time() - due)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        """Return no families: otherwise prometheus_client would collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all families."""
         build = GaugeMetricFamily("embereye_build_info", "Always 1; the version is a label.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build
         yield HistogramMetricFamily(
             "embereye_event_loop_lag_seconds",
-            "How much later than asked for the event loop woke its probe.",
+            "Delay with which the event loop woke its probe.",
             buckets=self._lag.buckets(),
             sum_value=self._lag.sum,
         )
         expirations = GaugeMetricFamily(
             "embereye_certificate_expiration_timestamp_seconds",
-            "When the certificate expires that the process proves itself with.",
+            "Expiry of the process's certificate.",
             labels=["ports"],
         )
         if credentials := self._credentials():
@@ -83,17 +80,17 @@ class RuntimeMetrics(Collector):
 def _threads() -> int | None:
     try:
         return len(list(Path("/proc/self/task").iterdir()))
-    except OSError:  # only Linux tells it this way
+    except OSError:  # not on Linux
         return None
 
 
 def disk_metrics(component: str, folder: Path | None) -> Iterator[Metric]:
-    """Room on the file system of `folder`, for a component that keeps something there."""
+    """Yield free room and size of the file system of `folder`, where a component stores data."""
     if folder is None:
         return
     try:
         stat = os.statvfs(folder)
-    except OSError:  # it cannot be reached: what is written there fails, which other metrics tell
+    except OSError:  # unreachable: writes fail, too, which other metrics show
         return
     yield GaugeMetricFamily(
         f"embereye_{component}_disk_free_bytes",

@@ -1,4 +1,4 @@
-"""Families of metrics, written for Prometheus in a quarter of the time of its library, which checks every name."""
+"""Metric families that are written for Prometheus in a quarter of its library's time, which checks every name."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -12,29 +12,29 @@ SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
 class ManySeries(Metric):
-    """A gauge or a counter with many label values; `samples` are made only where somebody asks for them."""
+    """A gauge or a counter with many label values; `samples` are made only on demand."""
 
     def __init__(self, name: str, documentation: str, type_: str, labels: Sequence[str]) -> None:
         """`name` is without a counter's _total; `type_` is gauge or counter."""
         self.rows: list[tuple[tuple[str, ...], float]] = []
         self._labels = tuple(labels)
         self._series = f"{name}_total" if type_ == "counter" else name
-        # As the library's constructor would, which spends 2 µs on whether the name is one.
+        # The same fields as in the library's constructor, which spends 2 µs on checking the name.
         self.name, self.documentation, self.type, self.unit = name, documentation, type_, ""
 
     def add_metric(self, values: tuple[str, ...], value: float) -> None:
-        """One series: its label values in order."""
+        """Add a series: its label values, in order, and its value."""
         self.rows.append((values, value))
 
     @property
     def samples(self) -> list[Sample]:  # type: ignore[override] # the library has a list there
-        """What the library makes of any family."""
+        """The samples in the library's form."""
         return [
             Sample(self._series, dict(zip(self._labels, values, strict=True)), value) for values, value in self.rows
         ]
 
     def text(self) -> str:
-        """The family as Prometheus reads it."""
+        """The family in Prometheus' text format."""
         name, labels = self._series, self._labels
         head = f"# HELP {name} {_escaped(self.documentation, quotes=False)}\n# TYPE {name} {self.type}\n"
         return head + "".join([f"{name}{_braced(labels, row)} {_number(value)}\n" for row, value in self.rows])
@@ -49,19 +49,19 @@ class Histograms(Metric):
         self._labels = tuple(labels)
 
     def add_metric(self, values: tuple[str, ...], buckets: Sequence[tuple[str, float]], total: float) -> None:
-        """One histogram: its label values in order, cumulative counts by upper bound (the last +Inf), and the sum."""
+        """Add a histogram: its label values, cumulative counts by upper bound (the last is +Inf), and the sum."""
         self._rows.append((values, buckets, total))
 
     @property
     def samples(self) -> list[Sample]:  # type: ignore[override] # the library has a list there
-        """What the library makes of any family."""
+        """The samples in the library's form."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=self._labels)
         for values, buckets, total in self._rows:
             family.add_metric(values, buckets, total)
         return family.samples
 
     def text(self) -> str:
-        """The family as Prometheus reads it."""
+        """The family in Prometheus' text format."""
         name, lines = self.name, []
         for values, buckets, total in self._rows:
             heads = _bucket_heads(name, self._labels, values, tuple([bound for bound, _ in buckets]))
@@ -74,22 +74,22 @@ class Histograms(Metric):
 
 def gauge(name: str, documentation: str, value: float) -> Metric:
     """A gauge of one series without labels."""
-    return _one(name, documentation, "gauge", value)
+    return _single(name, documentation, "gauge", value)
 
 
 def counter(name: str, documentation: str, value: float) -> Metric:
     """A counter of one series without labels; `name` is without _total."""
-    return _one(name, documentation, "counter", value)
+    return _single(name, documentation, "counter", value)
 
 
-def _one(name: str, documentation: str, type_: str, value: float) -> Metric:
+def _single(name: str, documentation: str, type_: str, value: float) -> Metric:
     family = ManySeries(name, documentation, type_, ())
     family.add_metric((), value)
     return family
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """All families of `registry` as Prometheus reads them."""
+    """All families of `registry` in Prometheus' text format."""
     texts: list[str] = []
     others: list[Metric] = []
     for family in registry.collect():
@@ -97,11 +97,11 @@ def exposition(registry: CollectorRegistry) -> bytes:
             texts.append(family.text())
         else:
             others.append(family)
-    return (generate_latest(_Given(others)) if others else b"") + "".join(texts).encode()
+    return (generate_latest(_Families(others)) if others else b"") + "".join(texts).encode()
 
 
-class _Given(Collector):
-    """What is left to the library."""
+class _Families(Collector):
+    """The families that the library formats."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -110,7 +110,7 @@ class _Given(Collector):
         return self._families
 
 
-# Devices stay the same from scrape to scrape.
+# Cached, because devices are the same from scrape to scrape.
 @lru_cache(maxsize=16_384)
 def _braced(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
     text = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(labels, values, strict=True))

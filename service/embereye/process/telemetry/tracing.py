@@ -1,4 +1,4 @@
-"""Traces of alarms, by OpenTelemetry: off, and not even imported, unless the environment names an OTLP endpoint."""
+"""Traces of alarms by OpenTelemetry, which is only imported if the environment names an OTLP endpoint."""
 
 import logging
 import os
@@ -10,28 +10,28 @@ from typing import Any
 logger = logging.getLogger(__name__)
 ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 VARIABLES = (ENDPOINT_VARIABLE, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-CLOSE_SECONDS = 1.0  # for what was not sent yet; a collector that is away keeps no process from ending
+CLOSE_SECONDS = 1.0  # longest wait at the end for unsent spans
 TRACEPARENT = "traceparent"  # W3C Trace Context
 
 
 class OpenSpan:
-    """A span that has begun. `traceparent` is what its children, here or in another process, name as their parent."""
+    """An open span. Its children, here or in another process, refer to it by `traceparent`."""
 
     def __init__(self, span: Any, traceparent: str) -> None:
         self._span = span
         self.traceparent = traceparent
 
     def end(self, end_ns: int) -> str:
-        """End it at `end_ns` (Unix epoch); returns `traceparent`."""
+        """End the span at `end_ns` (Unix epoch); return `traceparent`."""
         self._span.end(end_ns)
         return self.traceparent
 
 
 class Tracer:
-    """Spans with times of the caller's, nanoseconds since the Unix epoch; sent in the background, in batches."""
+    """Makes spans with the caller's times, nanoseconds since the Unix epoch; sends them in the background."""
 
     def __init__(self, service: str, attributes: Mapping[str, str]) -> None:
-        """Raises ImportError where the extra is not installed."""
+        """Connect to the collector; ImportError if the extra is not installed."""
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -46,12 +46,12 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, name: str, begin_ns: int, *, parent: str = "", **attributes: str | int | float) -> OpenSpan:
-        """Begin a span under `parent`, a traceparent; '' begins a trace."""
+        """Begin a span under `parent`, a traceparent; '' begins a new trace."""
         from opentelemetry.trace import set_span_in_context
 
         context = self._propagator.extract({TRACEPARENT: parent}) if parent else None
-        told = {f"embereye.{key}": value for key, value in attributes.items()}
-        span = self._tracer.start_span(name, context, attributes=told, start_time=begin_ns)
+        prefixed = {f"embereye.{key}": value for key, value in attributes.items()}
+        span = self._tracer.start_span(name, context, attributes=prefixed, start_time=begin_ns)
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, set_span_in_context(span))
         return OpenSpan(span, carrier.get(TRACEPARENT, ""))
@@ -59,11 +59,11 @@ class Tracer:
     def record(
         self, name: str, begin_ns: int, end_ns: int, *, parent: str = "", **attributes: str | int | float
     ) -> str:
-        """A span that is over; returns its traceparent."""
+        """Record a span that has ended; return its traceparent."""
         return self.begin(name, begin_ns, parent=parent, **attributes).end(max(begin_ns, end_ns))
 
     def close(self) -> None:
-        """Send what was not sent yet, for CLOSE_SECONDS at most."""
+        """Send the remaining spans, for CLOSE_SECONDS at most."""
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
@@ -77,7 +77,7 @@ def _version() -> str:
 
 
 def open_tracer(service: str, **attributes: str) -> Tracer | None:
-    """A tracer where the environment asks for one; None where it does not, or cannot have it, which is logged."""
+    """A tracer if the environment requests one; None if not, or if that fails, which is logged."""
     variable = next((name for name in VARIABLES if os.environ.get(name)), "")
     if not variable:
         return None
@@ -85,7 +85,7 @@ def open_tracer(service: str, **attributes: str) -> Tracer | None:
         return Tracer(service, attributes)
     except ImportError as error:
         why = f"{error}; install embereye[otel], or unset it"
-    except Exception as error:  # the library has many variables, and errors of its own for what they hold
-        why = f"OpenTelemetry does not start with the variables that it is given: {error}"
-    logger.error("%s is set, but alarms are not traced: %s", variable, why)  # watching goes on without
+    except Exception as error:  # the library raises many kinds of errors for its variables
+        why = f"OpenTelemetry does not start with its variables: {error}"
+    logger.error("%s is set, but alarms are not traced: %s", variable, why)
     return None

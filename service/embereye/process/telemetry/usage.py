@@ -1,4 +1,4 @@
-"""What processes of this machine use, from /proc: processor time, memory, threads; and who listens where."""
+"""The resources that processes of this machine use, and their listening ports, from /proc."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -8,23 +8,23 @@ from pathlib import Path
 from embereye.units import SECOND
 
 PROC = Path("/proc")
-GONE = (FileNotFoundError, ProcessLookupError)  # it has ended meanwhile
+GONE = (FileNotFoundError, ProcessLookupError)  # errors if a process has ended
 TCP_LISTEN = "0A"  # state of a socket in /proc/net/tcp
 
 
 def tree(pid: int) -> list[int]:
-    """Process `pid` and all that it has started, and they have."""
+    """Process `pid` and all its descendants."""
     children: list[str] = []
     with contextlib.suppress(*GONE):
-        for thread in (PROC / f"{pid}/task").iterdir():  # each of which knows those that it has started itself
+        for thread in (PROC / f"{pid}/task").iterdir():  # each thread lists its own children
             with contextlib.suppress(*GONE):
                 children += (thread / "children").read_text().split()
-    return [pid, *(found for child in children for found in tree(int(child)))]
+    return [pid, *(descendant for child in children for descendant in tree(int(child)))]
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU seconds that process `pid`, all its threads and all that it has started have used, to the microsecond."""
-    return sum(own_cpu_seconds(each) for each in tree(pid))
+    """CPU seconds that process `pid` and all its descendants have used, to the microsecond."""
+    return sum(own_cpu_seconds(process) for process in tree(pid))
 
 
 def own_cpu_seconds(pid: int) -> float:
@@ -38,15 +38,14 @@ def own_cpu_seconds(pid: int) -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Memory in MB that process `pid` has, and what those that it has started have besides."""
+    """Memory in MB of process `pid`, and the additional memory of its descendants."""
     text = (PROC / f"{pid}/status").read_text()
     besides = 0
     for child in tree(pid)[1:]:
         with contextlib.suppress(*GONE):
             rollup = (PROC / f"{child}/smaps_rollup").read_text()
             fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
-            # Of a library that both have loaded the pages are the parent's; of what only children share each has its
-            # part.
+            # Pages of a shared library count for the parent; memory that only children share counts in parts.
             besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
     return (_kb(text, "VmRSS:") + besides) / 1024
 
@@ -57,26 +56,26 @@ def _kb(status: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one process uses at a moment, without those that it has started."""
+    """The resources that one process uses, without its descendants."""
 
     pid: int
     command: str
-    cpu: float  # seconds since it was started
+    cpu: float  # CPU seconds since its start
     memory_mb: float  # resident
-    files_mb: float  # of these: pages of files, programs for the most part, that the kernel may drop at any time
+    files_mb: float  # part of it: pages of files, mostly programs, that the kernel may drop
     threads: int
     descriptors: int
 
 
 def usage_of(pid: int) -> Usage | None:
-    """What process `pid` uses now; None where it has ended, or is not ours to look at."""
+    """The present usage of process `pid`; None if it has ended or belongs to another user."""
     try:
         status = (PROC / f"{pid}/status").read_text()
         command = (PROC / f"{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         descriptors = sum(1 for _ in (PROC / f"{pid}/fd").iterdir())
     except (*GONE, PermissionError):
         return None
-    if "VmRSS:" not in status:  # it has ended, and nobody has asked how
+    if "VmRSS:" not in status:  # a zombie
         return None
     return Usage(
         pid=pid,
@@ -90,15 +89,15 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def usage_of_trees(pids: Iterable[int]) -> list[Usage]:
-    """What each of `pids` and all that they have started use now."""
-    everyone = dict.fromkeys(each for pid in pids for each in tree(pid))
-    return [usage for each in everyone if (usage := usage_of(each))]
+    """The present usage of each of `pids` and their descendants."""
+    processes = dict.fromkeys(process for pid in pids for process in tree(pid))
+    return [usage for process in processes if (usage := usage_of(process))]
 
 
 def listeners(port: int) -> Sequence[int]:
-    """The processes of this machine that listen on TCP `port`, as far as they are ours to look at.
+    """The processes of this user that listen on TCP `port`.
 
-    Some of Linux' own: none where there is no /proc, or where they listen in another network namespace.
+    Empty without /proc, which only Linux has, and for listeners in another network namespace.
     """
     sockets = set()
     for table in ("tcp", "tcp6"):
@@ -107,9 +106,9 @@ def listeners(port: int) -> Sequence[int]:
                 fields = line.split()
                 if fields[3] == TCP_LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
                     sockets.add(f"socket:[{fields[9]}]")
-    found = []
+    processes = []
     for folder in PROC.glob("[0-9]*") if sockets else ():
         with contextlib.suppress(OSError):
             if any(str(entry.readlink()) in sockets for entry in (folder / "fd").iterdir()):
-                found.append(int(folder.name))
-    return sorted(found)
+                processes.append(int(folder.name))
+    return sorted(processes)

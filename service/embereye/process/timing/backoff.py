@@ -9,7 +9,7 @@ class Backoff:
     """Exponential back-off with full jitter: seconds to wait before the next attempt.
 
     Jitter spreads the reconnects of many clients that lost the same server at the same moment (AWS Architecture
-    Blog, "Exponential Backoff And Jitter"). `floor` keeps a first retry from being immediate.
+    Blog, "Exponential Backoff And Jitter"). `floor` is the shortest wait.
     """
 
     floor: float = 0.1  # seconds

@@ -1,4 +1,4 @@
-"""Since when a process has been running: before that it could hear nobody, and serve nobody."""
+"""Detect stalls of this process: while it was stopped, it could neither hear nor serve anyone."""
 
 import time
 from collections.abc import Callable
@@ -7,27 +7,27 @@ from embereye.units import SECOND
 
 
 class Running:
-    """Finds out that the process stood still, or its machine, by looks that are to be taken at least every second.
+    """Detects that the process or its machine was stopped, by calls of `since` at least every second on one thread.
 
-    All on one thread. What that works meanwhile is no standing still: too much to do excuses nothing.
+    CPU time spent by this thread is not a stall: overload is no excuse.
     """
 
-    LONGEST_NS = 3 * SECOND // 2  # between two looks of a process that runs
+    LONGEST_NS = 3 * SECOND // 2  # longest time without CPU use between two calls of a process that runs
 
     def __init__(self, work: Callable[[], int] = time.thread_time_ns) -> None:
-        """`work` is what the thread has worked, in nanoseconds."""
-        self.stood_ns = 0  # for how long it has stood still in all, as far as it was looked
+        """`work` returns the CPU time of the thread in nanoseconds."""
+        self.stalled_ns = 0  # sum of all stalls
         self._work = work
         self._worked_ns = 0
-        self._looked_ns = 0
+        self._called_ns = 0
         self._since_ns = 0
 
     def since(self, now_ns: int) -> int:
-        """Look, at `now_ns` on a clock that nobody sets; since when the process has run without standing still."""
+        """The end of the latest stall, as of `now_ns`, on a clock that is never set."""
         worked_ns = self._work()
-        idle_ns = now_ns - self._looked_ns - (worked_ns - self._worked_ns)
+        idle_ns = now_ns - self._called_ns - (worked_ns - self._worked_ns)
         if idle_ns > self.LONGEST_NS:
-            self.stood_ns += idle_ns if self._looked_ns else 0
+            self.stalled_ns += idle_ns if self._called_ns else 0
             self._since_ns = now_ns
-        self._looked_ns, self._worked_ns = now_ns, worked_ns
+        self._called_ns, self._worked_ns = now_ns, worked_ns
         return self._since_ns

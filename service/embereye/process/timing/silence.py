@@ -1,25 +1,24 @@
-"""Waiting for something to arrive, but not giving up because this process itself stood still."""
+"""A timeout for messages of a peer that does not expire because this process itself stalled."""
 
 import asyncio
 from types import TracebackType
 from typing import Self
 
-LATE_SECONDS = 1.0  # that a timer is late, from which on its process is taken to have stood still
+LATE_SECONDS = 1.0  # a timer that is later than this means that the process stalled
 
 
 class SilenceTimeout:
-    """`asyncio.timeout(seconds)` for who waits for what others send; `renew` begins it anew.
+    """`asyncio.timeout(seconds)` while waiting for a peer's messages; call `renew` for each message.
 
-    So does a suspended machine or a stopped process as it goes on: what came meanwhile is there, but nobody has read
-    it yet, as timers may be called first. Once, until something has come: a loop that has too much to do is late each
-    time.
+    After a stall (a suspended machine, a stopped process) it restarts once: messages have arrived meanwhile, but timers
+    may run before they are read. Only once until the next message, because an overloaded loop is late every time.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._timeout = asyncio.timeout(None)
         self._since = 0.0  # loop time
-        self._excused = False  # it stood still since something came
+        self._excused = False  # it was restarted since the last message
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -36,14 +35,14 @@ class SilenceTimeout:
         await self._timeout.__aexit__(kind, error, trace)
 
     def renew(self) -> None:
-        """Something has come."""
+        """Restart the timeout: a message has arrived."""
         self._since, self._excused = asyncio.get_running_loop().time(), False
 
     def _wait(self) -> None:
         due = self._since + self._seconds
-        self._timer = asyncio.get_running_loop().call_at(due, self._look, due)
+        self._timer = asyncio.get_running_loop().call_at(due, self._check, due)
 
-    def _look(self, due: float) -> None:
+    def _check(self, due: float) -> None:
         now = asyncio.get_running_loop().time()
         if now - due > LATE_SECONDS and not self._excused:
             self._since, self._excused = now, True

@@ -1,4 +1,4 @@
-"""How much of its time a thread runs or waits for a processor: what is left is what it has to spare."""
+"""Measure the share of time in which a thread runs or waits for a processor."""
 
 import threading
 import time
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 class ThreadTime:
-    """The time of the thread that makes it.
+    """Measures the thread that creates it.
 
-    The kernel counts for each thread how long it ran and how long it was ready to run while others did
-    (`/proc/self/task/TID/schedstat`). Where it does not tell, only the time that the thread ran is known.
+    The kernel counts for each thread how long it ran and how long it was ready while others ran
+    (`/proc/self/task/TID/schedstat`). Without that file, only the time that the thread ran is known.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class ThreadTime:
         return (ran_ns + ready_ns) / 1e9
 
     def busy_share(self) -> float:
-        """The share (0..1) of the time since this was asked last; to be asked on the same thread."""
+        """The busy share (0..1) of the time since the last call. Call it on the measured thread."""
         now, busy = time.monotonic(), self._read()
         share = (busy - self._busy) / max(1e-6, now - self._at)
         self._at, self._busy = now, busy

@@ -1,1 +1,1 @@
-"""TLS for those who are none of our own processes, as a server and as a client."""
+"""TLS with devices, people and other programs, as a server and as a client."""

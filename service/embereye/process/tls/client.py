@@ -1,4 +1,4 @@
-"""TLS for who dials: whom it trusts, and the certificate that it shows. Files are read anew for each connection."""
+"""TLS as a client: trusted authorities and the client's certificate. Files are read for each connection."""
 
 import ssl
 from collections.abc import Sequence
@@ -16,33 +16,33 @@ from embereye.process.tls.trust import trusting
 
 @dataclass(frozen=True)
 class ClientTls:
-    """How a client speaks TLS."""
+    """The TLS settings of a client."""
 
-    ca: Path | None = None  # PEM file of the authorities that it trusts; None: the system's
-    certificate: Path | None = None  # PEM file that it shows, with those between it and its authority
+    ca: Path | None = None  # PEM file of the trusted authorities; None: the system's
+    certificate: Path | None = None  # PEM file of the client's certificate, with intermediate certificates
     key: Path | None = None  # PEM file
-    server_name: str = ""  # that the server's certificate has to have; '': the host that is dialled first
+    server_name: str = ""  # name that the server's certificate must have; '': the first dialled host
 
     @classmethod
     def in_folder(cls, folder: Path | None) -> "ClientTls":
-        """With ca.crt, tls.crt and tls.key of `folder`, as Secrets have them, as far as they are there; None: none.
+        """The settings with those of ca.crt, tls.crt and tls.key that exist in `folder`; None: the defaults.
 
-        UserError where none are there, as for a moment while it is mounted: whoever the system trusts was not meant.
+        UserError if none exist, for example while a Secret is being mounted: there is no fallback to the system's.
         """
         if folder is None:
             return cls()
         ca, certificate = folder / "ca.crt", folder / "tls.crt"
         if not ca.exists() and not certificate.exists():
-            raise UserError(f"TLS: {folder} holds neither ca.crt nor tls.crt")
-        shown = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
-        return cls(ca if ca.exists() else None, *shown)
+            raise UserError(f"TLS: {folder} contains neither ca.crt nor tls.crt")
+        pair = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
+        return cls(ca if ca.exists() else None, *pair)
 
     def check(self) -> None:
-        """Raise UserError where a file cannot be used."""
+        """Raise UserError if a file cannot be used."""
         self.context()
 
     def context(self) -> ssl.SSLContext:
-        """For a connection without gRPC. UserError where a file cannot be used."""
+        """The context for a connection without gRPC. UserError if a file cannot be used."""
         try:
             context = trusting(self.ca)
             if self.certificate:
@@ -53,7 +53,7 @@ class ClientTls:
         return context
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC. OSError where a file cannot be read."""
+        """The credentials for gRPC. OSError if a file cannot be read."""
         ca, certificate, key = (
             file.read_bytes() if file else None for file in (self.ca, self.certificate, self.key or self.certificate)
         )
@@ -68,9 +68,9 @@ def dial(
     server_name: str = "",
     token: str = "",
 ) -> grpc.aio.Channel:
-    """A channel to `target` ("host:port") that each call shows `token` on; without `tls` as `channel` makes it.
+    """A channel to `target` ("host:port") whose calls carry `token`; plain TCP without `tls`.
 
-    The server has to prove `tls.server_name`, or else `server_name`, or else the host of `target`.
+    The server's certificate must have the name `tls.server_name`, else `server_name`, else the host of `target`.
     """
     if tls is None:
         return channel(target, options, token=token)

@@ -1,6 +1,6 @@
-"""TLS for those who are none of our own processes: the certificate that a server shows, and whose it asks for.
+"""The TLS certificate of a server for devices and people, and the authorities of its clients' certificates.
 
-It is read from a folder, and read again as it changes; nothing is started anew, and what is connected stays so.
+The files are read from a folder, and again when they change. Nothing restarts, and open connections stay open.
 """
 
 import logging
@@ -17,34 +17,34 @@ from embereye.process.identity.credentials import (
     load_chain,
     read_files,
     server_credentials,
-    shake_hands,
+    verify_certificate,
 )
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
 
 logger = logging.getLogger(__name__)
-PERIOD = 5.0  # seconds between looks at the files
-HANDSHAKE_SECONDS = 10.0  # that whoever connects has to prove what there is to prove
+PERIOD = 5.0  # seconds between checks of the files
+HANDSHAKE_SECONDS = 10.0  # longest duration of a TLS handshake
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the files said when they were read last; PEM."""
+class ServedCertificate:
+    """The contents of the files when they were last read; PEM."""
 
     chain: bytes
     key: bytes
-    clients: bytes  # authorities that clients' certificates have to be of; empty: none is asked for
+    clients: bytes  # authorities of clients' certificates; empty: clients need none
     expires: float  # seconds since the Unix epoch
 
     def for_servers(self) -> grpc.ServerCertificateConfiguration:
-        """As a gRPC server shows it."""
+        """The configuration for a gRPC server."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.clients or None)
 
     def context(self) -> ssl.SSLContext:
-        """As any other server shows it."""
+        """The context for any other server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A session that is taken up again proves nothing again, after an authority has lost our trust either.
+        # No session resumption: it would skip authentication, even after an authority has lost our trust.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         load_chain(context, self.chain, self.key)
@@ -55,17 +55,17 @@ class Shown:
 
 
 class ServerTls:
-    """One server's certificate, `tls.crt` and `tls.key` of a folder; belongs to the event loop.
+    """A server's certificate, `tls.crt` and `tls.key` of a folder. Use it on the event loop.
 
-    `clients` is a folder with `ca.crt`: whoever connects has to show a certificate of these authorities. `follow` looks
-    whether the files have changed; the next handshake shows the new certificate, on threads of gRPC's, too.
+    `clients` is a folder with `ca.crt`: clients need a certificate of these authorities. `follow` polls the files; the
+    next handshake uses a changed certificate, also on gRPC's threads.
     """
 
     def __init__(self, folder: Path, clients: Path | None = None) -> None:
-        """UserError where the files cannot be used."""
+        """Read the files; UserError if they cannot be used."""
         self._folder = folder
         self._clients = clients
-        self.failing = ""  # why what is in the files is not used
+        self.failing = ""  # why the present contents of the files are not used
         try:
             self.current = self._read()
         except ValueError as error:
@@ -74,50 +74,50 @@ class ServerTls:
         self._subscribers: list[Callable[[], None]] = []
 
     @property
-    def asks_clients(self) -> bool:
-        """Whether clients have to show a certificate."""
+    def has_client_authorities(self) -> bool:
+        """True if clients need a certificate."""
         return self._clients is not None
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """The context for the next connection."""
         return self._context
 
     def for_grpc(self) -> grpc.ServerCredentials:
-        """For a gRPC server; it shows whichever certificate is current."""
-        return server_credentials(lambda: self.current, asks_clients=self.asks_clients)
+        """Credentials for a gRPC server; they always use the current certificate."""
+        return server_credentials(lambda: self.current, require_clients=self.has_client_authorities)
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called whenever clients' certificates have to be of other authorities than before."""
+        """Call `changed` when the authorities of clients' certificates change."""
         self._subscribers.append(changed)
 
     async def follow(self, period: float = PERIOD) -> None:
-        """Read the files whenever they change, until cancelled."""
+        """Read the files when they change, until cancelled."""
         while True:
             await aligned_sleep(period)
             self.reload()
 
     def reload(self) -> None:
-        """Use what the files say now; where that cannot be, what they said before stays in use."""
+        """Use the present contents of the files if they are valid."""
         before = self.current
         try:
             latest = self._read()
             if latest != before:
                 self._context, self.current = latest.context(), latest
-                logger.info("%s: the certificate that is shown has changed", self._folder)
+                logger.info("%s: the server's certificate or its clients' authorities have changed", self._folder)
             self.failing = ""
         except ValueError as error:
             if str(error) != self.failing:
-                logger.warning("%s; the certificate before it stays in use", error)
+                logger.warning("%s; the previous certificate remains in use", error)
             self.failing = str(error)
         if self.current.clients != before.clients:
             for changed in self._subscribers:
                 changed()
 
-    def _read(self) -> Shown:
+    def _read(self) -> ServedCertificate:
         try:
             chain, key = read_files(self._folder, ("tls.crt", "tls.key"))
-            certificate = shake_hands(chain, chain, key)
+            certificate = verify_certificate(chain, chain, key)
         except ValueError as error:
             raise ValueError(f"{self._folder}: {str(error).replace('ca.crt, tls.crt', 'tls.crt')}") from error
         clients = b""
@@ -126,5 +126,5 @@ class ServerTls:
                 (clients,) = read_files(self._clients, ("ca.crt",))
                 load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
             except (ValueError, ssl.SSLError) as error:
-                raise ValueError(f"{self._clients}: ca.crt holds no certificate authority: {error}") from error
-        return Shown(chain, key, clients, expiry(certificate))
+                raise ValueError(f"{self._clients}: ca.crt contains no certificate authority: {error}") from error
+        return ServedCertificate(chain, key, clients, expiry(certificate))

@@ -1,7 +1,6 @@
-"""A listener for TLS on which each connection counts from its first packet on, not from the end of its handshake.
+"""A TLS listener that counts each connection from its first packet, not only after its handshake.
 
-Whoever reaches a port can leave handshakes unfinished: were they counted only once they have succeeded, they would take
-the descriptors that everything else in the process lives on.
+Otherwise unfinished handshakes, which need no authentication, could use up the descriptors of the process.
 """
 
 import asyncio
@@ -16,26 +15,26 @@ from embereye.process.tls.folder import HANDSHAKE_SECONDS, ServerTls
 
 logger = logging.getLogger(__name__)
 BACKLOG = 4096
-PAUSE_SECONDS = 0.1  # after a connection that could not be accepted: the system has no room
+PAUSE_SECONDS = 0.1  # after a connection could not be accepted because the system has no room
 
 
 class Caller(Protocol):
-    """The asyncio protocol of one connection, which is told of it before its handshake."""
+    """The asyncio protocol of one connection, which is called before the handshake, too."""
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
-        """Count the connection from `address` in; False where there is no room. `abort` ends it, until it is made."""
+        """Note the start of the handshake with `address`; False if there is no room. `abort` ends the handshake."""
         ...
 
     def abandon(self, why: str) -> None:
-        """Count it out: it is never made; `why` is empty where it was aborted."""
+        """Note that the handshake failed; `why` is empty if it was aborted."""
         ...
 
 
 class TlsListener:
-    """Accepts connections on `host:port` for protocols that `make` makes, which have to shake hands with `tls`.
+    """Accepts TLS connections on `host:port`; `make` creates their protocols.
 
-    Each handshake shows, and asks for, what is current. It listens from the start, which raises OSError where that is
-    not possible, until `close`, which leaves what is connected as it is.
+    Each handshake uses the current certificates. The constructor opens the port, and raises OSError if that fails;
+    `close` leaves open connections open.
     """
 
     def __init__(self, host: str, port: int, tls: ServerTls, make: Callable[[], Caller], *, shared: bool) -> None:
@@ -47,15 +46,15 @@ class TlsListener:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """What it listens on, as asyncio's servers tell it."""
+        """The listening socket, as in asyncio's servers."""
         return [self._listening]
 
     def start(self, tasks: Tasks) -> None:
-        """Accept, as a task of `tasks`."""
+        """Accept connections in a task of `tasks`."""
         self._accepting = tasks.start(self._accept(), name="tls-listener")
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting connections."""
         if self._accepting is not None:
             self._accepting.cancel()
 
@@ -80,18 +79,18 @@ class TlsListener:
                     connection.close()
 
     async def _shake_hands(self, caller: Caller, connection: socket.socket, handshake: "_Handshake") -> None:
-        """Hand the connection over to its protocol; whoever cannot speak TLS, or takes too long, is gone."""
+        """Make the handshake and connect the protocol; close the connection if that fails or takes too long."""
         why, made = "", False
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: cast("Any", caller), connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
             made = True
-        except OSError as error:  # ssl's own and every timeout are some
+        except OSError as error:  # includes ssl.SSLError and timeouts
             why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
             why = why or type(error).__name__
         finally:
-            handshake.task = None  # which a connection would keep for as long as it lasts
+            handshake.task = None  # free the task: the handshake object lives as long as the connection
             if not made:
                 caller.abandon(why)
                 connection.close()

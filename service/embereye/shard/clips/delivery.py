@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 
-from embereye.process.tasks import CalledOffError, no_stray_cancellation
+from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.shard.clips.spool import KeptSpool
 from embereye.shard.links import Links
@@ -64,7 +64,7 @@ class Delivery:
                 clips = self._open(await self._recorder.run(KeptSpool.waiting))
                 self.waiting = len(clips)
                 reason = await self._deliver_all(clips) if clips else ""
-            except (OSError, CalledOffError) as error:
+            except (OSError, UnrequestedCancellationError) as error:
                 reason = f"the shard's disk: {error}" if isinstance(error, OSError) else str(error)
             if reason != failing and reason:
                 logger.warning(

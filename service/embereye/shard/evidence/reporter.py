@@ -11,7 +11,7 @@ from itertools import chain
 import grpc
 
 from embereye.process.grpc_server import converse
-from embereye.process.tasks import CalledOffError, no_stray_cancellation
+from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -148,7 +148,7 @@ class Reporter:
                         self._hear(response)
                 reason, sent_away = "" if renewed.is_set() else "the hub closed the stream", False
                 self._refused = ""
-            except CalledOffError as error:
+            except UnrequestedCancellationError as error:
                 reason, sent_away = str(error), False
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"

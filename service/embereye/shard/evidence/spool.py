@@ -169,7 +169,9 @@ class Spool:
 
     def _altered(self) -> str:
         """What somebody else did to the files that reports are written to; '' where nothing is seen."""
-        return self._files.replaced() or self._files.shortened() if self._files and not self._unwritable else ""
+        return (
+            self._files.replaced_file() or self._files.truncated_file() if self._files and not self._unwritable else ""
+        )
 
     def _note_files(self) -> None:
         if self._files and not self._unwritable:
@@ -264,7 +266,7 @@ class Spool:
             self._disk = None
         try:
             if self._files is not None:
-                self._files.put_aside()
+                self._files.move_aside()
             self._db = _connect(self._path)
             self._write_all(rows)
             self._unwritable = ""
@@ -295,7 +297,7 @@ class Spool:
         self._return_due = time.monotonic() + RETURN_SECONDS
         assert self._files is not None
         try:
-            self._files.try_room()
+            self._files.check_room()
         except OSError:
             return
         self._write_to_disk()
@@ -305,7 +307,7 @@ class Spool:
         assert self._files is not None
         disk = self._disk
         try:
-            if disk is not None and (why := self._files.replaced() or self._files.shortened()):
+            if disk is not None and (why := self._files.replaced_file() or self._files.truncated_file()):
                 raise sqlite3.DatabaseError(why)
             disk = disk or _connect(self._path)
             # What could not even be opened may hold reports: they are sent after those that came since.

@@ -24,7 +24,7 @@ from embereye.units import MIB
 CLIP = 24 * MIB  # more than a connection and both its ends hold
 
 
-class Held:
+class Pending:
     """Answers that wait until they are released."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Held:
-    return Held()
+def pending() -> Pending:
+    return Pending()
 
 
 async def ok(_: web.Request) -> web.Response:
@@ -52,14 +52,14 @@ async def ok(_: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: Held) -> AsyncIterator[int]:
+async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pending: Pending) -> AsyncIterator[int]:
     """A server with room for eight connections, which may be idle for two seconds."""
     monkeypatch.setattr(http_connections, "room", lambda: 8)
     monkeypatch.setattr(http_connections, "IDLE_SECONDS", 2.0)
     monkeypatch.setattr(http_connections, "SWEEP_SECONDS", 0.05)
     app = web.Application()
     app.router.add_get("/", ok)
-    app.router.add_get("/held", held.answer)
+    app.router.add_get("/pending", pending.answer)
     (tmp_path / "clip").write_bytes(bytes(CLIP))
 
     async def clip(_: web.Request) -> web.FileResponse:
@@ -96,26 +96,26 @@ class Peer:
             return True
 
 
-async def test_one_address_gets_half_of_the_connections(port: int, held: Held) -> None:
+async def test_one_address_gets_half_of_the_connections(port: int, pending: Pending) -> None:
     greedy = [Peer(port, "127.0.0.1") for _ in range(6)]
-    assert await greedy[5].ask() == b"HTTP/1.1 200 OK"  # whoever shares an address with idle ones gets in
+    assert await greedy[5].ask() == b"HTTP/1.1 200 OK"  # a client with idle connections gets in
     assert [await peer.ended() for peer in greedy[:2]] == [True] * 2
-    answers = [asyncio.create_task(peer.ask("/held")) for peer in greedy[2:]]
-    await held.until(4)
+    answers = [asyncio.create_task(peer.ask("/pending")) for peer in greedy[2:]]
+    await pending.until(4)
     assert await Peer(port, "127.0.0.1").ask() == b""
     assert await Peer(port, "127.0.0.2").ask() == b"HTTP/1.1 200 OK"
-    held.released.set()
+    pending.released.set()
     assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 4
 
 
-async def test_whoever_is_idle_longest_makes_room_for_another(port: int) -> None:
+async def test_the_longest_idle_connection_makes_room_for_another(port: int) -> None:
     peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(9)]
     assert await peers[8].ask() == b"HTTP/1.1 200 OK"
     assert await peers[0].ended()
     assert await peers[1].ask() == b"HTTP/1.1 200 OK"
 
 
-def test_to_make_room_not_every_connection_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_making_room_does_not_search_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     class Watched(http_connections._Connection):
@@ -136,20 +136,20 @@ def test_to_make_room_not_every_connection_is_looked_at(monkeypatch: pytest.Monk
     assert looks < 2_000
 
 
-async def test_what_is_answered_is_no_reason_to_make_room(port: int, held: Held) -> None:
+async def test_a_busy_connection_does_not_make_room(port: int, pending: Pending) -> None:
     peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(8)]
-    answers = [asyncio.create_task(peer.ask("/held")) for peer in peers]
-    await held.until(8)
+    answers = [asyncio.create_task(peer.ask("/pending")) for peer in peers]
+    await pending.until(8)
     assert await Peer(port, "127.0.0.9").ask() == b""
-    held.released.set()
+    pending.released.set()
     assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 8
 
 
 async def test_a_connection_that_is_silent_or_never_ends_its_request_is_ended(port: int) -> None:
-    silent, slow, kept = Peer(port, "127.0.0.1"), Peer(port, "127.0.0.2"), Peer(port, "127.0.0.3")
-    assert await kept.ask()
+    silent, slow, persistent = Peer(port, "127.0.0.1"), Peer(port, "127.0.0.2"), Peer(port, "127.0.0.3")
+    assert await persistent.ask()
     slow.socket.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ")
-    ended = [asyncio.create_task(peer.ended()) for peer in (silent, slow, kept)]
+    ended = [asyncio.create_task(peer.ended()) for peer in (silent, slow, persistent)]
     for _ in range(100):
         await asyncio.sleep(0.1)
         try:
@@ -159,7 +159,7 @@ async def test_a_connection_that_is_silent_or_never_ends_its_request_is_ended(po
     assert await asyncio.gather(*ended) == [True] * 3
 
 
-async def test_a_long_download_is_no_idle_connection_until_nobody_reads_it(port: int) -> None:
+async def test_a_long_download_is_not_idle_while_it_is_read(port: int) -> None:
     def download(peer: Peer) -> int:
         got, began = 0, time.monotonic()
         while got < CLIP:
@@ -188,8 +188,8 @@ async def test_a_long_download_is_no_idle_connection_until_nobody_reads_it(port:
     assert await asyncio.to_thread(drain) < CLIP
 
 
-async def test_a_crowd_that_comes_while_the_server_is_busy_is_let_in_at_once() -> None:
-    crowd = 500  # of people who sign in as an alarm sounds: whom the system turns away dials again after a second
+async def test_a_crowd_that_arrives_while_the_server_is_busy_is_admitted_at_once() -> None:
+    crowd = 500  # people who sign in as an alarm sounds; a refused connection would be dialled again after 1 s
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < crowd:
         pytest.skip("this system lets fewer connections wait")
     runner = await serve_http(web.Application(), "127.0.0.1", 0, connections=http_connections.Connections())
@@ -201,7 +201,7 @@ async def test_a_crowd_that_comes_while_the_server_is_busy_is_let_in_at_once() -
     await runner.cleanup()
 
 
-def test_a_handshake_that_succeeds_at_the_moment_at_which_another_gets_its_room_is_no_fault_of_ours(
+def test_a_handshake_that_ends_as_it_makes_room_for_another_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     uvloop.run(_crowd_out_a_handshake(tmp_path, monkeypatch))  # which reads before it ends what was called off
@@ -239,7 +239,7 @@ async def _crowd_out_a_handshake(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     await runner.cleanup()
 
 
-async def test_a_system_without_room_for_connections_is_told_once_and_listened_on(
+async def test_a_lack_of_descriptors_is_logged_once_and_listening_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop, full = asyncio.get_running_loop(), [OSError(errno.EMFILE, "Too many open files") for _ in range(5)]

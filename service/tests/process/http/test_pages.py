@@ -40,7 +40,7 @@ async def asked(port, request):
     return head.decode(), body.decode()
 
 
-async def test_metrics_and_health_are_told(served):
+async def test_metrics_and_health_are_served(served):
     port, wrong = served
     head, body = await asked(port, b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=")
@@ -63,7 +63,7 @@ async def test_metrics_and_health_are_told(served):
         ("\x16\x03\x01\x02", 400),
     ],
 )
-async def test_what_cannot_be_answered_is_refused(served, request_line, status):
+async def test_a_request_that_cannot_be_answered_is_refused(served, request_line, status):
     head, _ = await asked(served[0], request_line.encode("latin-1") + b"\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ")
 
@@ -75,13 +75,13 @@ async def test_a_head_request_gets_no_body(served):
 
 
 @pytest.mark.parametrize("request_bytes", [b"GET /metrics HTTP/1.1\r\n", b"", b"GET / " + b"x" * 100_000])
-async def test_who_is_too_slow_or_sends_too_much_is_cut_off(served, monkeypatch, request_bytes):
+async def test_a_slow_or_too_long_request_is_cut_off(served, monkeypatch, request_bytes):
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.1)
     with contextlib.suppress(ConnectionError):
         assert await asked(served[0], request_bytes) == ("", "")
 
 
-async def test_who_reads_no_answer_is_cut_off(monkeypatch):
+async def test_a_client_that_reads_no_answer_is_cut_off(monkeypatch):
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.1)
     answered = asyncio.Event()
 
@@ -100,7 +100,7 @@ async def test_who_reads_no_answer_is_cut_off(monkeypatch):
     server.close()
 
 
-async def test_where_there_is_no_room_the_address_that_has_most_connections_loses_its_oldest(served, monkeypatch):
+async def test_without_room_the_client_with_most_connections_loses_its_oldest(served, monkeypatch):
     monkeypatch.setattr(module, "CONNECTIONS", 4)
     port = served[0]
     other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
@@ -119,7 +119,7 @@ async def test_where_there_is_no_room_the_address_that_has_most_connections_lose
 @pytest.mark.parametrize("host", ["[::]", "0.0.0.0"])
 async def test_every_address_means_ipv4_too(host):
     server = await serve_pages(metrics_pages(CollectorRegistry()), host, 0)
-    port = next(one.getsockname()[1] for one in server.sockets if len(one.getsockname()) == 2)
+    port = next(name[1] for listening in server.sockets if len(name := listening.getsockname()) == 2)
     assert (await asked(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == "ok\n"
     server.close()
 

@@ -30,9 +30,7 @@ async def test_a_taken_port_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["aiohttp's", "ours"])
-async def test_a_request_that_ends_as_the_server_gives_it_up_is_no_news_and_a_fault_of_ours_is(
-    ours: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_only_faults_of_ours_are_logged_by_the_server(ours: bool, caplog: pytest.LogCaptureFixture) -> None:
     begun = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:

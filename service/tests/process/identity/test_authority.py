@@ -6,11 +6,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from embereye.process.identity.authority import AUTHORITY_LIFE, SETTLE, Authority
+from embereye.process.identity.authority import AUTHORITY_LIFE, PROPAGATION, Authority
 from embereye.process.identity.names import Identity, Role
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-SETTLED = NOW + SETTLE
+PROPAGATED = NOW + PROPAGATION
 HUB = Identity(Role.HUB, "default", "hub")
 
 
@@ -19,47 +19,47 @@ def signers(authority: Authority) -> list[bytes]:
 
 
 def issuer(authority: Authority, now: datetime) -> x509.Name:
-    """Who signs at `now`, what holds then."""
+    """The issuer of a certificate that is issued, and valid, at `now`."""
     issued = x509.load_pem_x509_certificate(authority.issue(HUB, now).certificate)
     assert issued.not_valid_before_utc <= now < issued.not_valid_after_utc
     return issued.issuer
 
 
-def test_a_successor_is_trusted_before_it_signs_and_what_is_over_goes_once_it_does() -> None:
+def test_a_successor_is_trusted_before_it_signs_and_then_replaces_expired_ones() -> None:
     first = Authority.create(NOW)
     later = NOW + AUTHORITY_LIFE * 3 / 4
     both = first.renewed(later)
     assert signers(both)[:1] == signers(first)
     assert issuer(both, later) == issuer(first, later)
-    assert issuer(both, later + SETTLE) != issuer(first, later)
+    assert issuer(both, later + PROPAGATION) != issuer(first, later)
     (last,) = signers(both.renewed(NOW + AUTHORITY_LIFE + timedelta(seconds=1)))
     assert last == signers(both)[1]
 
 
 @pytest.mark.parametrize("wrong", [datetime(1970, 1, 2, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC)])
-def test_a_clock_that_was_wrong_for_a_while_has_cost_nobody_whom_he_trusts(wrong: datetime) -> None:
+def test_trusted_authorities_survive_a_clock_that_was_wrong_for_a_while(wrong: datetime) -> None:
     before = Authority.create(NOW)
     meanwhile = before.renewed(wrong)
     issuer(meanwhile, wrong)
-    after = meanwhile.renewed(SETTLED)
+    after = meanwhile.renewed(PROPAGATED)
     assert set(signers(before)) <= set(signers(meanwhile)) & set(signers(after))
-    assert issuer(after, SETTLED) == issuer(before, SETTLED)
-    assert after.renewed(SETTLED) is after
+    assert issuer(after, PROPAGATED) == issuer(before, PROPAGATED)
+    assert after.renewed(PROPAGATED) is after
 
 
-def test_a_clock_that_stays_where_it_is_leaves_nothing_that_is_over() -> None:
+def test_with_a_steady_clock_no_expired_signer_remains() -> None:
     meanwhile = Authority.create(NOW).renewed(datetime(2035, 1, 1, tzinfo=UTC))
     assert len(signers(meanwhile)) == 2
-    assert len(signers(meanwhile.renewed(datetime(2035, 1, 1, tzinfo=UTC) + SETTLE))) == 1
+    assert len(signers(meanwhile.renewed(datetime(2035, 1, 1, tzinfo=UTC) + PROPAGATION))) == 1
 
 
 @pytest.mark.parametrize("name", ["hub.embereye.internal", "HUB.EmberEye.Internal", "hub.embereye.internal."])
-def test_nobody_gets_the_name_of_another_process_however_it_is_written(name: str) -> None:
-    with pytest.raises(ValueError, match="is how our own processes name each other"):
-        Authority.create(NOW).issue(HUB, SETTLED, names=["hall.example.org", name])
+def test_no_certificate_is_issued_for_a_reserved_name(name: str) -> None:
+    with pytest.raises(ValueError, match="is reserved for EmberEye's own processes"):
+        Authority.create(NOW).issue(HUB, PROPAGATED, names=["hall.example.org", name])
 
 
-def test_an_issuer_whose_key_cannot_be_read_is_told_as_one_that_cannot_sign() -> None:
+def test_an_issuer_with_an_unreadable_key_is_refused() -> None:
     certificate, plain = Authority.create(NOW).to_pem()
     locked = serialization.load_pem_private_key(plain, None).private_bytes(
         serialization.Encoding.PEM,
@@ -67,4 +67,4 @@ def test_an_issuer_whose_key_cannot_be_read_is_told_as_one_that_cannot_sign() ->
         serialization.BestAvailableEncryption(b"secret"),
     )
     with pytest.raises(ValueError, match=r"its key cannot be read: .* encrypted"):
-        Authority.of_issuer(certificate, locked)
+        Authority.from_issuer(certificate, locked)

@@ -1,4 +1,4 @@
-"""A process proves itself whatever else is wrong with its machine."""
+"""A process reads its certificate in spite of other problems of its machine."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from embereye.process.identity.names import Identity, Role
 from embereye.process.tls.folder import ServerTls
 
 
-async def test_a_process_starts_where_no_temporary_file_can_be_written(
+async def test_a_process_starts_even_if_no_temporary_file_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = Identity(Role.SHARD, "default", "s-0", "default/sensors/s")
@@ -28,7 +28,7 @@ async def test_a_process_starts_where_no_temporary_file_can_be_written(
     assert tls.failing == ""
 
 
-def test_what_is_written_around_certificates_in_their_files_may_be_in_any_language(tmp_path: Path) -> None:
+def test_comments_in_certificate_files_may_have_any_characters(tmp_path: Path) -> None:
     folder = SiteAuthority(tmp_path).issue("hub").folder
     for file in (folder / "tls.crt", folder / "ca.crt"):
         file.write_bytes("friendlyName: Brandmeldeanlage Süd\n".encode() + file.read_bytes())
@@ -42,7 +42,7 @@ READERS = ("tls.client import ClientTls; ClientTls(None, folder / 'tls.crt', fol
 
 
 @pytest.mark.parametrize("reader", READERS, ids=["who dials", "who is dialled"])
-def test_a_key_that_is_locked_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path, reader: str) -> None:
+def test_an_encrypted_key_is_refused_without_asking_for_a_password(tmp_path: Path, reader: str) -> None:
     folder = SiteAuthority(tmp_path).issue("hub").folder
     key = serialization.load_pem_private_key((folder / "tls.key").read_bytes(), None)
     locked = serialization.BestAvailableEncryption(b"secret")
@@ -55,4 +55,4 @@ def test_a_key_that_is_locked_is_refused_and_nobody_is_asked_for_its_password(tm
     )  # fmt: skip
     assert "pass phrase" not in ran.stderr
     assert "UserError" in ran.stderr
-    assert "the key is locked with a password" in ran.stderr
+    assert "the key is encrypted with a password" in ran.stderr

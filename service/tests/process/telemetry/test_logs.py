@@ -1,4 +1,4 @@
-"""What is logged, for people and for machines."""
+"""Log lines for people and for machines."""
 
 import json
 import logging
@@ -11,32 +11,32 @@ from embereye.process.telemetry import logs
 
 def line(message: str, *arguments: object, level: int = logging.INFO) -> dict[str, str]:
     record = logging.LogRecord("embereye.test", level, __file__, 1, message, arguments, None)
-    told = json.loads(logs.JsonFormatter().format(record))
-    assert isinstance(told, dict)
-    return told
+    fields = json.loads(logs.JsonFormatter().format(record))
+    assert isinstance(fields, dict)
+    return fields
 
 
-def test_a_line_of_json_says_when_how_bad_who_and_what() -> None:
-    told = line("hub %s: connected", "127.0.0.1:1", level=logging.WARNING)
-    assert told["time"].endswith("Z")
-    assert told["time"][10] == "T"
-    assert (told["level"], told["logger"], told["message"]) == (
+def test_a_json_line_has_time_level_logger_and_message() -> None:
+    fields = line("hub %s: connected", "127.0.0.1:1", level=logging.WARNING)
+    assert fields["time"].endswith("Z")
+    assert fields["time"][10] == "T"
+    assert (fields["level"], fields["logger"], fields["message"]) == (
         "warning", "embereye.test", "hub 127.0.0.1:1: connected",
     )  # fmt: skip
 
 
-def test_what_a_message_names_is_a_field() -> None:
-    told = line("%d readings of device %s in zone %s were lost by shard %s", 3, "s-1", "hall", "hall-0")
-    assert (told["device"], told["zone"], told["shard"]) == ("s-1", "hall", "hall-0")
+def test_things_named_in_a_message_become_fields() -> None:
+    fields = line("%d readings of device %s in zone %s were lost by shard %s", 3, "s-1", "hall", "hall-0")
+    assert (fields["device"], fields["zone"], fields["shard"]) == ("s-1", "hall", "hall-0")
     assert line("camera %s: %.1f %% lost", "gate", 2.5)["device"] == "gate"
     assert "device" not in line("a device said %s", "x")
 
 
-def test_a_shard_s_lines_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_a_shard_name_the_shard_and_its_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBEREYE_SHARD", "hall-sensors-0")
     monkeypatch.setenv("EMBEREYE_FLEET", "site/sensors/hall")
-    told = line("ready")
-    assert (told["shard"], told["fleet"]) == ("hall-sensors-0", "site/sensors/hall")
+    fields = line("ready")
+    assert (fields["shard"], fields["fleet"]) == ("hall-sensors-0", "site/sensors/hall")
 
 
 def test_an_exception_stays_on_the_line() -> None:
@@ -66,7 +66,7 @@ def test_both_forms_are_written_to_standard_error(
     assert written.startswith("{") == (form == "json")
 
 
-def test_nobody_writes_a_line_of_the_log_by_what_they_call_themselves() -> None:
+def test_a_device_s_name_cannot_add_a_line_to_the_log() -> None:
     message = "device %s is not declared"
     name = "s-1\n2026-01-01T00:00:00.000Z ERROR   embereye: all is lost\x1b[2J\x9b\u202e"
     record = logging.LogRecord("embereye", logging.WARNING, __file__, 1, message, (name,), None)
@@ -76,7 +76,7 @@ def test_nobody_writes_a_line_of_the_log_by_what_they_call_themselves() -> None:
     )
 
 
-def test_nobody_tells_a_terminal_anything_by_what_an_error_says_either() -> None:
+def test_an_error_s_message_cannot_control_a_terminal() -> None:
     try:
         raise ValueError("it sent \x1b[2J\x9b")
     except ValueError:

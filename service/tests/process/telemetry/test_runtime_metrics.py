@@ -1,4 +1,4 @@
-"""What every process tells of itself."""
+"""The metrics of every process."""
 
 import asyncio
 import time
@@ -9,11 +9,11 @@ from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.telemetry.runtime_metrics import PROBE_SECONDS, RuntimeMetrics
 
 
-async def test_an_event_loop_that_is_held_up_shows_in_its_lag() -> None:
+async def test_a_blocked_event_loop_shows_in_its_lag() -> None:
     registry = CollectorRegistry()
     probe = asyncio.create_task(RuntimeMetrics(registry).run())
     await asyncio.sleep(0)
-    time.sleep(PROBE_SECONDS + 0.3)  # noqa: ASYNC251  # it is to be held up
+    time.sleep(PROBE_SECONDS + 0.3)  # noqa: ASYNC251  # block the loop
     await asyncio.sleep(0.01)
     probe.cancel()
     assert registry.get_sample_value("embereye_event_loop_lag_seconds_count") == 1
@@ -22,7 +22,7 @@ async def test_an_event_loop_that_is_held_up_shows_in_its_lag() -> None:
     assert late >= 0.3
 
 
-def test_threads_and_version_are_told() -> None:
+def test_threads_and_version_are_reported() -> None:
     registry = CollectorRegistry()
     RuntimeMetrics(registry)
     assert (registry.get_sample_value("embereye_threads") or 0) >= 1
@@ -30,7 +30,7 @@ def test_threads_and_version_are_told() -> None:
     assert build.samples[0].labels["version"]
 
 
-def test_what_seems_to_have_ended_before_it_began_takes_nothing_off_a_sum_which_would_be_read_as_a_restart() -> None:
+def test_a_negative_duration_does_not_reduce_the_sum() -> None:
     ages = LatencyHistogram()
     for seconds in (0.2, -30.0):  # of a picture whose camera's clock is ahead
         ages.observe(seconds)

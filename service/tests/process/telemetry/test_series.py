@@ -38,23 +38,23 @@ class Families(Collector):
 
 
 def registry(*families: Metric) -> CollectorRegistry:
-    found = CollectorRegistry()
-    found.register(Families(*families))
-    return found
+    registry = CollectorRegistry()
+    registry.register(Families(*families))
+    return registry
 
 
 @pytest.mark.parametrize("type_", ["gauge", "counter"])
-def test_the_text_is_the_library_s(type_: str) -> None:
+def test_the_text_is_the_same_as_the_librarys(type_: str) -> None:
     labels = ("device", "zone")
     many = ManySeries("embereye_x", 'What "it" is.\nAnd more.', type_, labels)
     family = GaugeMetricFamily if type_ == "gauge" else CounterMetricFamily
-    one = family("embereye_x", 'What "it" is.\nAnd more.', labels=labels)
+    theirs = family("embereye_x", 'What "it" is.\nAnd more.', labels=labels)
     for values, value in ROWS:
         many.add_metric(values, value)
-        one.add_metric(values, value)
-    assert exposition(registry(many)) == generate_latest(registry(one))
-    # Whoever asks the library itself is told the same.
-    assert generate_latest(registry(many)) == generate_latest(registry(one))
+        theirs.add_metric(values, value)
+    assert exposition(registry(many)) == generate_latest(registry(theirs))
+    # The library itself writes the same.
+    assert generate_latest(registry(many)) == generate_latest(registry(theirs))
 
 
 def test_histograms_and_single_values_are_written_as_the_library_does() -> None:
@@ -68,18 +68,18 @@ def test_histograms_and_single_values_are_written_as_the_library_does() -> None:
         (gauge("embereye_g", "G.", -0.25), GaugeMetricFamily("embereye_g", "G.", value=-0.25)),
         (counter("embereye_c", "C.", 3), CounterMetricFamily("embereye_c", "C.", value=3)),
     ]
-    for one, other in pairs:
-        expected = sorted(generate_latest(registry(other)).splitlines())
-        assert sorted(generate_latest(registry(one)).splitlines()) == expected
-        if one is ours:  # of labels the order says nothing: ours stay as declared but for le's place
-            one_text = exposition(registry(one)).decode()
+    for family, expected_family in pairs:
+        expected = sorted(generate_latest(registry(expected_family)).splitlines())
+        assert sorted(generate_latest(registry(family)).splitlines()) == expected
+        if family is ours:  # the order of labels is arbitrary
+            one_text = exposition(registry(family)).decode()
             assert 'embereye_x_seconds_bucket{device="c\\\\d",le="0.5",stage="a \\"b\\""} 1.0\n' in one_text
             assert one_text.count("\n") == len(expected)
         else:
-            assert sorted(exposition(registry(one)).splitlines()) == expected
+            assert sorted(exposition(registry(family)).splitlines()) == expected
 
 
-def test_other_families_are_written_beside_it() -> None:
+def test_families_of_the_library_are_written_as_well() -> None:
     many = ManySeries("embereye_x", "X.", "gauge", ("device",))
     many.add_metric(("a",), 1)
     text = exposition(registry(GaugeMetricFamily("embereye_y", "Y.", value=2), many)).decode()

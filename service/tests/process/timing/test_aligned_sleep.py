@@ -10,7 +10,7 @@ from embereye.process.timing import aligned_sleep
         (100.01, 0.25, 0.24),
         (100.01, 1.0, 0.99),
         (100.2499, 0.25, 0.2501),  # a timer that fired early does not fire twice
-        (100.8, 1.0, 0.2),  # and one that was held up is no later next time
+        (100.8, 1.0, 0.2),  # a delayed sleep does not delay the next one
     ],
 )
 def test_all_wake_at_multiples_of_their_periods(monkeypatch, now, period, rest):

@@ -11,7 +11,7 @@ HOUR = 3_600_000_000_000
 DAY = 24 * HOUR
 
 
-def test_a_process_measures_time_that_no_step_of_the_wall_clock_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_the_wall_clock_does_not_change_measured_time(monkeypatch: pytest.MonkeyPatch) -> None:
     before, real = clock.now_ns(), time.time_ns
     assert clock.stepped_ns() == 0
     monkeypatch.setattr(time, "time_ns", lambda: real() - HOUR)
@@ -19,7 +19,7 @@ def test_a_process_measures_time_that_no_step_of_the_wall_clock_changes(monkeypa
     assert clock.stepped_ns() == -HOUR
 
 
-def test_time_for_which_the_machine_was_suspended_counts_for_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_count_time_in_which_the_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.clock_gettime_ns
     before = clock.lease_ns()
     monkeypatch.setattr(time, "clock_gettime_ns", lambda which: real(which) + HOUR * (which == time.CLOCK_BOOTTIME))
@@ -27,7 +27,7 @@ def test_time_for_which_the_machine_was_suspended_counts_for_leases(monkeypatch:
     assert clock.lease_seconds() == pytest.approx(clock.lease_ns() / 1e9, abs=60)
 
 
-def test_where_no_clock_counts_it_leases_go_by_the_one_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_use_the_monotonic_clock_without_a_boot_time_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME")
     before = time.monotonic_ns()
     assert before <= clock.lease_ns() <= time.monotonic_ns()
@@ -36,9 +36,7 @@ def test_where_no_clock_counts_it_leases_go_by_the_one_that_stands_still(monkeyp
 @pytest.mark.parametrize(
     ("away", "believed"), [(0, True), (HOUR, True), (DAY, True), (DAY + 1, False), (365 * DAY, False), (-1, False)]
 )
-def test_a_timeline_goes_on_from_what_was_stored_and_counts_an_absence_that_can_be_one(
-    away: int, believed: bool
-) -> None:
+def test_a_timeline_continues_from_the_stored_time_plus_a_plausible_absence(away: int, believed: bool) -> None:
     latest = 1_000 * DAY
     timeline = Timeline(lambda: latest + away, lambda: 5)
     assert timeline.resume(latest) == (0 if believed else away)
