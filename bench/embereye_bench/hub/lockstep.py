@@ -207,7 +207,7 @@ def _pace_through_hub(hub: OwnHub, rate: int, seconds: float) -> tuple[dict[str,
         with Link(hub.unix, CALL, hub.token) as link:
             side = ControllerLink(link, "bench", "joints")
             values = [0.25] * outputs
-            state = side.first()
+            state = side.first_state()
             with contextlib.suppress(LinkError):
                 while True:
                     state = side.step(values, state.tick)

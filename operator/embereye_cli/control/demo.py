@@ -134,7 +134,7 @@ def _measure(wait: Wait, address: str, token: str, tls: ClientTls | None, argume
 def _turn(side: ControllerLink, wait: Wait, arguments: argparse.Namespace) -> Turns:
     turns, link = Turns(wait), side.link
     period = int(SECOND / arguments.rate)
-    state = side.first() if side.synchronised else side.step([0.0] * 4)
+    state = side.first_state() if side.synchronised else side.step([0.0] * 4)
     while not state.tick:
         state = side.step([0.0] * 4)
     began, worked = time.monotonic_ns(), time.process_time_ns()

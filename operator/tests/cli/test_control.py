@@ -73,7 +73,7 @@ def _steer(hub: OwnHub) -> None:
     while True:
         with contextlib.suppress(LinkError), Link(hub.unix, CALL, hub.token) as link:
             side = ControllerLink(link, "test", "head", mode=Controller.MODE_SYNCHRONISED, deadline_ns=SECOND)
-            state = side.first()
+            state = side.first_state()
             side.step([0.5, 0.0, 1.0, 0.0], state.tick)
             return
         assert time.monotonic() < deadline, "the head is not connected"

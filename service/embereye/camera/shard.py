@@ -250,7 +250,7 @@ class CameraShard:
             return  # handed over while its frame was in work
         now = now_ns()
         # Most frames of most cameras show nothing, as did the frames before them.
-        has_signs = seen.level > CLEAR or self._episodes.active(device.id)
+        has_signs = seen.level > CLEAR or self._episodes.is_active(device.id)
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if has_signs else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:

@@ -1,4 +1,4 @@
-"""A client for sensor shards: readings in, batched, spooled on disk until acknowledged, wherever the fleet moves."""
+"""A client for sensor shards: it batches readings, spools them until acknowledged, and follows changes of owner."""
 
 from embereye.client.client import Client, SpoolFullError
 

@@ -1,4 +1,16 @@
-"""The client: one stream to each shard that owns some of its devices; every reading is sent until acknowledged."""
+"""The client: one stream to each shard that owns some of its devices; every reading is sent until acknowledged.
+
+Readings collect in memory for a moment and are then written to the outbox on disk as batches (`save`). Only batches on
+disk are sent. `_Link` is the stream to one shard; it asks the client for `next_batches`, of one device at a time on one
+link only, and passes responses to `handle_response`:
+
+    Ack         removes the batches up to the watermark
+    Drain       moves devices, or all of the link's devices, to another shard
+    Rejected    pauses a device that no shard knows
+    Calibrate   sends calibrations again
+
+If a link ends, its batches in flight are sent again on another one.
+"""
 
 import asyncio
 import contextlib
@@ -36,17 +48,17 @@ from embereye.v1.ingest_pb2_grpc import IngestStub
 
 __all__ = ["Client", "SpoolFullError"]
 logger = logging.getLogger(__name__)
-CAPACITY = 1_000_000  # readings and frames not acknowledged
+CAPACITY = 1_000_000  # unacknowledged readings and frames
 BATCH = 500  # readings and frames in a batch
-LINGER = 0.05  # seconds that a reading waits for others
+LINGER = 0.05  # seconds for which a reading waits for others
 WINDOW = 16  # batches in flight on a stream
-RETRY_SECONDS = 1.0  # until a disk that could not be written is tried again
-REJECTED_SECONDS = 5.0  # until a device that no shard knows is tried again: it may be declared meanwhile
-# Epochs are nanoseconds. Who begins anew after another one's leaves up to a millisecond: two who do so at once must not
-# count in the same epoch, where what one sends would pass for the other's that was taken already.
+RETRY_SECONDS = 1.0  # between attempts to write a full disk
+REJECTED_SECONDS = 5.0  # between attempts for a device that no shard knows; it may be declared meanwhile
+# Random step of a new epoch after another sender's, in nanoseconds. Two senders that choose one at the same moment must
+# not choose the same, or the readings of one would count as duplicates of the other's.
 EPOCH_SPREAD = 1_000_000
-LAST_EPOCH = 2**63 - 1  # that a spool can keep
-KNOWN = 64  # shards that are remembered, to ask them where the service does not answer
+LAST_EPOCH = 2**63 - 1  # the largest epoch that a spool can store
+MAX_KNOWN = 64  # remembered shards, which are dialled if the service does not answer
 
 
 @dataclass(slots=True)
@@ -56,24 +68,26 @@ class _Device:
     pending: list[Reading | ThermalFrame] = field(default_factory=list)
     calibration: bytes = b""
     batches: deque[Spooled] = field(default_factory=deque)
-    sent: int = 0  # of batches, from the left, on `holder`
-    holder: "_Link | None" = None  # the link on which they are in flight
-    route: str = ""  # the target that owns it; "": the fleet's service
-    rest_until: float = 0.0  # monotonic seconds
-    began_anew: bool = False  # counting, after another sender's epoch
+    sent: int = 0  # number of batches in flight, from the left
+    carrier: "_Link | None" = None  # the link on which they are in flight
+    route: str = ""  # address of its owner; "": the fleet's service
+    paused_until: float = 0.0  # monotonic seconds
+    has_renewed_epoch: bool = False  # it has moved to an epoch after another sender's
+
     moves: Backoff = field(default_factory=lambda: Backoff(floor=0.02, cap=2.0))  # since the last acknowledgement
 
 
 class Client:
     """Sends readings of any number of devices to a fleet's sensor shards; use it as `async with Client(…) as client:`.
 
-    `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
-    `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
-    analysed it and said so. While the disk cannot be written it waits in memory, and `failing` says why. Each
-    program has a `spool` of its own: sqlite3.OperationalError where another one has it. With `spool=None` what waits is
-    kept in memory only. What a shard had analysed but not acknowledged when it was killed is analysed again by the next
-    one. `token` is shown where the fleet's spec.access asks for one. With `tls` every shard has to prove the name that
-    `target` has, or `tls.server_name`.
+    `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk: at most
+    `linger` seconds after `send`, or when `save()` returns. It is sent, repeatedly if necessary, until a shard has
+    acknowledged its analysis. While the disk cannot be written, readings wait in memory, and `failing` says why.
+
+    Each program needs a separate `spool` file; sqlite3.OperationalError if another program uses it. With `spool=None`
+    readings wait only in memory. If a shard is killed, its unacknowledged readings are analysed again by the next one.
+    `token` is for fleets whose spec.access requires one. With `tls`, certificates of all shards must have the host of
+    `target` as a name, or `tls.server_name`.
     """
 
     def __init__(
@@ -89,22 +103,24 @@ class Client:
         tls: ClientTls | None = None,
     ) -> None:
         self._target = target
-        self.shown = bearer(token)
+        self.metadata = bearer(token)
         self._tls = tls
         self._outbox = Outbox(spool, capacity)
         self._batch = batch
         self._linger = linger
         self._jitter = jitter or Random()
-        self._devices: OrderedDict[str, _Device] = OrderedDict()  # the one that has waited longest to send comes first
+        self._devices: OrderedDict[str, _Device] = (
+            OrderedDict()
+        )  # in order of their turns: the device that has waited longest is first
         self._links: dict[str, _Link] = {}
-        self._known: dict[str, None] = {}  # shards, the latest last
+        self._known: dict[str, None] = {}  # addresses of shards, the latest last
         self._tasks = Tasks()
         self._pending = 0
         self._dirty: dict[str, _Device] = {}
         self._changed = asyncio.Event()
         self.acknowledged = 0  # readings and frames since the start
         self.rejected: dict[str, str] = {}  # device → why no shard accepts it
-        self.failing = ""  # why what is queued cannot be written to disk; '' where it can
+        self.failing = ""  # why queued readings cannot be written to disk; '' if they can
         for name, batches in self._outbox.load().items():
             self._device(name).batches.extend(batches)
 
@@ -118,7 +134,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.spooled()
+            self.save()
         finally:
             try:
                 await self._tasks.stop()
@@ -127,7 +143,7 @@ class Client:
 
     @property
     def waiting(self) -> int:
-        """Readings and frames that no shard has acknowledged."""
+        """The number of readings and frames that no shard has acknowledged."""
         return self._outbox.items + self._pending
 
     def send(
@@ -140,7 +156,7 @@ class Client:
         flame_detected: bool | None = None,
         time_ns: int = 0,
     ) -> int:
-        """Queue a reading and return its sequence. SpoolFullError: too much is unacknowledged, it was not queued."""
+        """Queue a reading and return its sequence. SpoolFullError if too many are unacknowledged: it is not queued."""
         reading = Reading(
             time_ns=time_ns or time.time_ns(),
             smoke_adc=smoke_adc,
@@ -155,14 +171,14 @@ class Client:
         return self._enqueue(self._device(device), ThermalFrame(time_ns=time_ns or time.time_ns(), words=words))
 
     def calibrate(self, device: str, words: bytes) -> None:
-        """Set a device's calibration: 832 big-endian words of its EEPROM. It goes in front of what is sent later."""
+        """Set a device's calibration: 832 big-endian words of its EEPROM. It is sent before later readings."""
         state = self._device(device)
         state.calibration = words
         for link in self._links.values():
             link.calibrated.discard(device)
 
-    def spooled(self) -> None:
-        """Write everything that was queued to disk; sqlite3.Error where that cannot be done: it stays queued."""
+    def save(self) -> None:
+        """Write all queued readings to disk; sqlite3.Error if that fails: they stay queued."""
         batches: list[tuple[_Device, DeviceBatch, int, int]] = []
         for state in self._dirty.values():
             for start in range(0, len(state.pending), self._batch):
@@ -173,23 +189,23 @@ class Client:
             spooled = self._outbox.put([(batch, last, items) for _, batch, last, items in batches])
         except sqlite3.Error as error:
             if not self.failing:
-                logger.warning("readings cannot be kept: %s; they wait in memory, and are not sent", error)
+                logger.warning("readings cannot be written to disk: %s; they wait in memory and are not sent", error)
             self.failing = str(error)
             raise
         if self.failing:
-            logger.warning("readings can be kept again")
+            logger.warning("readings can be written to disk again")
         self.failing = ""
         for state in self._dirty.values():
             state.pending = []
         self._dirty, self._pending = {}, 0
-        for (state, *_), one in zip(batches, spooled, strict=True):
-            state.batches.append(one)
+        for (state, *_), batch_on_disk in zip(batches, spooled, strict=True):
+            state.batches.append(batch_on_disk)
         if batches:
             self._wake()
 
     async def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until everything is acknowledged; True if it is. Cancelling it loses nothing."""
-        self._spool_if_possible()
+        self._save_if_possible()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self.waiting:
@@ -205,12 +221,12 @@ class Client:
         self._pending += 1
         self._dirty[state.name] = state
         if len(state.pending) >= self._batch and not self.failing:
-            self._spool_if_possible()
+            self._save_if_possible()
         return item.sequence
 
-    def _spool_if_possible(self) -> None:
+    def _save_if_possible(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            self.spooled()
+            self.save()
 
     def _device(self, name: str) -> _Device:
         state = self._devices.get(name)
@@ -221,11 +237,11 @@ class Client:
     async def _spool_regularly(self) -> None:
         while True:
             await asyncio.sleep(RETRY_SECONDS if self.failing else self._linger)
-            self._spool_if_possible()
+            self._save_if_possible()
             now = time.monotonic()
-            if rested := [state for state in self._devices.values() if state.rest_until and state.rest_until <= now]:
-                for state in rested:
-                    state.rest_until = 0.0
+            if due := [state for state in self._devices.values() if 0 < state.paused_until <= now]:
+                for state in due:
+                    state.paused_until = 0.0
                 self._wake()
 
     def _link(self, target: str) -> "_Link":
@@ -240,10 +256,9 @@ class Client:
             link.wake.set()
 
     def next_batches(self, link: "_Link") -> list[tuple[_Device, Spooled, bool]]:
-        """What is sent next on `link`, as its window has room: device, batch, whether nothing of it is in flight.
+        """The batches to send next on `link`, if its window has room: device, batch, and whether none is in flight.
 
-        One batch of each device, those first that have waited longest: of a link that is short of room, the devices
-        that send most must not leave the others without.
+        One batch of each device, in order of their turns, so that devices with many readings do not starve others.
         """
         chosen: list[tuple[_Device, Spooled, bool]] = []
         items = 0
@@ -254,9 +269,9 @@ class Client:
             items += spooled.items
             if chosen and items > self._batch:
                 break
-            chosen.append((state, spooled, state.holder is None))
+            chosen.append((state, spooled, state.carrier is None))
             state.sent += 1
-            state.holder = link
+            state.carrier = link
             link.in_flight += 1
         for state, *_ in chosen:
             self._devices.move_to_end(state.name)
@@ -268,22 +283,22 @@ class Client:
             and link.in_flight < WINDOW
             and not link.draining
             and (state.route or self._target) == link.target
-            and state.holder in {None, link}  # another shard may still acknowledge what it was sent
-            and state.rest_until <= time.monotonic()
+            and state.carrier in {None, link}  # another shard may still acknowledge batches in flight
+            and state.paused_until <= time.monotonic()
         )
 
     def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch | None:
-        """What is sent for a spooled batch; a stream learns a device's calibration with the first one.
+        """The message for a spooled batch; None if it was lost with a damaged spool, and is forgotten.
 
-        And with the first one after a shard let go of the device, or asked: it keeps none of devices that go.
-        None where it was lost with a damaged spool: nothing waits for it any more.
+        It includes the device's calibration if the shard needs it: in the first batch on a stream, after the shard has
+        released the device, or on request.
         """
         batch = self._outbox.body(spooled.number)
         if batch is None:
             state.batches.remove(spooled)
             state.sent -= 1
             link.in_flight -= 1
-            state.holder = link if state.sent else None
+            state.carrier = link if state.sent else None
             self._changed.set()
             return None
         if state.calibration and state.name not in link.calibrated:
@@ -292,73 +307,77 @@ class Client:
         return batch
 
     def handle_response(self, response: IngestResponse, link: "_Link") -> None:
-        """Act on a shard's acknowledgement, drain or refusal, or on its request for calibrations."""
-        done = [one for mark in response.ack.watermarks for one in self._acknowledged(mark, link)]
+        """Act on a shard's acknowledgement, drain, rejection, or request for calibrations."""
+        done = [batch for mark in response.ack.watermarks for batch in self._take_acknowledged(mark, link)]
         if done:
             self._outbox.forget(done)
-            self.acknowledged += sum(one.items for one in done)
+            self.acknowledged += sum(batch.items for batch in done)
         if response.HasField("drain"):
             self._drain(response.drain, link)
         for name in response.rejected.devices:
-            if (state := self._devices.get(name)) is not None and state.holder is link:
+            if (state := self._devices.get(name)) is not None and state.carrier is link:
                 state.route = ""
-                self._refused(state, link, response.rejected.reason)
+                self._pause_rejected(state, link, response.rejected.reason)
         link.calibrated.difference_update(response.calibrate.devices)
         self._changed.set()
         self._wake()
 
-    def _acknowledged(self, mark: Watermark, link: "_Link") -> list[Spooled]:
-        """The batches of a device, in flight on `link` until now, that `mark` says are accounted for."""
+    def _take_acknowledged(self, mark: Watermark, link: "_Link") -> list[Spooled]:
+        """Remove the batches in flight on `link` that `mark` acknowledges from their device, and return them."""
         state = self._devices.get(mark.device)
-        if state is None or state.holder is not link:
+        if state is None or state.carrier is not link:
             return []
-        # Those of epochs before, as a damaged spool has left, were accounted for before them.
+        # Earlier batches of older epochs, which a damaged spool may have left, are acknowledged with it.
         in_flight = list(islice(state.batches, state.sent))
-        own = [place for place, one in enumerate(in_flight, 1) if one.epoch == mark.epoch and one.last <= mark.sequence]
-        done = [state.batches.popleft() for _ in range(max(own, default=0))]
+        counts = [
+            count
+            for count, batch in enumerate(in_flight, 1)
+            if batch.epoch == mark.epoch and batch.last <= mark.sequence
+        ]
+        done = [state.batches.popleft() for _ in range(max(counts, default=0))]
         state.sent -= len(done)
         link.in_flight -= len(done)
         if state.sent and state.batches[0].epoch < mark.epoch:
-            if self._begin_anew(state, mark.epoch):
+            if self._renew_epoch(state, mark.epoch):
                 self.release(state, link)
             else:
-                self._refused(state, link, "a newer sender speaks for it: do two programs send for one device?")
+                self._pause_rejected(state, link, "a newer program sends for this device: stop one of the two")
             return done
         self.rejected.pop(mark.device, None)
         state.moves.reset()
         link.useful = True
         if not state.sent:
-            state.holder = None
+            state.carrier = None
         return done
 
-    def _begin_anew(self, state: _Device, after: int) -> bool:
-        """Have what waits of a device counted in epochs later than `after`, once; whether that was done.
+    def _renew_epoch(self, state: _Device, after: int) -> bool:
+        """Move the waiting batches of a device to epochs later than `after`, once; False if that is not allowed.
 
-        Where a clock is behind at the start, as without a battery, so is the epoch, and the newer one is that of the
-        sender's own last run. To who had something acknowledged under its epoch it is that of another program.
+        If the clock was behind at the start, as without a battery, the newer epoch may be that of this program's last
+        run. If anything was acknowledged under the old epoch, another program is sending for this device.
         """
         first, counting = state.batches[0], state.counting
-        if state.began_anew or first.last != first.items or after > LAST_EPOCH - 2 * EPOCH_SPREAD:
+        if state.has_renewed_epoch or first.last != first.items or after > LAST_EPOCH - 2 * EPOCH_SPREAD:
             return False
         start = after + self._jitter.randint(1, EPOCH_SPREAD)
-        epochs = dict.fromkeys([*(one.epoch for one in state.batches), counting.epoch])
+        epochs = dict.fromkeys([*(batch.epoch for batch in state.batches), counting.epoch])
         later = {epoch: start + number for number, epoch in enumerate(epochs)}
         renewed = Counting(later[counting.epoch], counting.sequence)
         try:
-            self._outbox.renew(state.name, [(one, later[one.epoch]) for one in state.batches], renewed)
+            self._outbox.renew(state.name, [(batch, later[batch.epoch]) for batch in state.batches], renewed)
         except sqlite3.Error:
             return False
         state.counting = renewed
-        state.began_anew = True
-        logger.warning("device %s: an earlier sender's epoch was later: counting goes on after that", state.name)
+        state.has_renewed_epoch = True
+        logger.warning("device %s: an earlier sender's epoch was later: continuing in a new epoch after it", state.name)
         return True
 
-    def _refused(self, state: _Device, link: "_Link", reason: str) -> None:
-        """No shard accepts what a device sends: keep it, try again later, and leave the stream to the others."""
+    def _pause_rejected(self, state: _Device, link: "_Link", reason: str) -> None:
+        """Pause a device whose readings no shard accepts, and try again later."""
         if self.rejected.get(state.name) != reason:
-            logger.warning("device %s: what it sends is not accepted: %s", state.name, reason)
+            logger.warning("device %s: its readings are not accepted: %s", state.name, reason)
         self.rejected[state.name] = reason
-        state.rest_until = time.monotonic() + REJECTED_SECONDS
+        state.paused_until = time.monotonic() + REJECTED_SECONDS
         self.release(state, link)
 
     def _drain(self, drain: Drain, link: "_Link") -> None:
@@ -368,70 +387,70 @@ class Client:
             link.draining = True
             link.successor = drain.target
             if drain.target and drain.target != link.target:
-                # Each as soon as nothing of it is in flight here.
-                for each in self._devices.values():
-                    if (each.route or self._target) == link.target:
-                        self._send_on(each, drain.target)
+                # Each device moves as soon as none of its batches is in flight here.
+                for device in self._devices.values():
+                    if (device.route or self._target) == link.target:
+                        self._set_route(device, drain.target)
                 self._link(drain.target)
             return
         for name in drain.devices:
             state = self._devices.get(name)
             if state is None:
                 continue
-            # What the shard took of it is acknowledged by now; the other one gets all the rest.
+            # The shard has already acknowledged everything that it analysed; the other one gets the rest.
             self.release(state, link)
-            if (state.route or self._target) == link.target:  # else it went already: this answers what was sent before
-                self._send_on(state, drain.target)
+            if (state.route or self._target) == link.target:  # else it has already moved, and this is a late answer
+                self._set_route(state, drain.target)
         if drain.target:
             self._link(drain.target)
 
-    def _send_on(self, state: _Device, target: str) -> None:
-        """Send a device's batches to `target` from now on: at once, but not again and again."""
+    def _set_route(self, state: _Device, target: str) -> None:
+        """Send a device's batches to `target` from now on: the first time at once, then after growing pauses."""
         state.route = "" if target == self._target else target
         pause = state.moves.next() if state.moves.failures else 0.0
         state.moves.failures = max(state.moves.failures, 1)
         if pause:
-            state.rest_until = time.monotonic() + pause
+            state.paused_until = time.monotonic() + pause
 
     def _remember(self, address: str) -> None:
         if not address or address == self._target:
             return
         self._known.pop(address, None)
         self._known[address] = None
-        if len(self._known) > KNOWN:
+        if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
 
     def home(self, failures: int) -> str:
-        """Where to ask for the owners of devices after so many failures: the service, then shards known from before."""
+        """The address to dial after so many failures: the service and, in turn with it, a random known shard."""
         if failures % 2 == 0 or not self._known:
             return self._target
         return self._jitter.choice(list(self._known))
 
     def dial(self, address: str) -> grpc.aio.Channel:
-        """A channel to a shard. OSError where the files of `tls` cannot be read."""
+        """A channel to a shard. OSError if the files of `tls` cannot be read."""
         return dial(address, self._tls, server_name=split_address(self._target)[0] if self._tls else "")
 
     def release(self, state: _Device, link: "_Link") -> None:
-        """What is in flight for a device on `link` will not be acknowledged there, nor is its calibration kept."""
+        """Forget that a device's batches are in flight on `link`: the shard has released the device."""
         link.calibrated.discard(state.name)
-        if state.holder is link:
+        if state.carrier is link:
             link.in_flight -= state.sent
-            state.sent, state.holder = 0, None
+            state.sent, state.carrier = 0, None
 
-    def holds(self, link: "_Link") -> bool:
-        """Whether anything is in flight on `link`."""
-        return any(state.holder is link for state in self._devices.values())
+    def has_in_flight(self, link: "_Link") -> bool:
+        """True if any batch is in flight on `link`."""
+        return any(state.carrier is link for state in self._devices.values())
 
-    def lost(self, link: "_Link") -> None:
-        """`link` is closed: what was in flight is sent again; its devices are looked for at the fleet's service.
+    def remove_link(self, link: "_Link") -> None:
+        """Remove `link`, which is closed, and send its batches in flight again.
 
-        Or where they were, if the shard said that another process goes on there.
+        Its devices are sent to the fleet's service, or to the same address if the shard's successor is there.
         """
         again = link.useful and link.successor == link.target
         for state in self._devices.values():
             self.release(state, link)
             if state.route == link.target and not again:
-                self._send_on(state, "")
+                self._set_route(state, "")
         if not link.home:
             del self._links[link.target]
             if again:
@@ -447,15 +466,15 @@ class _Link:
         self.home = home
         self.in_flight = 0
         self.draining = False
-        self.successor = ""  # where the shard says that another process goes on in its place
-        self.useful = False  # whether anything was acknowledged here
+        self.successor = ""  # address of the process that replaces the shard
+        self.useful = False  # something was acknowledged here
         self.calibrated: set[str] = set()
         self.wake = asyncio.Event()
         self._client = client
         self._jitter = jitter
 
     async def run(self) -> None:
-        """Keep the stream open; one that the fleet sent us to, until it closes."""
+        """Run the stream to the fleet's service until cancelled; one to another shard until it closes."""
         backoff = Backoff(floor=0.02, cap=5.0, jitter=self._jitter)
         logged = ""
         while True:
@@ -465,24 +484,24 @@ class _Link:
                 async with (
                     self._client.dial(address) as link,
                     contextlib.aclosing(
-                        converse(IngestStub(link).Stream(metadata=self._client.shown), self._send)
+                        converse(IngestStub(link).Stream(metadata=self._client.metadata), self._send)
                     ) as responses,
                 ):
-                    with no_stray_cancellation("the stream"):  # by what cannot be read of the spool now
+                    with no_stray_cancellation("the stream"):  # for example if the spool cannot be read now
                         async for response in responses:
                             self._client.handle_response(response, self)
                             backoff.reset()
-                            if self.draining and not self._client.holds(self):
+                            if self.draining and not self._client.has_in_flight(self):
                                 break
                 reason = "drained" if self.draining else "the shard closed the stream"
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
             except UnrequestedCancellationError as error:
                 reason = str(error)
-            except OSError as error:  # certificates that cannot be read now: they may be on their way
+            except OSError as error:  # certificates cannot be read now, for example while they are replaced
                 reason = f"TLS: {error}"
             finally:
-                self._client.lost(self)
+                self._client.remove_link(self)
             if reason != logged:
                 logger.info("%s: %s, %d not acknowledged", address, reason, self._client.waiting)
                 logged = reason
@@ -505,7 +524,7 @@ class _Link:
 
 
 def _packed(device: str, epoch: int, items: list[Reading | ThermalFrame]) -> DeviceBatch:
-    """Items of consecutive sequences as a batch: in columns where there are only readings, and some of them."""
+    """Pack items with consecutive sequences into a batch; in columns if they are at least four readings."""
     batch = DeviceBatch(device=device, epoch=epoch)
     readings = [item for item in items if isinstance(item, Reading)]
     if len(readings) != len(items) or len(items) < 4:
@@ -515,7 +534,7 @@ def _packed(device: str, epoch: int, items: list[Reading | ThermalFrame]) -> Dev
     columns = ReadingColumns(first_sequence=items[0].sequence, time_ns=[reading.time_ns for reading in readings])
     for name in ("smoke_adc", "flame_adc", "gas_adc", "flame_detected"):
         if any(reading.HasField(name) for reading in readings):
-            values = [getattr(one, name) if one.HasField(name) else math.nan for one in readings]
+            values = [getattr(reading, name) if reading.HasField(name) else math.nan for reading in readings]
             getattr(columns, name).extend(values)
     batch.columns.CopyFrom(columns)
     return batch

@@ -1,4 +1,4 @@
-"""Either side of a control loop at the hub: a device that is steered, and whoever steers it."""
+"""Both sides of a control loop at the hub: the actuator, and the controller that steers it."""
 
 import itertools
 import threading
@@ -16,11 +16,11 @@ VERSION = 2
 
 
 class Device(Protocol):
-    """What an actuator is made of."""
+    """The hardware of an actuator."""
 
     @property
     def actuator(self) -> Actuator:
-        """What it can do and tell."""
+        """Its outputs and measurements."""
         ...
 
     def measure(self, state: State) -> None:
@@ -28,22 +28,22 @@ class Device(Protocol):
         ...
 
     def carry_out(self, command: Command) -> None:
-        """Do what the command says."""
+        """Set the outputs to the command's values."""
         ...
 
     def fall_back(self, reason: str) -> None:
-        """There is no hub: go to the safe state."""
+        """Go to the safe state, because there is no hub."""
         ...
 
 
 class ActuatorLink:
-    """A device's side: `step` sends what it measures, and has it carry out what it is answered."""
+    """The actuator's side: `step` sends its measurements and carries out the command in the answer."""
 
     def __init__(self, link: Link, name: str, device: Device, *, timeout_ns: int = 0) -> None:
-        """Shakes hands; LinkError where the hub refuses."""
+        """Make the handshake; LinkError if the hub refuses."""
         self.link = link
         self.tick = 0
-        self.sequence = 0  # of the command that was carried out last
+        self.sequence = 0  # sequence of the last command that was carried out
         self._device = device
         self._outputs = len(device.actuator.outputs)
         handshake = Handshake(name=name, version=VERSION, timeout_ns=timeout_ns, actuator=device.actuator)
@@ -51,7 +51,7 @@ class ActuatorLink:
         link.receive(ControlResponse)
 
     def step(self) -> Command:
-        """One State, and its Command. LinkError where the hub is gone: the device has to go to its safe state."""
+        """Send one State and carry out its Command. LinkError if the hub is gone: go to the device's safe state."""
         self.tick += 1
         request = ControlRequest()
         state = request.state
@@ -61,31 +61,31 @@ class ActuatorLink:
         response = self.link.receive(ControlResponse)
         command = response.command
         if not response.HasField("command") or len(command.values) != self._outputs:
-            raise LinkError(f"{self.link.address} answers with what is no command of this device")
+            raise LinkError(f"{self.link.address}: the answer is not a command for this device")
         self.sequence = command.sequence
         self._device.carry_out(command)
         return command
 
 
 def run_actuator(
-    dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, said: Callable[[str], None]
+    dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, log: Callable[[str], None]
 ) -> None:
-    """Keep `device` connected until `stop`: in its safe state whenever it is not. `said` is told why it is not.
+    """Keep `device` connected until `stop`, and in its safe state while it is not. `log` is called with the reason.
 
-    What `device` raises, or `dial` besides LinkError, ends it: in the safe state, too.
+    Any exception of `device`, or of `dial` other than LinkError, ends this; the device goes to its safe state, too.
     """
-    ended = "it was asked to stop"
+    ended = "the program was stopped"
     try:
-        _keep_connected(dial, name, device, stop, said)
+        _keep_connected(dial, name, device, stop, log)
     except BaseException as error:
-        ended = f"its program failed: {type(error).__name__}: {error}"
+        ended = f"the program failed: {type(error).__name__}: {error}"
         raise
     finally:
         device.fall_back(ended)
 
 
 def _keep_connected(
-    dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, said: Callable[[str], None]
+    dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, log: Callable[[str], None]
 ) -> None:
     backoff = Backoff(floor=0.2, cap=5.0)
     period = device.actuator.period_ns / SECOND
@@ -104,12 +104,12 @@ def _keep_connected(
                     time.sleep(max(0.0, due - time.monotonic()))
         except LinkError as error:
             device.fall_back(str(error))
-            said(str(error))
+            log(str(error))
             stop.wait(backoff.next())
 
 
 class ControllerLink:
-    """The other side: `actuator` says what is steered."""
+    """The controller's side; `actuator` describes the steered actuator."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ControllerLink:
         timeout_ns: int = 0,
         deadline_ns: int = 0,
     ) -> None:
-        """Shakes hands; LinkError where the hub refuses."""
+        """Make the handshake; LinkError if the hub refuses."""
         self.link = link
         self.synchronised = mode == Controller.MODE_SYNCHRONISED
         self._request = ControlRequest(command=Command())
@@ -133,14 +133,14 @@ class ControllerLink:
         self.actuator = welcome.actuator
         self.period_ns = welcome.period_ns
 
-    def first(self) -> State:
-        """The State that a synchronised controller begins with."""
+    def first_state(self) -> State:
+        """Receive the first State; only for a synchronised controller."""
         return self.link.receive(ControlResponse).state
 
     def step(self, values: list[float], tick: int = 0) -> State:
-        """Set the outputs, by the actuator's order; returns the next State, or free-running the latest.
+        """Set the outputs, in the actuator's order; return the next State, or the latest one if free-running.
 
-        `tick` is that of the State that `values` were decided on.
+        `tick` is the tick of the State from which `values` were derived.
         """
         command = self._request.command
         command.sequence += 1

@@ -1,4 +1,4 @@
-"""A blocking client of the hub's associations: for control loops, for which an event loop's turn is a long wait."""
+"""A blocking client of the hub's associations, for control loops that cannot wait for an event loop's turn."""
 
 import socket
 import ssl
@@ -31,16 +31,16 @@ UNIX = "unix:"
 CHUNK = 256 * 1024  # bytes read at once
 LIMIT = 16 * 1024 * 1024  # bytes of one message
 CONNECT_SECONDS = 5.0
-SLEEP_SECONDS = 50e-6  # between two looks, of those who poll with sleep
-NOT_NOW = (BlockingIOError, TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # nothing came, or goes
+SLEEP_SECONDS = 50e-6  # between two polls with Wait.SLEEP
+NOT_NOW = (BlockingIOError, TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # the socket is not ready
 
 
 class LinkError(Exception):
-    """The association has ended, or did not come about; the text says why."""
+    """The association has ended or could not be opened; the text says why."""
 
 
 class Wait(Enum):
-    """How to wait for what comes: asleep in the system, by looking all the time, or by looking every 50 µs."""
+    """The way to wait for messages: block in the system, poll all the time, or poll every 50 µs."""
 
     BLOCK = "block"
     POLL = "poll"
@@ -48,7 +48,7 @@ class Wait(Enum):
 
 
 class Link:
-    """One association. `send` and `receive` messages of the stream that it is for; `close` it."""
+    """One association with the hub. `send` and `receive` messages; `close` it at the end."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Link:
         wait: Wait = Wait.BLOCK,
         timeout: float = 5.0,
     ) -> None:
-        """`address` is "host:port" or "unix:PATH", `timeout` seconds for each answer. LinkError: it is not let in."""
+        """Connect to `address`, "host:port" or "unix:PATH"; `timeout` is seconds per answer. LinkError if refused."""
         self.address = address
         self.timeout = timeout
-        self.waited_ns = 0  # in `receive`
-        self.sent = self.received = 0  # bytes of the latest message, its length included
+        self.waited_ns = 0  # time spent in `receive`
+        self.sent = self.received = 0  # bytes of the latest message, with its length prefix
         self._wait = wait
         self._reader = DelimitedReader(LIMIT)
         self._messages: deque[bytes] = deque()
@@ -82,9 +82,9 @@ class Link:
 
     def _prepare(self) -> None:
         if isinstance(self._socket, ssl.SSLSocket) and self._wait is Wait.BLOCK:
-            self._socket.settimeout(self.timeout)  # it would wait on past one of the socket's options
+            self._socket.settimeout(self.timeout)  # TLS ignores the socket's options
         elif self._wait is Wait.BLOCK:
-            # As an option of the socket: with Python's own timeout each read would be two calls of the system.
+            # A socket option, because Python's timeout would make two system calls for each read.
             self._socket.settimeout(None)
             whole, part = divmod(int(self.timeout * SECOND), SECOND)
             interval = struct.pack("@ll", whole, part // 1000)
@@ -94,24 +94,24 @@ class Link:
             self._socket.setblocking(False)
 
     def send(self, message: Message) -> None:
-        """Send `message`; LinkError where the connection is gone."""
+        """Send `message`; LinkError if the connection is broken."""
         data = delimited(message.SerializeToString())
         self.sent = len(data)
         self.send_bytes(data)
 
     def send_with(self, message: Message, field: int, data: Buffer) -> None:
-        """Send `message` with `data` as its bytes field of number `field`, which is copied nowhere."""
+        """Send `message` with `data` as its bytes field number `field`, without a copy of large `data`."""
         head = message.SerializeToString() + varint(field << 3 | LENGTH_DELIMITED) + varint(len(data))
         head = varint(len(head) + len(data)) + head
         self.sent = len(head) + len(data)
-        if len(data) < LONG:  # a copy takes less than another call of the system
+        if len(data) < LONG:  # a copy is cheaper than another system call
             self.send_bytes(head + data)
         else:
             self.send_bytes(head)
             self.send_bytes(data)
 
     def send_bytes(self, data: Buffer) -> None:
-        """Send what has its length in front already."""
+        """Send `data`, which already has its length prefix."""
         rest = memoryview(data)
         deadline = 0.0
         while rest:
@@ -120,13 +120,13 @@ class Link:
             except NOT_NOW as error:
                 deadline = deadline or time.monotonic() + self.timeout
                 if self._wait is Wait.BLOCK or time.monotonic() > deadline:
-                    raise LinkError(f"{self.address} reads nothing for {self.timeout:g} s") from error
+                    raise LinkError(f"{self.address} has read nothing for {self.timeout:g} s") from error
                 time.sleep(SLEEP_SECONDS)
             except OSError as error:
                 raise LinkError(f"the connection to {self.address} is broken: {error}") from error
 
     def receive(self, kind: type[M]) -> M:
-        """The next message; LinkError with the hub's reason where it ends the association, or says nothing."""
+        """The next message. LinkError if the hub is silent or ends the association, with its reason."""
         if not self._messages:
             began = time.monotonic_ns()
             try:
@@ -139,7 +139,7 @@ class Link:
         try:
             message = kind.FromString(data)
         except DecodeError as error:
-            raise LinkError(f"{self.address} sends what is no {kind.DESCRIPTOR.name}") from error
+            raise LinkError(f"{self.address} sent a message that is not a valid {kind.DESCRIPTOR.name}") from error
         if message.HasField("released"):
             raise LinkError(message.released.reason)  # type: ignore[attr-defined]
         return message
@@ -149,7 +149,7 @@ class Link:
             data = self._socket.recv(CHUNK)
         except NOT_NOW as error:
             if self._wait is Wait.BLOCK or time.monotonic_ns() - began > self.timeout * SECOND:
-                raise LinkError(f"{self.address} says nothing for {self.timeout:g} s") from error
+                raise LinkError(f"{self.address} has sent nothing for {self.timeout:g} s") from error
             if self._wait is Wait.SLEEP:
                 time.sleep(SLEEP_SECONDS)
             return
@@ -163,7 +163,7 @@ class Link:
             raise LinkError(f"{self.address}: {error}") from error
 
     def detach(self) -> socket.socket:
-        """The connection itself, for those who do without `send` and `receive` from here on; it blocks."""
+        """The blocking connection, for use without `send` and `receive` from now on."""
         self._socket.setblocking(True)
         return self._socket
 

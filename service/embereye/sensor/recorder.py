@@ -25,7 +25,7 @@ from embereye.sensor.device.recent import Piece, RecentData
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.recording import Judged, write_recording
 from embereye.shard.clips.delivery import Delivery
-from embereye.shard.clips.spool import KeptSpool
+from embereye.shard.clips.spool import SpoolFolder
 from embereye.shard.service import ShardContext
 from embereye.units import HOUR, MIB, SECOND
 from embereye.v1.clips_pb2 import Clip
@@ -74,7 +74,7 @@ class LineRecorder:
         self._recorded: dict[str, Level] = {}  # by episode
         self._begun: dict[str, deque[int]] = {}  # by device: starts of its latest recordings
         self._delivery = Delivery(context.links, self)
-        self._spool: KeptSpool
+        self._spool: SpoolFolder
         self._recent: Sequence[RecentData] = ()
         self._tidied = 0  # number of them that are tidied in the present round
         self.share = DEVICE_BYTES  # bytes of a device without a recording
@@ -88,7 +88,7 @@ class LineRecorder:
         options = context.options
         assert options.data
         recorder = cls(options.data / f"{options.shard}.lines", context)
-        opening = partial(KeptSpool, recorder._folder, capacity=SPOOL_BYTES)
+        opening = partial(SpoolFolder, recorder._folder, capacity=SPOOL_BYTES)
         recorder._spool = await asyncio.get_running_loop().run_in_executor(recorder._thread, opening)
         recorder._delivery.wake()
         context.tasks.start(recorder._delivery.run(), name="deliver-lines")
@@ -183,7 +183,7 @@ class LineRecorder:
             else:
                 logger.warning("recordings can be written to %s again", self._folder)
 
-    async def run(self, work: Callable[[KeptSpool], R]) -> R:
+    async def run(self, work: Callable[[SpoolFolder], R]) -> R:
         """Run `work(spool)` on the spool's thread and return its result. Cancelling this does not stop the work."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._spool))
 

@@ -494,7 +494,7 @@ class TextSession(asyncio.Protocol):
         """Remember the relay for regular lines of a device that only another shard owns."""
         peer = self._owner.peer_of(name)
         relay = (self._relays or {}).get((peer.shard, False)) if peer else None
-        if relay is None or relay.closed or not self.grant.permits(name) or not is_name(name):
+        if relay is None or relay.closed or not self.grant.is_for(name) or not is_name(name):
             return
         self._shape = shape
         # A line without a name belongs to the connection's device; the other shard needs the name in the line.
@@ -545,7 +545,7 @@ class TextSession(asyncio.Protocol):
             sender.arrivals.refuse(reason)
 
     def _route(self, name: str, item: Measured, now_ns: int) -> None:
-        if not self.grant.permits(name):
+        if not self.grant.is_for(name):
             self._owner.garbage[NOT_ITS_CERTIFICATE] += 1
             certified = f'its certificate is for device "{self.grant.device}"'
             self._sessions.deny(self.address, certified, f', but it sends as "{name[:80]}"')

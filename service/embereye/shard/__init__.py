@@ -1,1 +1,1 @@
-"""What both kinds of shard share: assignment, coverage, ledger, evidence spool, and the process around them."""
+"""Shared parts of both kinds of shard: assignment, coverage, ledger, evidence spool, and the process around them."""

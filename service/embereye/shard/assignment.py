@@ -1,4 +1,4 @@
-"""Which devices this shard owns, as the operator says it: by call, and by file for when the operator is away."""
+"""The assignment of this shard: the devices that it owns. It comes from the operator by call, and from a file."""
 
 import gzip
 import json
@@ -15,37 +15,35 @@ from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
-# More changes at once than ever happen. An epoch near the end of its range would leave none for whoever comes next.
+# Largest accepted step of an epoch. A mistaken epoch near the end of its range would leave no later one.
 EPOCH_STEP = 2**32
-PLACEMENT = "placement.json"  # which shard owns each device, and under which epoch
+PLACEMENT = "placement.json"  # the owner of each device, and the epoch
 
 
 class Assignments:
-    """Holds the assignment in force. Epochs fence: an older one is refused, whoever brings it."""
+    """The assignment in force. One with an older epoch is refused, wherever it comes from."""
 
     def __init__(self) -> None:
         self.current = Assignment()
         self._listeners: list[Callable[[Assignment], None]] = []
 
     def subscribe(self, listener: Callable[[Assignment], None]) -> Callable[[], None]:
-        """Call `listener` with every assignment that takes force; returns what unsubscribes it."""
+        """Call `listener` with every new assignment; return a function that unsubscribes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def offer(self, assignment: Assignment) -> str:
-        """Take `assignment` unless it is outdated; returns why it was refused, or ''."""
+        """Put `assignment` in force unless it is outdated; return why it was refused, or ''."""
         if assignment.epoch < self.current.epoch:
-            return f"epoch {assignment.epoch} is older than {self.current.epoch}, which is in force"
+            return f"epoch {assignment.epoch} is older than epoch {self.current.epoch} in force"
         if assignment == self.current:
             return ""
         if assignment.epoch - self.current.epoch > EPOCH_STEP:
-            return (
-                f"epoch {assignment.epoch} is further from {self.current.epoch}, which is in force, than anybody counts"
-            )
+            return f"epoch {assignment.epoch} is too far from epoch {self.current.epoch} in force"
         if assignment.epoch == self.current.epoch:
-            return f"epoch {assignment.epoch} is in force with other contents"
+            return f"epoch {assignment.epoch} is already in force with other contents"
         if field := unset_field(assignment):
-            return f"{field} is not set: the operator that wrote the assignment is older than this shard, upgrade it"
+            return f"{field} is not set: the operator is older than this shard. Upgrade the operator."
         self.current = Assignment()
         self.current.CopyFrom(assignment)
         logger.info(
@@ -57,13 +55,13 @@ class Assignments:
 
 
 def load(path: Path) -> Assignment | None:
-    """The assignment in `path` (protobuf JSON), or None where there is none yet; ValueError where it is not one.
+    """Read the assignment in `path` (protobuf JSON); None if there is none yet, ValueError if it is invalid.
 
-    Large ones stand in `path`.gz. Where the devices of others are stands once for all shards in PLACEMENT beside it:
-    None, too, while that is of another epoch.
+    A large one is in `path`.gz. The file PLACEMENT next to it has the owners of all devices, for all shards; the result
+    is also None while that file has another epoch.
     """
     if (current := path.with_name("..data")).is_symlink():
-        # A mounted ConfigMap changes by this symlink: both files are to be of one version.
+        # A mounted ConfigMap changes by this symlink. Resolve it once, so that both files are from one version.
         path = current.resolve() / path.name
     text = _read(path)
     if text is None:
@@ -113,21 +111,21 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 
 async def follow_file(path: Path, assignments: Assignments, *, period: float = 0.5) -> None:
-    """Offer what `path` holds, now and whenever it changes. A mounted ConfigMap changes by a symlink: hence polling."""
-    seen: tuple[int, int, int] | None = None
+    """Offer the assignment in `path`, now and when it changes. It is polled, as a mounted ConfigMap is a symlink."""
+    offered: tuple[int, int, int] | None = None
     refused = ""
     while True:
         mark = _mark(path)
-        if mark is not None and mark != seen:
+        if mark is not None and mark != offered:
             try:
                 assignment = load(path)
                 reason = assignments.offer(assignment) if assignment else ""
                 if assignment is None:
-                    mark = None  # its other half is not there yet
+                    mark = None  # PLACEMENT does not have its epoch yet
             except ValueError as error:
-                reason, mark = str(error), None  # it may be readable in a moment, and its other half be mended
+                reason, mark = str(error), None  # try again: the files may be readable in a moment
             if reason and reason != refused:
-                logger.warning("assignment file not taken: %s", reason)
+                logger.warning("assignment file refused: %s", reason)
             refused = reason
-            seen = mark
+            offered = mark
         await aligned_sleep(period)

@@ -1,4 +1,4 @@
-"""The conservation ledger: what became of everything a device offered."""
+"""The ledger of a device's messages: every offered message is counted by its outcome."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,34 +9,34 @@ from embereye.v1 import evidence_pb2
 
 @dataclass(slots=True)
 class Ledger:
-    """Per device: offered = analysed + shed(reason) + duplicate + rejected(reason) + waiting."""
+    """The counts of one device: offered = analysed + shed(reason) + duplicate + rejected(reason) + waiting."""
 
     offered: int = 0
     analysed: int = 0
     duplicate: int = 0
     shed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
-    shared: int = 0  # of offered: passed on by the owner before, which counts it, too
-    takeovers: int = 0  # times that another connection began to speak for it while one was open
-    since_ns: int = field(default_factory=now_ns)  # when it was begun, which tells it from an earlier one
+    shared: int = 0  # part of offered: relayed by the previous owner, which counts it, too
+    takeovers: int = 0  # times that another connection began to speak for the device while one was open
+    since_ns: int = field(default_factory=now_ns)  # its start, which distinguishes it from earlier ledgers
 
     @property
     def waiting(self) -> int:
-        """What was offered and is neither done with nor given up."""
+        """The number of offered messages without an outcome yet."""
         return self.offered - self.analysed - self.duplicate - self.shed.total() - self.rejected.total()
 
-    def add(self, other: "Ledger") -> None:
-        """Count what `other` has counted, too."""
-        self.offered += other.offered
-        self.analysed += other.analysed
-        self.duplicate += other.duplicate
-        self.shed.update(other.shed)
-        self.rejected.update(other.rejected)
-        self.shared += other.shared
-        self.takeovers += other.takeovers
+    def add(self, ledger: "Ledger") -> None:
+        """Add the counts of `ledger`."""
+        self.offered += ledger.offered
+        self.analysed += ledger.analysed
+        self.duplicate += ledger.duplicate
+        self.shed.update(ledger.shed)
+        self.rejected.update(ledger.rejected)
+        self.shared += ledger.shared
+        self.takeovers += ledger.takeovers
 
     def message(self) -> evidence_pb2.Ledger:
-        """The ledger as it travels."""
+        """The ledger as a message."""
         return evidence_pb2.Ledger(
             offered=self.offered,
             analysed=self.analysed,

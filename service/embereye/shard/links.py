@@ -1,4 +1,4 @@
-"""How a shard dials those of our own processes that it talks to: with its certificate, where it has one."""
+"""Channels from a shard to the hub and to other shards, with its certificate if it has one."""
 
 import asyncio
 from typing import NamedTuple
@@ -11,23 +11,23 @@ from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_nam
 
 
 class PeerAddress(NamedTuple):
-    """Another shard of the fleet, and where it answers shards."""
+    """The name and the control port of another shard of the fleet."""
 
     shard: str
     control: str  # host:port
 
 
 class Links:
-    """Without `credentials` neither end of a channel proves who it is."""
+    """Makes channels; without `credentials` neither end is authenticated."""
 
     def __init__(self, hub: str = "", credentials: Credentials | None = None) -> None:
         """`hub` is the host:port of the hub's control port."""
         self.hub_address = hub
-        self.hub_found = ""  # the same without a name, which nobody may resolve just now; "" where that is not known
+        self.hub_found = ""  # the hub's IP address, for when its name cannot be resolved; "": unknown
         self.credentials = credentials
 
     def hub(self, failed: int = 0) -> grpc.aio.Channel:
-        """A channel to the hub, after so many that led nowhere: without a name first, then by name, and so on."""
+        """A channel to the hub. After each of the `failed` attempts, switch between its IP address and its name."""
         address = self.hub_found if self.hub_found and failed % 2 == 0 else self.hub_address
         return control_channel(address, SERVER_NAMES[Role.HUB], self.credentials)
 
@@ -38,5 +38,5 @@ class Links:
 
     @property
     def renewed(self) -> asyncio.Event:
-        """Is set once this shard has another certificate than now: a channel that lasts is to be made anew."""
+        """An event that is set when this shard's certificate changes, so that long-lived channels are replaced."""
         return self.credentials.changed if self.credentials else asyncio.Event()

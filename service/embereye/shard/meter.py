@@ -1,4 +1,4 @@
-"""What a shard measures of itself over the last seconds: arrivals, cost, utilization."""
+"""Measure a shard's arrivals, cost and utilization over the last seconds."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from embereye.v1.shard_pb2 import Load
 
 WINDOW = 5.0  # seconds
-STILL = 3.0  # seconds between two samples, most of which the process did not work: it, or its machine, stood still
+STALL_SECONDS = 3.0  # between two samples; if the process hardly worked meanwhile, it was stalled
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,22 @@ class Meter:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
-        self._settled = float("-inf")  # when what came while the process stood still is over, monotonic seconds
+        self._valid_from = float("-inf")  # end of the backlog after the latest stall, monotonic seconds
         self.arrival_rate = 0.0  # items/s
-        self.cost_seconds = 0.0  # CPU seconds per item analysed; the last known one while none is: a backlog costs
-        self.utilization = 0.0  # of one core; above 1 where threads use several
+        self.cost_seconds = 0.0  # CPU seconds per analysed item; unchanged while none is analysed
+        self.utilization = 0.0  # of one core; above 1 if threads use several
 
     def sample(self, at: float, *, offered: int, analysed: int, cpu: float) -> None:
         """Note the running totals at `at` (monotonic seconds).
 
-        After the process stood still the measurements from before hold for WINDOW: what comes all at once is no rate.
-        Then it is measured for as long again at least, or where that happens all the time nothing would be.
+        After a stall, a backlog arrives at once, so the earlier measurements stay valid for WINDOW. Then it measures
+        for at least WINDOW before it accepts another stall, or frequent stalls would prevent all measurements.
         """
-        if self._samples and at >= self._settled + WINDOW:
+        if self._samples and at >= self._valid_from + WINDOW:
             before = self._samples[-1]
-            if at - before.at > STILL and cpu - before.cpu < (at - before.at) / 2:
-                self._settled = at + WINDOW
-        if at < self._settled:
+            if at - before.at > STALL_SECONDS and cpu - before.cpu < (at - before.at) / 2:
+                self._valid_from = at + WINDOW
+        if at < self._valid_from:
             self._samples.clear()
         self._samples.append(_Sample(at, offered, analysed, cpu))
         while len(self._samples) > 2 and at - self._samples[1].at >= WINDOW:
@@ -48,12 +48,12 @@ class Meter:
             return
         self.arrival_rate = max(0, offered - first.offered) / elapsed
         self.utilization = max(0.0, cpu - first.cpu) / elapsed
-        # All that the process spends belongs to what it analyses: receiving, shedding and deciding are not free.
+        # All CPU time counts as the cost of analysed items, also that of receiving and shedding.
         if analysed > first.analysed:
             self.cost_seconds = max(0.0, cpu - first.cpu) / (analysed - first.analysed)
 
     def load(self, *, queue_depth: int, oldest_age_ns: int) -> Load:
-        """What was measured, beside what waits now."""
+        """The measurements, with the present queue."""
         return Load(
             arrival_rate=self.arrival_rate,
             cost_seconds=self.cost_seconds,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-DEVICE_SERIES = 1_000  # devices of one shard that have series of their own
+DEVICE_SERIES = 1_000  # devices of one shard with separate series
 
 
 def over_limit(devices: int) -> Iterator[Metric]:
-    """How many of so many devices have no series of their own."""
+    """Yield the number of `devices` without separate series."""
     yield GaugeMetricFamily(
         "embereye_shard_devices_without_series",
         f"Devices beyond the first {DEVICE_SERIES} of this shard, which have no separate series.",

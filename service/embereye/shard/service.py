@@ -1,4 +1,4 @@
-"""The process around a shard's core: its servers, its assignment, its line to the hub, its end."""
+"""The process around a shard's core: servers, assignment, stream to the hub, shutdown."""
 
 import asyncio
 import logging
@@ -54,17 +54,17 @@ from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_serve
 from embereye.zone.canary import PREFIX
 
 logger = logging.getLogger(__name__)
-CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
-INHERIT_SECONDS = 2.0  # between two times that other shards are asked to take reports over
+CLOSED_LIMIT = 20_000  # closed ledgers that are remembered while the hub is down
+INHERIT_SECONDS = 2.0  # between two attempts to hand reports over to other shards
 
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """How a shard process was started."""
+    """The options of a shard process."""
 
     shard: str
     assignment: Path
-    hub: str  # host:port of its control port
+    hub: str  # host:port of the hub's control port
     data: Path | None  # None: the spool is in memory
     host: str
     grpc_port: int
@@ -72,19 +72,19 @@ class ShardOptions:
     metrics_port: int
     shared_grpc_port: int  # 0: none
     shared_tcp_port: int  # 0: none
-    linger: float = 0.0  # seconds to wait at the end for a hub that is away: the spool goes with the process
-    successor: float = 0.0  # seconds to go on at the end until another process answers under this shard's name
+    linger: float = 0.0  # seconds to wait at the end for the hub, if the spool is lost with the process
+    successor: float = 0.0  # seconds to continue at the end until another process answers under this shard's name
     control_port: int = 0
-    identity: Path | None = None  # of its certificate; None: control is served on loopback alone
-    tls: Path | None = None  # folder of the certificate that devices are shown; None: they are served without TLS
-    client_ca: Path | None = None  # folder of the authorities that devices' certificates are of; None: they show none
-    tls_port: int = 0  # of the text listener with TLS; 0: none
+    identity: Path | None = None  # folder of its certificate; None: control is served only on loopback
+    tls: Path | None = None  # folder of the certificate for devices; None: without TLS
+    client_ca: Path | None = None  # folder of the authorities of devices' certificates; None: they need none
+    tls_port: int = 0  # port of the text listener with TLS; 0: none
     shared_tls_port: int = 0  # 0: none
-    outer_host: str = ""  # where devices reach its gRPC port and the shared ones; empty: `host`
+    outer_host: str = ""  # host on which devices reach the gRPC port and the shared ports; empty: `host`
 
 
 class ShardCore(Protocol):
-    """What a kind of shard does; the process around it does the rest. All methods run on the event loop."""
+    """The specific part of a kind of shard; the process around it does the rest. All methods run on the event loop."""
 
     def services(self) -> Iterable[Service]:
         """Its own gRPC services."""
@@ -95,7 +95,7 @@ class ShardCore(Protocol):
         ...
 
     def apply(self, assignment: Assignment) -> None:
-        """Own exactly the assignment's devices from now on, under its settings."""
+        """Own exactly the assignment's devices, with its settings, from now on."""
         ...
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
@@ -103,35 +103,35 @@ class ShardCore(Protocol):
         ...
 
     def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
-        """The same, each made when it is asked for; devices may come and go meanwhile."""
+        """Yield what `devices` returns, one status at a time; devices may be added and released meanwhile."""
         ...
 
     def covered(self, now_ns: int) -> tuple[int, int]:
-        """How many devices `devices` would tell of, and how many of them it would call covered."""
+        """The number of devices that `devices` returns, and the number of them that are covered."""
         ...
 
     def load(self) -> Load:
-        """What was measured over the last seconds."""
+        """The load over the last seconds."""
         ...
 
     def degraded(self) -> str:
-        """What it does not do of what it was asked for besides watching, and why; '' where it does everything."""
+        """The requested task besides watching that it cannot do, and why; '' if it does everything."""
         ...
 
     def metrics(self) -> Iterator[Metric]:
-        """Its own metric families, read at scrape time."""
+        """Yield its metric families."""
         ...
 
     def note_marked(self, places: MarkedPlaces) -> None:
-        """These are all places where devices of the fleet saw what people marked as a false alarm."""
+        """Replace the places of the fleet's marked false alarms."""
         ...
 
     async def light_canary(self, fire: Fire) -> None:
-        """Give the signs of `fire` as a device would, until it is reported."""
+        """Give the signs of `fire` like a device, until it is reported."""
         ...
 
     async def drain(self, successor: str = "") -> None:
-        """Hand senders over, to `successor` (host:port) what no other shard owns, and finish what is in flight."""
+        """Redirect senders, to `successor` (host:port) if no other shard owns their devices; finish work in flight."""
         ...
 
     async def stop(self) -> None:
@@ -141,16 +141,18 @@ class ShardCore(Protocol):
 
 @dataclass(frozen=True)
 class ShardContext:
-    """What the process lends to its core."""
+    """The parts of the process that its core uses."""
 
     options: ShardOptions
     tasks: Tasks
     report: Callable[[EvidenceItem], None]
     coverage_changed: Callable[[], None]
-    closed: Callable[[str, Ledger], None] = lambda device, ledger: None  # the last word on a device that was let go
+    closed: Callable[[str, Ledger], None] = lambda device, ledger: (
+        None
+    )  # called with the final ledger of a released device
     links: Links = field(default_factory=Links)
     traces: EpisodeTraces | None = None  # None: alarms are not traced
-    tls: ServerTls | None = None  # that devices are shown
+    tls: ServerTls | None = None  # certificate for devices
 
 
 class ShardProcess(ShardServicer, Collector):
@@ -171,20 +173,20 @@ class ShardProcess(ShardServicer, Collector):
             hello=self._hello,
             coverage=self._coverage,
             statuses=core.statuses,
-            told=self._ledgers_told,
+            ledgers_stored=self._forget_ledgers,
             marked=core.note_marked,
         )
         self._canaries = Canaries(
             options.shard,
             settings=lambda: self._assignments.current.canary,
-            ready=lambda: self._reporter.welcomes_canaries and not self._draining,
+            ready=lambda: self._reporter.accepts_canaries and not self._draining,
             light=core.light_canary,
             report=self._reporter.report,
         )
-        self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
+        self._closed: list[tuple[int, ClosedLedger]] = []  # with the time at which they were closed
         self._final = False
-        self._lingering = ""  # why it has not gone yet
-        self._successor = ""  # host:port where senders go on; '': at the fleet's service
+        self._lingering = ""  # why it has not ended yet
+        self._successor = ""  # host:port where senders continue; '': at the fleet's service
         self._draining = False
         self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
@@ -192,7 +194,7 @@ class ShardProcess(ShardServicer, Collector):
         self._control = GrpcServer(services, control=True, credentials=self._credentials)
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Serve until `stop` is set or the operator has drained the shard; returns the exit code."""
+        """Serve until `stop` is set or a task fails; return the exit code."""
         options = self._options
         registry = CollectorRegistry()
         registry.register(self)
@@ -246,7 +248,7 @@ class ShardProcess(ShardServicer, Collector):
             self._draining = True
             await self._core.drain(self._successor)
             self._final = True
-            self._spool.discard(PREFIX)  # nobody waits for a canary
+            self._spool.discard(PREFIX)  # canaries are useless after the end
             if not await self._reporter.flush(0.5):
                 await self._linger()
             await asyncio.gather(self._grpc.stop(), self._control.stop())
@@ -258,45 +260,45 @@ class ShardProcess(ShardServicer, Collector):
         return int(failed)
 
     async def _await_successor(self) -> None:
-        """Go on while nobody else does; a second signal ends that."""
+        """Continue until another process answers as this shard; a second signal ends that."""
         current, seconds = self._assignments.current, self._options.successor
         if not (seconds and current.devices and current.own.control):
             return
-        own = PeerAddress(current.own.shard, current.own.control)
-        if await await_successor(own, self._identify(), self._links.peer, seconds):
+        address = PeerAddress(current.own.shard, current.own.control)
+        if await await_successor(address, self._identify(), self._links.peer, seconds):
             self._successor = current.own.grpc
-            logger.info("another process answers as %s: this one goes", self._options.shard)
+            logger.info("another process answers as %s: this one ends", self._options.shard)
         else:
             logger.warning(
-                "nobody else answers as %s after %g s: %s not watched until somebody does",
+                "no other process answers as %s after %g s: %s not watched until one does",
                 self._options.shard, seconds, counted(len(current.devices), "device is", "devices are"),
             )  # fmt: skip
 
     async def _linger(self) -> None:
-        """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
+        """Wait for the hub to accept the reports, if the spool is lost at the end; a second signal ends that."""
         seconds = self._options.linger
         self._spool.save()
-        if not seconds and not self._spool.outlives():
-            logger.error("reports about %s are lost: the hub did not take them", self._spool.subjects())
+        if not seconds and not self._spool.is_durable():
+            logger.error("reports about %s are lost: the hub did not accept them", self._spool.subjects())
             return
         if not seconds:
             logger.warning(
-                "%s in the spool until this shard is started again",
+                "%s in the spool until this shard starts again",
                 counted(len(self._spool), "report stays", "reports stay"),
             )
             return
-        self._lingering = f"it is to go, and waits for the hub to take reports about {self._spool.subjects()}"
-        logger.warning("%s, %g s at most", self._lingering, seconds)
+        self._lingering = f"this shard ends once the hub has accepted its reports about {self._spool.subjects()}"
+        logger.warning("%s, after %g s at most", self._lingering, seconds)
         deadline = time.monotonic() + seconds
         peers = [PeerAddress(peer.shard, peer.control) for peer in self._assignments.current.peers]
         while (left := deadline - time.monotonic()) > 0:
             if heir := await hand_over(self._spool, peers, self._links.peer):
-                logger.warning("%s has taken all reports over: this shard goes", heir)
+                logger.warning("%s has taken over all reports: this shard ends", heir)
                 return
             if await self._reporter.flush(min(left, INHERIT_SECONDS)):
-                logger.warning("the hub has all reports: this shard goes")
+                logger.warning("the hub has all reports: this shard ends")
                 return
-        logger.error("reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds)
+        logger.error("reports about %s are lost: the hub did not accept them in %g s", self._spool.subjects(), seconds)
 
     def _apply(self, assignment: Assignment) -> None:
         self._links.hub_found = assignment.hub
@@ -324,7 +326,7 @@ class ShardProcess(ShardServicer, Collector):
         self._closed.append((now_ns(), ClosedLedger(device=device, ledger=ledger)))
         del self._closed[:-CLOSED_LIMIT]
 
-    def _ledgers_told(self, time_ns: int) -> None:
+    def _forget_ledgers(self, time_ns: int) -> None:
         self._closed = [entry for entry in self._closed if entry[0] > time_ns]
 
     def _status(self, *, devices: bool) -> ShardStatus:
@@ -343,41 +345,41 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded="; ".join(filter(None, (self._core.degraded(), self._tls_trouble(), *self._unsent()))),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._tls_problem(), *self._report_problems()))),
         )
 
-    def _unsent(self) -> tuple[str, str, str]:
-        """What is wrong with the way of reports to the hub, and with where they wait."""
+    def _report_problems(self) -> tuple[str, str, str]:
+        """The problems of the spool, of the stream to the hub, and of the shutdown; '' for each that is fine."""
         return self._spool.degraded, self._reporter.refusal if len(self._spool) else "", self._lingering
 
-    def _tls_trouble(self) -> str:
-        """Why devices that speak TLS may be turned away; '' where nothing is wrong with our side of it."""
+    def _tls_problem(self) -> str:
+        """The problem of the shard's certificate for devices; '' if it is fine."""
         if self._tls is None:
             return ""
         if self._tls.failing:
             return f"spec.access.tls: {self._tls.failing}"
         if self._tls.current.expires < time.time():
-            return "spec.access.tls: the certificate that devices are shown has expired: renew it in its Secret"
+            return "spec.access.tls: the certificate for devices has expired: renew it in its Secret"
         return ""
 
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
-        """Take an assignment from the operator."""
+        """Accept an assignment from the operator."""
         reason = self._foreign(request) or self._assignments.offer(request)
         return AssignResponse(accepted=not reason, epoch=self._assignments.current.epoch, reason=reason)
 
     def _foreign(self, assignment: Assignment) -> str:
-        """Why an assignment is not for the shard that the certificate names; '' where it is."""
-        own = self._credentials.identity if self._credentials else None
-        if own is None or (assignment.fleet, assignment.shard) == (own.fleet, own.name):
+        """The reason why an assignment is not for this shard, by its certificate; '' if it is."""
+        me = self._credentials.identity if self._credentials else None
+        if me is None or (assignment.fleet, assignment.shard) == (me.fleet, me.name):
             return ""
-        return f"the assignment is for {assignment.shard} of {assignment.fleet}, and this is {own.name} of {own.fleet}"
+        return f"this is {me.name} of {me.fleet}, but the assignment is for {assignment.shard} of {assignment.fleet}"
 
     async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
-        """Tell the operator how this shard is."""
+        """Return this shard's status to the operator."""
         return self._status(devices=request.devices)
 
     async def Identify(self, request: IdentifyRequest, context: object) -> IdentifyResponse:
-        """Tell who answers here."""
+        """Identify this process to another one of the same shard."""
         return self._identify()
 
     def _identify(self) -> IdentifyResponse:
@@ -387,22 +389,22 @@ class ShardProcess(ShardServicer, Collector):
     async def Inherit(
         self, request: InheritRequest, context: "grpc.aio.ServicerContext[InheritRequest, InheritResponse]"
     ) -> InheritResponse:
-        """Take over the reports of a shard that goes: spooled here, and sent to the hub as our own are."""
+        """Take over the reports of a shard that ends: spool them here, and send them to the hub."""
         if self._draining:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard goes, too")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard is ending, too")
         if reason := refusal(request.reports, self._assignments.current.fleet, len(self._spool)):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         for report in request.reports:
             self._reporter.report(report)
-        logger.warning("took over %s of a shard that goes", counted(len(request.reports), "report"))
+        logger.warning("took over %s of a shard that ends", counted(len(request.reports), "report"))
         return InheritResponse(taken=[report.id for report in request.reports])
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        """Return no families: otherwise prometheus_client would collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics every shard has, then the core's own."""
+        """Yield the metrics of every shard, then those of the core."""
         status = self._status(devices=False)
         yield GaugeMetricFamily("embereye_shard_devices", "Devices this shard owns.", value=status.declared)
         yield GaugeMetricFamily(
@@ -417,12 +419,12 @@ class ShardProcess(ShardServicer, Collector):
         )
         yield GaugeMetricFamily(
             "embereye_shard_oldest_item_seconds",
-            "How long the longest waiting item has been waiting.",
+            "Age of the item that has waited longest.",
             value=status.load.oldest_age_ns / 1e9,
         )
         yield GaugeMetricFamily(
             "embereye_shard_arrivals_per_second",
-            "Items that arrive: packets and readings, or frames.",
+            "Arriving items: packets and readings, or frames.",
             value=status.load.arrival_rate,
         )
         yield GaugeMetricFamily(
@@ -433,18 +435,18 @@ class ShardProcess(ShardServicer, Collector):
         yield GaugeMetricFamily("embereye_shard_draining", "1 while it hands its devices over.", value=status.draining)
         yield GaugeMetricFamily(
             "embereye_shard_degraded",
-            "1 while it does less than it was asked for besides watching.",
+            "1 while it cannot do a requested task besides watching.",
             value=bool(status.degraded),
         )
         yield GaugeMetricFamily(
             "embereye_shard_hub_connected", "1 while the hub is reachable.", value=self._reporter.connected
         )
         yield GaugeMetricFamily(
-            "embereye_shard_evidence_spooled", "Reports not acknowledged yet.", value=len(self._spool)
+            "embereye_shard_evidence_spooled", "Reports not yet acknowledged.", value=len(self._spool)
         )
         yield GaugeMetricFamily(
             "embereye_shard_evidence_waiting_seconds",
-            "While reports wait: since when the hub has acknowledged none.",
+            "Time in which the hub has acknowledged none of the waiting reports.",
             value=self._spool.waiting_seconds(),
         )
         yield CounterMetricFamily(

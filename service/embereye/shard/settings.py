@@ -1,10 +1,10 @@
-"""Whether an assignment's settings are complete: shards have no defaults, the fleet's CR has them all."""
+"""Check that an assignment's settings are complete: shards have no defaults, because the fleet's resource has them."""
 
 from google.protobuf.message import Message
 
 from embereye.v1.shard_pb2 import Assignment
 
-# Fields in which 0, or nothing, is a value of its own; a message among them may be left out.
+# Fields in which 0 or empty is a valid value; messages among them may be missing.
 OPTIONAL = {
     "CameraSettings": {"flame_threshold", "smoke_threshold", "model", "access"},
     "SensorSettings": {"access"},
@@ -15,9 +15,9 @@ OPTIONAL = {
 
 
 def unset_field(assignment: Assignment) -> str:
-    """The path of the first setting that is not set, such as "sensor.deadline_ns"; '' where all are.
+    """The path of the first setting that is not set, such as "sensor.deadline_ns"; '' if all are.
 
-    A 0 or an enum's first value is not set, but where `OPTIONAL` says that it means something.
+    0 and an enum's first value count as not set, except for fields in `OPTIONAL`.
     """
     kind = assignment.WhichOneof("settings")
     if kind is None:
@@ -34,8 +34,8 @@ def _unset(message: Message, path: str) -> str:
         if field.message_type is not None and not field.is_repeated:
             if not message.HasField(field.name):
                 return f"{path}.{field.name}"
-            if found := _unset(value, f"{path}.{field.name}"):
-                return found
+            if nested := _unset(value, f"{path}.{field.name}"):
+                return nested
         elif not value:
             return f"{path}.{field.name}"
     return ""

@@ -1,7 +1,7 @@
-"""A shard that is told to end goes on until another process answers under its name, which nobody need have planned.
+"""Continue after a stop request until another process answers under this shard's name.
 
-Who moves devices first, as a change of placement does, leaves nothing to wait for. Whose pod is deleted, preempted, or
-on a node that is shut down has its successor seconds later, and senders would ask for it in vain until then.
+If a pod is deleted, preempted, or on a node that shuts down, its successor starts seconds later. Without the wait, its
+devices would be dark until then. A planned change of placement moves the devices first, so it needs no wait.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.25
 ANSWER_SECONDS = 1.0
-SETTLE_SECONDS = 1.0  # after a successor began to answer here: other nodes learn of it later
+PROPAGATION_SECONDS = 1.0  # after a successor answers here, because other nodes learn of it later
 OTHER_VERSION = {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED}
 
 
 async def await_successor(
-    own: PeerAddress, me: IdentifyResponse, dial: Callable[[PeerAddress], grpc.aio.Channel], seconds: float
+    address: PeerAddress, me: IdentifyResponse, dial: Callable[[PeerAddress], grpc.aio.Channel], seconds: float
 ) -> bool:
-    """Wait until who answers at `own`, the shard's address, is another process that watches what `me` watches.
+    """Wait until another process, ready with the epoch of `me` or later, answers at the shard's `address`.
 
-    False where `seconds` passed first.
+    False if `seconds` passed first.
     """
     deadline = time.monotonic() + seconds
     asked = 0
     while time.monotonic() < deadline:
-        if await _has_successor(own, me, dial):
-            await asyncio.sleep(SETTLE_SECONDS if asked else 0)
+        if await _has_successor(address, me, dial):
+            await asyncio.sleep(PROPAGATION_SECONDS if asked else 0)
             return True
         asked += 1
         await asyncio.sleep(POLL_SECONDS)
@@ -41,14 +41,14 @@ async def await_successor(
 
 
 async def _has_successor(
-    own: PeerAddress, me: IdentifyResponse, dial: Callable[[PeerAddress], grpc.aio.Channel]
+    address: PeerAddress, me: IdentifyResponse, dial: Callable[[PeerAddress], grpc.aio.Channel]
 ) -> bool:
     try:
-        async with dial(own) as link:
+        async with dial(address) as link:
             answer = await ShardStub(link).Identify(IdentifyRequest(), timeout=ANSWER_SECONDS)
     except grpc.aio.AioRpcError as error:
-        return error.code() in OTHER_VERSION  # it is not this process, which would have answered
+        return error.code() in OTHER_VERSION  # another process: this one would have answered
     except (grpc.aio.BaseError, OSError):
-        logger.exception("%s cannot be asked who answers there", own.control)
+        logger.exception("%s: asking for a successor failed", address.control)
         return False
     return answer.started_ns != me.started_ns and answer.ready and answer.epoch >= me.epoch

@@ -1,4 +1,4 @@
-"""A shard's part of an alarm's trace: received, analysed, reported, for every step up of an episode."""
+"""A shard's part of an alarm's trace: received, analysed, reported, for every increase of an episode's level."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -10,24 +10,26 @@ from embereye.process.timing.clock import now_ns
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 T = TypeVar("T")
-REMEMBERED = 1_024  # episodes, and reports without an acknowledgement; older ones are given up
+LIMIT = 1_024  # episodes, and reports without an acknowledgement, that are remembered
 
 
 class EpisodeTraces:
-    """One trace for each episode; what repeats a level is not traced."""
+    """Makes one trace for each episode; reports that repeat a level are not traced."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._episodes: OrderedDict[str, tuple[str, int]] = OrderedDict()  # → traceparent of its first span, level told
-        self._open: OrderedDict[str, OpenSpan] = OrderedDict()  # reports that the hub has not acknowledged, by id
+        self._episodes: OrderedDict[str, tuple[str, int]] = (
+            OrderedDict()
+        )  # → traceparent of its first span, highest traced level
+        self._open: OrderedDict[str, OpenSpan] = OrderedDict()  # spans of unacknowledged reports, by id
 
     def trace(self, item: EvidenceItem, received_ns: int, analysis_ns: int) -> None:
-        """Trace a report that is about to be sent, and have it carry the trace to the hub.
+        """Trace a report that is about to be sent, and add the trace's id to it.
 
-        Its data was `received_ns` and taken up for analysis `analysis_ns` (Unix epoch), which ends now.
+        Its data arrived at `received_ns`; the analysis began at `analysis_ns` (Unix epoch) and ends now.
         """
-        root, told = self._episodes.get(item.episode, ("", Level.CLEAR))
-        if item.level <= told:
+        root, traced = self._episodes.get(item.episode, ("", Level.CLEAR))
+        if item.level <= traced:
             return
         now, tracer = now_ns(), self._tracer
         about = {
@@ -47,19 +49,19 @@ class EpisodeTraces:
             superseded.end(now_ns())
 
     def acknowledged(self, ids: Iterable[str]) -> None:
-        """The hub has these reports."""
+        """End the spans of reports that the hub has acknowledged."""
         for name in ids:
             if (span := self._open.pop(name, None)) is not None:
                 span.end(now_ns())
 
     def close(self) -> None:
-        """End what is open and send it."""
+        """End the open spans and send them."""
         self.acknowledged(list(self._open))
         self._tracer.close()
 
 
-def _remember(kept: "OrderedDict[str, T]", key: str, value: T) -> T | None:
-    """Keep `value`; returns the oldest one where there are more than REMEMBERED."""
-    kept[key] = value
-    kept.move_to_end(key)
-    return kept.popitem(last=False)[1] if len(kept) > REMEMBERED else None
+def _remember(entries: "OrderedDict[str, T]", key: str, value: T) -> T | None:
+    """Store `value`; remove and return the oldest one if there are more than LIMIT."""
+    entries[key] = value
+    entries.move_to_end(key)
+    return entries.popitem(last=False)[1] if len(entries) > LIMIT else None

@@ -19,7 +19,7 @@ async def feed(*events: AlarmEvent, then: float) -> AsyncIterator[AlarmEvent]:
 async def test_a_feed_that_falls_silent_is_given_up() -> None:
     heard = listen(feed(ALIVE, ALARM, then=60), 0.05)
     assert [await anext(heard), await anext(heard)] == [ALIVE, ALARM]
-    with pytest.raises(SilentError, match=r"nothing was heard for 0\.05 s"):
+    with pytest.raises(SilentError, match=r"the hub has sent nothing for 0\.05 s"):
         await anext(heard)
 
 

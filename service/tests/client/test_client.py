@@ -170,7 +170,7 @@ async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start:
     path, port = tmp_path / "spool", free_port()
     async with Client(f"127.0.0.1:{port}", spool=path, batch=2) as client:
         client.send("a", smoke_adc=1)
-        client.spooled()
+        client.save()
         client._outbox._db.execute("PRAGMA query_only = ON")
         assert [client.send("a", smoke_adc=1) for _ in range(4)] == [2, 3, 4, 5]
         running = await start(port)
@@ -211,7 +211,7 @@ async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: St
         for number in range(100):
             client.send("a", smoke_adc=number)
             client.send("b", smoke_adc=number)
-        client.spooled()
+        client.save()
         garbled = "FROM batch WHERE device = 'a' AND number % 3 = 1"
         ((lost,),) = client._outbox._db.execute(f"SELECT SUM(items) {garbled}")
         client._outbox._db.execute(f"UPDATE batch SET body = x'ff' WHERE number IN (SELECT number {garbled})")
@@ -425,7 +425,7 @@ def test_a_device_with_a_long_backlog_leaves_the_others_their_turns() -> None:
     names = [f"device-{number}" for number in range(WINDOW + 3)]
     for name in names:
         client.send(name, smoke_adc=1)
-    client.spooled()
+    client.save()
     served: list[str] = []
     while chosen := client.next_batches(link):
         served += [state.name for state, *_ in chosen]
@@ -447,7 +447,7 @@ async def test_of_two_programs_that_send_for_one_device_the_newer_wins_and_the_o
         for _ in range(2 * WINDOW):  # more than a stream may have in flight
             older.send("a", smoke_adc=1)
         await until(lambda: older.rejected)
-        assert "a newer sender speaks for it" in older.rejected["a"]
+        assert "a newer program sends for this device" in older.rejected["a"]
         older.send("b", smoke_adc=1)
         await until(lambda: running.ledger("b").analysed == 1)  # it does not stand in the way of the others
         assert older.waiting >= 2 * WINDOW
@@ -552,7 +552,7 @@ async def test_two_programs_that_send_for_one_device_do_not_overtake_each_other_
                 other.send("a", smoke_adc=1)
                 assert await other.flush(20)
                 assert running.shard.owned("a").arrivals.epoch == epoch
-            assert "a newer sender speaks for it" in told.rejected["a"]
+            assert "a newer program sends for this device" in told.rejected["a"]
             assert not other.rejected
 
 

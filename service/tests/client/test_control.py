@@ -53,7 +53,7 @@ def test_a_device_that_fails_at_a_command_is_told_to_go_to_its_safe_state() -> N
     valve = Valve()
     with pytest.raises(OSError, match="no answer by the bus"):
         run_actuator(lambda: Hub(OPEN), "valve", valve, threading.Event(), lambda reason: None)
-    assert valve.fell == ["its program failed: OSError: no answer by the bus"]
+    assert valve.fell == ["the program failed: OSError: no answer by the bus"]
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_a_device_that_fails_at_a_command_is_told_to_go_to_its_safe_state() -> N
 def test_a_command_that_is_not_the_devices_is_not_carried_out(answer: ControlResponse) -> None:
     valve, stop = Valve(), threading.Event()
     run_actuator(lambda: Hub(answer), "valve", valve, stop, lambda reason: stop.set())
-    assert valve.fell == ["hub answers with what is no command of this device", "it was asked to stop"]
+    assert valve.fell == ["hub: the answer is not a command for this device", "the program was stopped"]

@@ -50,7 +50,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
             assert [(one.name, one.kind) for one in side.actuator.outputs] == [
                 ("valve", Output.KIND_OPENING), ("lamp", Output.KIND_SWITCH),
             ]  # fmt: skip
-            state, ticks = side.first(), []
+            state, ticks = side.first_state(), []
             for number in range(1, 101):
                 state = side.step([number / 200, 1.0], state.tick)
                 ticks.append(state.tick)
@@ -62,7 +62,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
                 assert time.monotonic() < deadline, printed.read_text()
                 time.sleep(0.02)
             side = steer(hub)
-            side.step([0.25, 0.0], side.first().tick)
+            side.step([0.25, 0.0], side.first_state().tick)
             side.link.close()
         finally:
             if device.poll() is None:

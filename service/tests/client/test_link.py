@@ -54,7 +54,9 @@ def send(link: Link) -> None:
 
 
 @pytest.mark.parametrize("wait", list(Wait))
-@pytest.mark.parametrize(("use", "why"), [(receive, "says nothing for 0.2 s"), (send, "reads nothing for 0.2 s")])
+@pytest.mark.parametrize(
+    ("use", "why"), [(receive, "has sent nothing for 0.2 s"), (send, "has read nothing for 0.2 s")]
+)
 async def test_a_hub_that_falls_silent_is_noticed(
     tmp_path: Path, use: Callable[[Link], None], why: str, wait: Wait
 ) -> None:

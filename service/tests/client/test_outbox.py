@@ -139,7 +139,7 @@ def test_two_programs_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(outbox_module, "IN_USE_SECONDS", 0.0)
     path = tmp_path / "outbox"
     outbox, spooled = filled(path)
-    with pytest.raises(sqlite3.OperationalError, match="outbox is another program's: each has a spool of its own"):
+    with pytest.raises(sqlite3.OperationalError, match="outbox is used by another program: name a separate spool"):
         Outbox(path, 10**9)
     outbox.close()
     assert Outbox(path, 10**9).load() == {"s": spooled}

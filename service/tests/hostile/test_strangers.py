@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from embereye.process.grpc_server import channel
-from embereye.shard.access import OF_ONE_ADDRESS
+from embereye.shard.access import STREAMS_PER_CLIENT
 from embereye.units import MIB
 
 from .site import HOST, SMOKE, Site, until
@@ -151,7 +151,7 @@ async def test_streams_without_end_from_one_address_leave_memory_and_streams_for
             """Whether as many are open as may be and the others were told so; where nobody was told, open some more."""
             told = {await one.code() for one in calls if one.done()}
             if grpc.StatusCode.RESOURCE_EXHAUSTED in told:
-                return sum(not one.done() for one in calls) == OF_ONE_ADDRESS
+                return sum(not one.done() for one in calls) == STREAMS_PER_CLIENT
             calls.extend(link.stream_stream("/embereye.v1.Ingest/Stream")() for link in links for _ in range(50))
             await asyncio.sleep(0.2)
             return False

@@ -85,7 +85,7 @@ async def test_a_shard_that_is_to_end_goes_on_until_its_successor_answers(site: 
         speaking.cancel()
         assert await client.flush(20)
         assert await site.metric("heir", "embereye_sensor_streams") > 0
-    assert "another process answers as shard-0: this one goes" in site.log("shard-0")
+    assert "another process answers as shard-0: this one ends" in site.log("shard-0")
     assert await site.metric("heir", "embereye_shard_draining") == 0
 
 
@@ -96,7 +96,7 @@ async def test_a_shard_without_a_successor_ends_in_time_and_says_what_is_not_wat
     enter(site, doors, "shard-0")
     await reached(lambda: " ready: " in site.log("shard-0"), "the shard is ready")
     assert await asyncio.to_thread(site.end, "shard-0") == 0
-    assert "nobody else answers as shard-0 after 1 s: 1 device is not watched until somebody does" in site.log(
+    assert "no other process answers as shard-0 after 1 s: 1 device is not watched until one does" in site.log(
         "shard-0"
     )
 

@@ -159,7 +159,7 @@ async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(
     await devices.up()
     reasons = (
         'its certificate is for device "one", but it sends as "two"',
-        "prove nothing",
+        "cannot authenticate",
         "PEER_DID_NOT_RETURN_A_CERTIFICATE",
     )
 

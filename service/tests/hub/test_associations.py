@@ -92,7 +92,7 @@ async def test_a_head_is_steered_through_the_hub_in_lockstep(served: Served, wai
 
             device = threading.Thread(target=run)
             device.start()
-            states = [controller.first()]
+            states = [controller.first_state()]
             for _ in range(200):
                 states.append(controller.step([0.5, 0.1, 2.0, 1.0], states[-1].tick))
             stop.set()

@@ -60,7 +60,7 @@ def test_a_text_device_comes_from_a_network_that_is_named_or_not_at_all(tmp_path
 
 
 def test_a_text_device_proves_nothing_by_a_token(tmp_path: Path) -> None:
-    with pytest.raises(NotAdmittedError, match="without a certificate prove nothing"):
+    with pytest.raises(NotAdmittedError, match="without a certificate cannot authenticate"):
         access(tmp_path, AccessRules(tokens="devices-of-hall")).check_text("127.0.0.1")
 
 
@@ -69,7 +69,7 @@ def test_a_sender_shows_a_token_of_the_fleet_or_of_its_device(tmp_path: Path) ->
     admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"))
     assert admitted.check_call("10.0.0.1", shown(ALL)) == EVERYTHING
     grant = admitted.check_call("10.0.0.1", shown(ONE))
-    assert (grant, grant.permits("s-01"), grant.permits("s-02")) == (Grant("s-01"), True, False)
+    assert (grant, grant.is_for("s-01"), grant.is_for("s-02")) == (Grant("s-01"), True, False)
     for token in ("", "short", "another-token-of-some-length", ALL[:-1], f"{ALL}x"):
         with pytest.raises(NotAdmittedError, match="show a token"):
             admitted.check_call("10.0.0.1", shown(token))
@@ -111,7 +111,7 @@ def test_a_secret_that_is_back_as_it_was_is_said_to_be_missing_no_more(tmp_path:
     steady = Steady()
     admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
     mounted, away = tmp_path / "devices-of-hall", tmp_path / "away"
-    for source, target, why in ((mounted, away, "is not mounted"), (away, mounted, "none that is known is shown")):
+    for source, target, why in ((mounted, away, "is not mounted"), (away, mounted, "this one has none that is valid")):
         admitted.check_call("10.0.0.1", shown(ALL))
         source.rename(target)
         steady.now += 3
@@ -149,7 +149,7 @@ def test_a_certificate_speaks_for_the_device_that_its_name_says_and_a_gateways_f
         ("s-01.example.org",),
         ("a.devices.example.org", "b.devices.example.org"),
     ):
-        with pytest.raises(NotAdmittedError, match="show a certificate with one dns like"):
+        with pytest.raises(NotAdmittedError, match="need a certificate with one dns like"):
             admitted.check_call("10.0.0.1", None, named(*wrong))
     with pytest.raises(NotAdmittedError, match="show a certificate"):
         admitted.check_call("127.0.0.1", None)
@@ -168,7 +168,7 @@ def test_what_is_asked_for_is_asked_for_together(tmp_path: Path) -> None:
     for host, token, names in (("192.0.2.1", ONE, mine), ("10.0.0.1", "", mine), ("10.0.0.1", ONE, named())):
         with pytest.raises(NotAdmittedError):
             admitted.check_call(host, shown(token), names)
-    with pytest.raises(NotAdmittedError, match='certificate is of "s-02", and the token of "s-01"'):
+    with pytest.raises(NotAdmittedError, match='certificate is for "s-02", but the token for "s-01"'):
         admitted.check_call("10.0.0.1", shown(ONE), others)
 
 

@@ -65,7 +65,7 @@ def test_a_cameras_settings_have_to_be_complete_too(field: Any) -> None:
 def test_an_older_epoch_is_refused_with_the_reason() -> None:
     assignments = Assignments()
     assignments.offer(assignment(4, "a"))
-    assert assignments.offer(assignment(3, "b")) == "epoch 3 is older than 4, which is in force"
+    assert assignments.offer(assignment(3, "b")) == "epoch 3 is older than epoch 4 in force"
     assert assignments.current == assignment(4, "a")
 
 
@@ -171,7 +171,7 @@ async def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(
     async with beside(follow_file(path, assignments, period=0.01), name="follow"), asyncio.timeout(10):
         while assignments.current.epoch != 1:
             await asyncio.sleep(0.005)
-    assert caplog.text.count(f"assignment file not taken: {path} cannot be read: Too many open files") == 1
+    assert caplog.text.count(f"assignment file refused: {path} cannot be read: Too many open files") == 1
 
 
 async def test_a_placement_that_was_broken_is_read_again_once_it_is_whole(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ def test_a_device_is_dark_until_it_was_heard_and_analysed() -> None:
     watch = Watch()
     assert watch.reason(10 * SECOND, 5 * SECOND) == "never heard"
     watch.heard_ns = 9 * SECOND
-    assert watch.reason(10 * SECOND, 5 * SECOND) == "heard, but nothing was analysed yet"
+    assert watch.reason(10 * SECOND, 5 * SECOND) == "heard, but not analysed yet"
     watch.analysed_ns = 9 * SECOND
     assert watch.reason(10 * SECOND, 5 * SECOND) == ""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
 from embereye.process.files import write_whole
-from embereye.shard.clips.spool import SPOOL_BYTES, KeptSpool, check_room, read_clip, text_of
+from embereye.shard.clips.spool import SPOOL_BYTES, SpoolFolder, check_room, read_clip, text_of
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
@@ -73,7 +73,7 @@ class Recording:
             self.size += len(data)
 
 
-class ClipSpool(KeptSpool):
+class ClipSpool(SpoolFolder):
     """A folder of FINISHED.mkv (.mp4, .jpg) with FINISHED.json, and RUNNING.part with RUNNING.json."""
 
     def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
@@ -130,7 +130,7 @@ class ClipSpool(KeptSpool):
         with part.open("rb") as file:
             about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about.bytes = part.stat().st_size
-        self.keep(part, about)
+        self.store(part, about)
         part.with_suffix(".json").unlink(missing_ok=True)
         return about
 

@@ -36,7 +36,7 @@ class CommandService(SensorsServicer):
         if CALLER.get() is not None:  # another shard, which has checked the caller
             return await self._ask(request)
         async with self._owner.access.admitted(context) as grant:
-            if not grant.permits(request.device):
+            if not grant.is_for(request.device):
                 reason = f'the credentials are for device "{grant.device}", not for "{request.device[:80]}"'
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             return await self._ask(request)

@@ -1,1 +1,1 @@
-"""What is kept around an alarm, on a shard's disk until the hub has it."""
+"""Clips, stills and recordings around an alarm, on a shard's disk until the hub has them."""

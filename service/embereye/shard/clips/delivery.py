@@ -1,4 +1,4 @@
-"""Delivers clips from the shard's disk to the hub, each until the hub confirms that it has it."""
+"""Deliver clips from the shard's disk to the hub, until the hub confirms each."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ import grpc
 
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
-from embereye.shard.clips.spool import KeptSpool
+from embereye.shard.clips.spool import SpoolFolder
 from embereye.shard.links import Links
 from embereye.v1.clips_pb2 import Clip, ClipChunk
 from embereye.v1.clips_pb2_grpc import ClipsStub
@@ -23,21 +23,21 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 CHUNK = 256 * 1024  # bytes of one message; gRPC refuses more than 4 MB
-ANSWER_SECONDS = 5.0  # for the hub to say what it has of a clip
+ANSWER_SECONDS = 5.0  # for the hub to say which part of a clip it has
 DELIVER_SECONDS = 120.0  # for one clip; the next attempt continues where this one stopped
-ATTEMPTS = 5  # for a clip whose content does not match its name when it arrives: after that, the disk has damaged it
+ATTEMPTS = 5  # for a clip whose content does not match its SHA-256; then its file is damaged
 
 
 class SpoolThread(Protocol):
-    """Who has a spool, and the thread that it belongs to."""
+    """The owner of a spool and of its thread."""
 
-    async def run(self, work: Callable[[KeptSpool], R]) -> R:
-        """The result of `work(spool)`, run on the spool's own thread; cancelled, the work is done all the same."""
+    async def run(self, work: Callable[[SpoolFolder], R]) -> R:
+        """Run `work(spool)` on the spool's thread and return its result. Cancelling this does not stop the work."""
         ...
 
 
 class Delivery:
-    """`run` delivers what the recorder's spool holds; call `wake` when there may be more. Belongs to the event loop."""
+    """Delivers the clips in the recorder's spool; call `wake` after adding one. Use it on the event loop."""
 
     def __init__(self, links: Links, recorder: SpoolThread) -> None:
         self._links = links
@@ -46,30 +46,28 @@ class Delivery:
         self.waiting = 0  # clips
         self.delivered = 0  # clips
         self.refused = 0  # clips that the hub will never accept
-        self._failed = 0  # attempts since the hub was reached
-        self._aborted: Counter[str] = Counter()  # attempts, by SHA-256
-        self._over: set[str] = set()  # clips that are dealt with, by SHA-256, and could not be removed
+        self._failed = 0  # attempts since the hub was last reached
+        self._aborted: Counter[str] = Counter()  # attempts that the hub aborted, by SHA-256
+        self._done: set[str] = set()  # delivered or refused clips that are not removed yet, by SHA-256
 
     def wake(self) -> None:
         """Note that there may be a clip to deliver."""
-        self.waiting = self.waiting or 1  # until it is known
+        self.waiting = self.waiting or 1  # until the spool is read
         self._more.set()
 
     async def run(self) -> None:
-        """Deliver until cancelled, the oldest clip first; a delivery that is cut off is resumed later."""
+        """Deliver until cancelled, the oldest clip first; an interrupted delivery is resumed later."""
         backoff, failing = Backoff(floor=0.5, cap=30.0), ""
         while True:
             self._more.clear()
             try:
-                clips = self._open(await self._recorder.run(KeptSpool.waiting))
+                clips = self._undelivered(await self._recorder.run(SpoolFolder.waiting))
                 self.waiting = len(clips)
                 reason = await self._deliver_all(clips) if clips else ""
             except (OSError, UnrequestedCancellationError) as error:
                 reason = f"the shard's disk: {error}" if isinstance(error, OSError) else str(error)
             if reason != failing and reason:
-                logger.warning(
-                    "clips wait for hub %s: %s; trying again, %d waiting", self._links.hub_address, reason, self.waiting
-                )
+                logger.warning("hub %s: %d clips wait: %s; trying again", self._links.hub_address, self.waiting, reason)
             failing = reason
             if reason:
                 await asyncio.sleep(backoff.next())
@@ -77,16 +75,16 @@ class Delivery:
                 backoff.reset()
                 await self._more.wait()
 
-    def _open(self, clips: list[Clip]) -> list[Clip]:
-        """Those of `clips`, all that the disk has, that are to be delivered; what is known of others is forgotten."""
-        here = {clip.sha256 for clip in clips}
-        self._over &= here
-        for name in self._aborted.keys() - (here - self._over):
+    def _undelivered(self, clips: list[Clip]) -> list[Clip]:
+        """The undelivered ones of `clips`, which are all on the disk; forget the state of clips that are gone."""
+        present = {clip.sha256 for clip in clips}
+        self._done &= present
+        for name in self._aborted.keys() - (present - self._done):
             del self._aborted[name]
-        return [clip for clip in clips if clip.sha256 not in self._over]
+        return [clip for clip in clips if clip.sha256 not in self._done]
 
     async def _deliver_all(self, clips: list[Clip]) -> str:
-        """Deliver `clips`; returns why that came to a stop, or ''."""
+        """Deliver `clips`; return why that stopped early, or ''."""
         async with self._links.hub(self._failed) as link:
             stub = ClipsStub(link)
             for clip in clips:
@@ -94,7 +92,7 @@ class Delivery:
                     with no_stray_cancellation("a delivery"):
                         await self._deliver(stub, clip)
                 except grpc.aio.AioRpcError as error:
-                    if not self._hopeless(clip, error):
+                    if not self._is_hopeless(clip, error):
                         self._failed += 1
                         return f"{error.code().name}: {error.details()}"
                     self.refused += 1
@@ -102,23 +100,23 @@ class Delivery:
                 else:
                     self.delivered += 1
                 self.waiting -= 1
-                self._over.add(clip.sha256)  # on a disk that cannot be written it stays, and is not offered again
+                self._done.add(clip.sha256)  # if the disk cannot be written, its file stays but is not delivered again
                 await self._recorder.run(partial(_forget, clip))
-                self._over.discard(clip.sha256)
+                self._done.discard(clip.sha256)
         return ""
 
-    def _hopeless(self, clip: Clip, error: grpc.aio.AioRpcError) -> bool:
+    def _is_hopeless(self, clip: Clip, error: grpc.aio.AioRpcError) -> bool:
         if error.code() == grpc.StatusCode.ABORTED:
             self._aborted[clip.sha256] += 1
             return self._aborted[clip.sha256] >= ATTEMPTS
         return error.code() == grpc.StatusCode.INVALID_ARGUMENT
 
     async def _deliver(self, stub: "ClipsAsyncStub", clip: Clip) -> None:
-        held = await stub.Held(clip, timeout=ANSWER_SECONDS)
+        progress = await stub.Held(clip, timeout=ANSWER_SECONDS)
         self._failed = 0
-        if held.whole:
+        if progress.whole:
             return
-        await stub.Deliver(self._chunks(clip, held.bytes), timeout=DELIVER_SECONDS)
+        await stub.Deliver(self._chunks(clip, progress.bytes), timeout=DELIVER_SECONDS)
 
     async def _chunks(self, clip: Clip, offset: int) -> AsyncIterator[ClipChunk]:
         yield ClipChunk(clip=clip, offset=offset)
@@ -126,7 +124,7 @@ class Delivery:
             try:
                 data = await self._recorder.run(partial(_read, clip, offset))
             except OSError as error:
-                # The hub misses the end, and it is offered again: gRPC would call off all that is under way.
+                # End the stream early, so that the hub aborts it and it is retried; an exception would cancel the call.
                 logger.warning("clip %s of %s cannot be read: %s", clip.sha256[:12], clip.device, error)
                 return
             if not data:
@@ -135,14 +133,14 @@ class Delivery:
             offset += len(data)
 
 
-def _read(clip: Clip, offset: int, spool: KeptSpool) -> bytes:
+def _read(clip: Clip, offset: int, spool: SpoolFolder) -> bytes:
     try:
         with spool.path(clip).open("rb") as file:
             file.seek(offset)
             return file.read(CHUNK)
     except FileNotFoundError:
-        return b""  # dropped for newer ones meanwhile: the hub misses its end, and it is not offered again
+        return b""  # dropped meanwhile to make room: the hub aborts it, and it is not retried
 
 
-def _forget(clip: Clip, spool: KeptSpool) -> None:
+def _forget(clip: Clip, spool: SpoolFolder) -> None:
     spool.forget(clip)

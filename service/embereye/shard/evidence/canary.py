@@ -1,7 +1,6 @@
-"""A synthetic fire at every interval, through the shard's real path: the hub must alarm it in time, or people are told.
+"""Canaries: synthetic fires at regular intervals through the shard's real path. The hub warns if one raises no alarm.
 
-Whoever names a canary's id speaks for it: each fire draws a new one, which nobody outside of the process learns before
-it has burnt out.
+Each fire has a new random id, so that other programs cannot send data for it: they do not know it before its end.
 """
 
 import asyncio
@@ -22,26 +21,26 @@ from embereye.v1.shard_pb2 import Canary
 from embereye.zone.canary import PREFIX, ZONE
 
 logger = logging.getLogger(__name__)
-POLL_SECONDS = 1.0  # between two looks at whether a fire is due
-SETTLE_SECONDS = 3.0  # from the first moment that one may be lit: shards that start together do not burn together
+POLL_SECONDS = 1.0  # between two checks whether a fire is due
+SPREAD_SECONDS = 3.0  # random delay of the first fire, so that shards that start together do not burn together
 
 
 class Fire:
-    """One canary: `light` says when it begins to burn, `report` passes its evidence on."""
+    """One canary: call `light` when it begins to burn, and `report` with its evidence."""
 
     def __init__(self, plan: CanaryPlan, shard: str, report: Callable[[EvidenceItem], None]) -> None:
         self.device = f"{PREFIX}{secrets.token_hex(16)}"
         self.within = plan.within_ns / SECOND
-        self.reported = asyncio.Event()  # at a level that is an alarm
+        self.reported = asyncio.Event()  # set once an alarm level was reported
         self._mark = CanaryFire(shard=shard, process=plan.process, within_ns=plan.within_ns)
         self._report = report
 
     def light(self) -> None:
-        """Its first sign is given now."""
+        """Note that its first sign is given now."""
         self._mark.lit_ns = now_ns()
 
     def report(self, evidence: EvidenceItem) -> None:
-        """Send `evidence` as a canary's; in the spool it replaces the one before it, which says no more."""
+        """Send `evidence` as a canary's. In the spool it replaces the previous one, because the episode is the same."""
         evidence.id = f"{PREFIX}{evidence.id}"
         evidence.episode, evidence.zone = PREFIX, ZONE
         evidence.ClearField("snapshot")
@@ -52,9 +51,9 @@ class Fire:
 
 
 class Canaries:
-    """Lights a fire at every interval of the assignment, as long as `ready()`.
+    """Lights a fire at every interval of the assignment, while `ready()` is true.
 
-    `light(fire)` is to give the fire's signs; it is cancelled once nobody waits for the fire any more.
+    `light(fire)` gives the fire's signs; it is cancelled when the fire's time is over.
     """
 
     def __init__(
@@ -76,20 +75,20 @@ class Canaries:
         self.sent = 0
 
     def plan(self, *, ending: bool = False) -> CanaryPlan:
-        """What the hub may expect of this process; of one that is `ending`: nothing, an interval of 0."""
+        """The canaries that the hub has to expect from this process; an interval of 0, for none, if it is `ending`."""
         settings = self._settings()
         interval_ns = 0 if ending else settings.interval_ns
         return CanaryPlan(process=self._process, interval_ns=interval_ns, within_ns=settings.within_ns)
 
     async def run(self) -> None:
-        """Serve until cancelled. A canary that cannot be lit is logged, and missed by the hub."""
+        """Light fires until cancelled. A failure is logged, and the hub notices that the canary is missing."""
         due: float | None = None
         while True:
             now, plan = time.monotonic(), self.plan()
             if not plan.interval_ns or not self._ready():
                 due = None
             elif due is None:
-                due = now + random.uniform(0, min(SETTLE_SECONDS, plan.interval_ns / SECOND))
+                due = now + random.uniform(0, min(SPREAD_SECONDS, plan.interval_ns / SECOND))
             elif now >= due:
                 due = now + plan.interval_ns / SECOND
                 await self._burn(Fire(plan, self._shard, self._report))
@@ -103,20 +102,20 @@ class Canaries:
             async with asyncio.timeout(fire.within):
                 await self._light(fire)
         except TimeoutError:
-            failing = f"it made no evidence within {fire.within:g} s"
-        except Exception as error:  # whatever it is, devices are watched all the same
+            failing = f"no evidence within {fire.within:g} s"
+        except Exception as error:  # no error may stop the shard from watching devices
             failing = f"{type(error).__name__}: {error}"
         if failing and failing != self._failing:
-            logger.warning("the shard's canary was not seen: %s", failing)
+            logger.warning("canary: the shard did not detect it: %s", failing)
         elif self._failing and not failing:
-            logger.info("the shard's canary is seen again")
+            logger.info("canary: the shard detects it again")
         self._failing = failing
 
     def metrics(self) -> Iterator[Metric]:
-        """Its metric families, read at scrape time."""
-        yield CounterMetricFamily("embereye_canary_sent", "Synthetic fires that were lit.", value=self.sent)
+        """Yield its metric families."""
+        yield CounterMetricFamily("embereye_canary_sent", "Synthetic fires started.", value=self.sent)
         yield GaugeMetricFamily(
             "embereye_canary_interval_seconds",
-            "Between two synthetic fires; 0: there are none.",
+            "Seconds between two synthetic fires; 0: none.",
             value=self._settings().interval_ns / SECOND,
         )

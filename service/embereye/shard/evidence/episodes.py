@@ -1,4 +1,4 @@
-"""From signs to evidence: one episode per uninterrupted sign, told when it starts, grows, goes on and ends."""
+"""Turn signs into evidence: one episode per uninterrupted sign, reported when it starts, grows, continues and ends."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from embereye.v1.evidence_pb2 import EvidenceItem, Region
 from embereye.v1.types_pb2 import Term
 from embereye.zone.fusion import WINDOW_NS
 
-REPEAT_NS = 1_000_000_000  # a sign that goes on is told again this often
-HOLD_NS = 3_000_000_000  # a flickering sign is one episode as long as its gaps are shorter
+REPEAT_NS = 1_000_000_000  # between two reports of a continuing sign
+HOLD_NS = 3_000_000_000  # gaps shorter than this do not end an episode: signs flicker
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a detector says of one kind at one device at one moment; Level.CLEAR says "nothing"."""
+    """A detector's result for one kind at one device at one moment; Level.CLEAR means no sign."""
 
     device: str
     zone: str
@@ -27,7 +27,7 @@ class Sign:
     relative: bool = False
     note: str = ""
     snapshot: bytes = b""  # JPEG
-    region: Region | None = None  # of a camera's picture
+    region: Region | None = None  # region of a camera's picture
 
 
 @dataclass(slots=True)
@@ -35,26 +35,26 @@ class _Episode:
     id: str
     since_ns: int
     until_ns: int
-    told_ns: int
+    reported_ns: int
     level: Level
     zone: str
     reports: int
 
 
 class Episodes:
-    """Decides which signs become evidence reports. Feed it every sign, the clear ones too."""
+    """Decides which signs become evidence reports. Pass it every sign, also the clear ones."""
 
     def __init__(self, fleet: str) -> None:
         self.fleet = fleet
-        self._away_ns = WINDOW_NS
+        self._silence_ns = WINDOW_NS
         self._open: dict[tuple[str, Kind], _Episode] = {}
 
     def configure(self, deadline_ns: int) -> None:
-        """Have a sign go on where its device says nothing for up to `deadline_ns`, or as long as the hub counts it."""
-        self._away_ns = max(WINDOW_NS, deadline_ns)
+        """Continue a sign's episode after a silence of up to `deadline_ns`, or WINDOW_NS if that is longer."""
+        self._silence_ns = max(WINDOW_NS, deadline_ns)
 
     def observe(self, sign: Sign, now_ns: int) -> EvidenceItem | None:
-        """The report to send for `sign` at `now_ns`, or None where it tells the hub nothing new."""
+        """The report to send for `sign` at `now_ns`; None if it is no news for the hub."""
         key = (sign.device, sign.kind)
         episode = self._open.get(key)
         if sign.level <= Level.CLEAR:
@@ -62,23 +62,23 @@ class Episodes:
                 return None
             del self._open[key]
             return self._report(sign, episode, Level.CLEAR)
-        if episode is None or now_ns - episode.until_ns > self._away_ns:
+        if episode is None or now_ns - episode.until_ns > self._silence_ns:
             episode = _Episode(uuid.uuid4().hex, now_ns, now_ns, 0, Level.UNSPECIFIED, sign.zone, 0)
             self._open[key] = episode
         episode.until_ns = now_ns
-        if sign.level <= episode.level and now_ns - episode.told_ns < REPEAT_NS:
+        if sign.level <= episode.level and now_ns - episode.reported_ns < REPEAT_NS:
             return None
-        episode.told_ns = now_ns
-        # A level once reached is kept while the sign lasts: a fire that flickers below it has not become smaller.
+        episode.reported_ns = now_ns
+        # The level never falls within an episode: a fire that flickers has not become smaller.
         episode.level = max(episode.level, sign.level)
         return self._report(sign, episode, episode.level)
 
-    def active(self, device: str) -> bool:
-        """Whether any sign is open at `device`: its baselines must not learn now."""
+    def is_active(self, device: str) -> bool:
+        """True if any sign is open at `device`, so that its baselines must not learn."""
         return any(key[0] == device for key in self._open)
 
     def forget(self, devices: set[str]) -> None:
-        """Drop the episodes of `devices`, which another shard owns now. Nothing is told: the new owner goes on."""
+        """Drop the episodes of `devices`, which another shard owns now. No end is reported: the new owner continues."""
         for key in [key for key in self._open if key[0] in devices]:
             del self._open[key]
 

@@ -1,4 +1,4 @@
-"""The reports of a shard that has to go while the hub is away: another shard of its fleet takes them over."""
+"""Hand a shard's unacknowledged reports over to another shard, if it has to end while the hub is down."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,15 +13,15 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 
 logger = logging.getLogger(__name__)
 BATCH = 100  # reports
-BATCH_BYTES = 2 << 20  # of one request; a single report with its picture is less than the 4 MB that gRPC takes
+BATCH_BYTES = 2 << 20  # of one request; with a last report and its picture it is below gRPC's 4 MB
 ANSWER_SECONDS = 5.0
-ROOM = CAPACITY // 2  # reports of its own and of others that a shard holds before it takes no more of others
+ROOM = CAPACITY // 2  # reports in a shard's spool from which it accepts none of other shards
 
 
 async def hand_over(spool: Spool, peers: Sequence[PeerAddress], dial: Callable[[PeerAddress], grpc.aio.Channel]) -> str:
-    """Have one of `peers` take what waits in `spool`; the name of who took the last of it, '' where nobody did.
+    """Hand the reports in `spool` over to `peers`; return the name of the peer that took the last one, else ''.
 
-    What is taken is forgotten here. The hub may be sent some of it twice, which counts once.
+    Reports that a peer has taken are removed here. The hub may get some of them twice, which counts once.
     """
     for peer in peers:
         link = dial(peer)
@@ -32,7 +32,7 @@ async def hand_over(spool: Spool, peers: Sequence[PeerAddress], dial: Callable[[
                 if not answer.taken:
                     break
         except grpc.aio.AioRpcError as error:
-            logger.info("%s does not take our reports over: %s: %s", peer.shard, error.code().name, error.details())
+            logger.info("shard %s: does not take over reports: %s: %s", peer.shard, error.code().name, error.details())
         finally:
             await link.close(None)
         if not len(spool):
@@ -41,20 +41,20 @@ async def hand_over(spool: Spool, peers: Sequence[PeerAddress], dial: Callable[[
 
 
 def _batch(spool: Spool) -> list[EvidenceItem]:
-    found: list[EvidenceItem] = []
+    batch: list[EvidenceItem] = []
     size = 0
     for _, report in spool.after(0, BATCH):
         size += report.ByteSize()
-        if found and size > BATCH_BYTES:
+        if batch and size > BATCH_BYTES:
             break
-        found.append(report)
-    return found
+        batch.append(report)
+    return batch
 
 
-def refusal(reports: Sequence[EvidenceItem], fleet: str, held: int) -> str:
-    """Why a shard of `fleet` that holds `held` reports takes none of `reports` over; '' where it does."""
+def refusal(reports: Sequence[EvidenceItem], fleet: str, spooled: int) -> str:
+    """The reason why a shard of `fleet` with `spooled` reports does not take over `reports`; '' if it does."""
     if foreign := next((report for report in reports if report.fleet != fleet or not report.id), None):
         return f'a report of "{foreign.fleet[:200]}" with id "{foreign.id[:80]}": this is a shard of {fleet}'
     if len(reports) > BATCH:
-        return f"{len(reports)} reports at once: at most {BATCH}"
-    return f"{held} reports wait here already" if held + len(reports) > ROOM else ""
+        return f"{len(reports)} reports in one request: send at most {BATCH}"
+    return f"{spooled} reports already wait here" if spooled + len(reports) > ROOM else ""

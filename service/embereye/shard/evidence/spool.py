@@ -1,4 +1,12 @@
-"""Evidence on disk until the hub has acknowledged it: a shard or hub that dies loses none."""
+"""The spool: evidence on disk until the hub has acknowledged it, so that no crash loses any.
+
+Reports are rows of an SQLite database, numbered in order. The spool has three states:
+
+    on disk      every report is written to the file
+    in memory    the disk cannot be written; retried every RETURN_SECONDS, with all waiting reports
+    new file     the file was damaged, removed or replaced: it is moved aside, and its readable reports are written to
+                 a new file (or to memory)
+"""
 
 import contextlib
 import logging
@@ -17,11 +25,11 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
-NAMED = 5  # devices in a sentence
+NAMED = 5  # most devices in a sentence
 GARBLED = "rows are garbled"
-RETURN_SECONDS = 5.0  # between looks whether a disk can be written again
+RETURN_SECONDS = 5.0  # between checks whether a disk can be written again
 
-# NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
+# With NORMAL, reports survive a crash of the process; a fsync per report would delay the alarm.
 TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
 CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
     episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
@@ -32,7 +40,7 @@ Row = tuple[int, EvidenceItem]  # number, report
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:
-    """The database at `path`, None: in memory. sqlite3.DatabaseError where it is damaged, OSError."""
+    """Open the database at `path`, None: in memory. sqlite3.DatabaseError if it is damaged, or OSError."""
     emptied = new = False
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,13 +50,13 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     try:
         if emptied:
             raise sqlite3.DatabaseError("the file is empty")
-        if (found := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise sqlite3.DatabaseError(found)
+        if (verdict := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(verdict)
         db.executescript(TABLES)
     except sqlite3.Error:
         db.close()
         if path is not None and new:
-            path.unlink(missing_ok=True)  # a full disk leaves it empty, as one that was damaged is
+            path.unlink(missing_ok=True)  # on a full disk it is empty, and would count as damaged later
         raise
     return db
 
@@ -58,24 +66,24 @@ def _write_rows(db: sqlite3.Connection, rows: Iterable[tuple[int, str, str, int,
 
 
 def _salvage(db: sqlite3.Connection, *, brief: bool = False) -> tuple[list[Row], int]:
-    """What can be read, from both ends towards the place that cannot, and how many of the rows cannot be understood.
+    """Read rows from both ends towards a damaged place; return those that can be read, and the number of garbled rows.
 
-    `brief`: of each only which report it is, of which device: with their pictures all of them are too much for memory.
+    With `brief` reports have only id and device, because all reports with pictures may not fit into memory.
     """
-    found: dict[int, EvidenceItem] = {}
+    reports: dict[int, EvidenceItem] = {}
     garbled = set[int]()
     for order in ("ASC", "DESC"):
         with contextlib.suppress(sqlite3.Error):
             for number, text in db.execute(f"SELECT number, report FROM spool ORDER BY number {order}"):
-                if number in found:
+                if number in reports:
                     break
                 try:
                     report = EvidenceItem.FromString(text)
                 except (DecodeError, TypeError):
                     garbled.add(number)
                     continue
-                found[number] = EvidenceItem(id=report.id, device=report.device) if brief else report
-    return sorted(found.items()), len(garbled)
+                reports[number] = EvidenceItem(id=report.id, device=report.device) if brief else report
+    return sorted(reports.items()), len(garbled)
 
 
 def _named(devices: Sequence[str]) -> str:
@@ -85,69 +93,67 @@ def _named(devices: Sequence[str]) -> str:
 class Spool:
     """A queue of unacknowledged reports, oldest first.
 
-    Reports of one episode replace each other when they are of the same level: the later one says all that the earlier
-    one said. So the queue is bounded by what really happened; past `capacity` the weakest, oldest reports go first and
-    `dropped` counts them. A file that turns out to be damaged, or that somebody else removed or replaced, is put aside
-    whenever that is found; what can be read goes on in a new one. While the disk cannot be written reports wait in
-    memory. `degraded` says that, and what was lost.
+    A report replaces earlier ones of the same episode and level, because it includes them. This bounds the queue by the
+    number of episodes; beyond `capacity` the weakest, oldest reports are dropped, and counted in `dropped`. `degraded`
+    says if reports wait in memory or were lost.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
         self._path = path
         self._files = SqliteFiles(path) if path else None
         self._capacity = capacity
-        self._devices: dict[str, str] = {}  # report id → device, of all that wait
-        self._latest = 0  # number
-        self._disk: sqlite3.Connection | None = None  # that cannot be written, where it was opened
-        self._unwritable = ""  # why reports are kept in memory; '' where they are on the disk
-        self._return_due = 0.0  # monotonic seconds
-        self._in_use = False  # what waits in it is known
-        self._damaged = ""  # what was lost, and why; '' where nothing was
+        self._devices: dict[str, str] = {}  # report id → device, of all waiting reports
+        self._latest = 0  # number of the latest report
+        self._disk: sqlite3.Connection | None = None  # the open file while reports wait in memory
+        self._unwritable = ""  # why reports wait in memory; '' if they are on the disk
+        self._return_due = 0.0  # when to try the disk again, monotonic seconds
+        self._in_use = False  # `_devices` has all reports in the file
+        self._damaged = ""  # what was lost, and why; '' if nothing was
         self.dropped = 0
         try:
             self._db = _connect(path)
             rows, garbled = _salvage(self._db, brief=True)
-            self._know(rows)
+            self._index(rows)
             if garbled:
-                self._begin_anew(GARBLED, garbled=garbled)
-        except (OSError, sqlite3.OperationalError) as error:  # whoever cannot keep reports still has to watch
+                self._replace_file(GARBLED, garbled=garbled)
+        except (OSError, sqlite3.OperationalError) as error:  # the shard has to watch even without a disk
             self._db = _connect(None)
-            self._stay_in_memory(error)
+            self._use_memory(error)
         except sqlite3.DatabaseError as error:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
-            self._begin_anew(str(error))
+            self._replace_file(str(error))
         self._note_files()
         self._in_use = True
-        self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
+        self._idle = time.monotonic()  # when it was last empty, or a report was last acknowledged
 
     def __len__(self) -> int:
         return len(self._devices)
 
-    def _know(self, rows: list[Row]) -> None:
+    def _index(self, rows: list[Row]) -> None:
         self._devices = {report.id: report.device for _, report in rows}
         self._latest = max(self._latest, *(number for number, _ in rows), 0)
 
     @property
     def degraded(self) -> str:
-        """What was lost, why reports wait in memory and what to do; '' where nothing is wrong."""
+        """The loss if there was one, and the reason why reports wait in memory, with a remedy; '' if all is well."""
         waits = ""
         if self._unwritable:
             waits = (
-                f"evidence spool: {self._path} cannot be written ({self._unwritable}): reports wait in memory, which a "
-                "restart loses; make room on that disk, or let it be written"
+                f"evidence spool: {self._path} cannot be written ({self._unwritable}): reports wait in memory, and a "
+                "restart loses them. Make room on that disk, or make it writable."
             )
         return "; ".join(filter(None, (self._damaged, waits)))
 
     def subjects(self) -> str:
-        """The devices that reports wait about, in words."""
+        """The devices of the waiting reports, in words."""
         return _named(sorted(set(self._devices.values())))
 
     def waiting_seconds(self) -> float:
-        """While reports wait: how long none has been acknowledged; 0 where none waits."""
+        """The time in which no waiting report was acknowledged; 0 if none waits."""
         return time.monotonic() - self._idle if self._devices else 0.0
 
     def put(self, report: EvidenceItem) -> int:
-        """Keep `report`; returns its number, by which `after` continues. A full disk keeps no alarm back."""
+        """Store `report`; return its number, for `after`. It succeeds even if the disk is full."""
         if not self._devices:
             self._idle = time.monotonic()
         self._return_to_disk()
@@ -155,20 +161,20 @@ class Spool:
         return self._latest
 
     def _guard(self, step: Callable[[], R]) -> R:
-        """The result of `step`, in memory where the disk is full, in a new file where the old one is damaged."""
-        if why := self._altered():
-            self._begin_anew(why)
+        """Run `step` and return its result; in memory if the disk is full, in a new file if the file is damaged."""
+        if why := self._altered_file():
+            self._replace_file(why)
         try:
-            done = step()
+            result = step()
         except sqlite3.Error as error:
             if self._unwritable or not isinstance(error, sqlite3.OperationalError) or not self._leave_disk(error):
-                self._begin_anew(str(error))
-            done = step()
+                self._replace_file(str(error))
+            result = step()
         self._note_files()
-        return done
+        return result
 
-    def _altered(self) -> str:
-        """What somebody else did to the files that reports are written to; '' where nothing is seen."""
+    def _altered_file(self) -> str:
+        """Say which file another program removed, replaced or truncated; '' if none."""
         return (
             self._files.replaced_file() or self._files.truncated_file() if self._files and not self._unwritable else ""
         )
@@ -194,7 +200,7 @@ class Spool:
             ).fetchall()
         self._db.execute("COMMIT")
         self._latest += 1
-        for (name,) in gone:  # its own is among them where it is put once more
+        for (name,) in gone:  # may include its own id, if it is put again
             self._devices.pop(name, None)
         self._devices[report.id] = report.device
         for (name,) in surplus:
@@ -215,51 +221,52 @@ class Spool:
             raise sqlite3.DatabaseError(f"{GARBLED}: {error}") from error
 
     def discard(self, episode: str) -> None:
-        """Forget the reports of `episode`, which nobody has to be told of."""
-        asked = "SELECT id FROM spool WHERE episode = ?"
-        self.acknowledge([name for (name,) in self._guard(lambda: self._db.execute(asked, (episode,)).fetchall())])
+        """Remove the reports of `episode` without sending them."""
+        query = "SELECT id FROM spool WHERE episode = ?"
+        self.acknowledge([name for (name,) in self._guard(lambda: self._db.execute(query, (episode,)).fetchall())])
 
     def acknowledge(self, ids: list[str]) -> None:
-        """Forget the reports with these ids; none is no acknowledgement."""
+        """Remove the reports with these ids; an empty list does not count as an acknowledgement."""
         if ids:
             self._guard(lambda: self._remove(ids))
             self._idle = time.monotonic()
         self._return_to_disk()
 
     def _leave_disk(self, error: sqlite3.Error) -> bool:
-        """Go on in memory with all that is on the disk; False where that cannot be read."""
+        """Copy all reports to memory and continue there; False if they cannot be read."""
         self._roll_back(self._db)
         memory = sqlite3.connect(":memory:", isolation_level=None)
         try:
             self._db.backup(memory)
-            self._know(_salvage(memory, brief=True)[0])
+            self._index(_salvage(memory, brief=True)[0])
         except sqlite3.Error:
             memory.close()
             return False
         self._disk, self._db = self._db, memory
-        self._stay_in_memory(error)
+        self._use_memory(error)
         return True
 
-    def _stay_in_memory(self, error: Exception) -> None:
+    def _use_memory(self, error: Exception) -> None:
         before, self._unwritable = self._unwritable, str(error)
         self._return_due = time.monotonic() + RETURN_SECONDS
         if self._unwritable != before:
             logger.error("%s", self.degraded)
 
-    def _begin_anew(self, why: str, *, garbled: int = 0, found: Sequence[EvidenceItem] | None = None) -> None:
-        """Put the damaged file aside and go on, in a new one, with what can be read of it.
+    def _replace_file(self, why: str, *, garbled: int = 0, unopened: Sequence[EvidenceItem] | None = None) -> None:
+        """Move the damaged file aside, and continue in a new one with the readable reports.
 
-        `garbled` rows of it cannot. `found` is what can of one that was not open; None: the present one is damaged.
+        `garbled` is the number of unreadable rows. `unopened` are the readable reports of a file that was not in use;
+        None: the file in use is damaged.
         """
         self._roll_back(self._db)
         rows, _ = _salvage(self._db)
-        kept = {report.id for _, report in rows}
-        loss = self._loss(kept, garbled, known=self._in_use and found is None)
-        # They are sent after those that came since.
-        rows += enumerate((report for report in found or () if report.id not in kept), self._latest + 1)
+        saved = {report.id for _, report in rows}
+        loss = self._loss(saved, garbled, known=self._in_use and unopened is None)
+        # Reports of an unopened file are sent after those that were added since.
+        rows += enumerate((report for report in unopened or () if report.id not in saved), self._latest + 1)
         before, self._damaged = self._damaged, f"evidence spool: {self._path} was damaged ({why}): {loss}"
         if self._damaged != before:
-            logger.error("%s; %s on in a new file", self._damaged, counted(len(rows), "report goes", "reports go"))
+            logger.error("%s; a new file has %s", self._damaged, counted(len(rows), "report"))
         self._db.close()
         if self._disk is not None:
             self._disk.close()
@@ -272,26 +279,29 @@ class Spool:
             self._unwritable = ""
         except (OSError, sqlite3.Error) as error:
             self._db = _connect(None)
-            self._stay_in_memory(error)
+            self._use_memory(error)
             self._write_all(rows)
-        self._know(rows)
+        self._index(rows)
         self._note_files()
 
-    def _loss(self, kept: Set[str], garbled: int, *, known: bool) -> str:
-        """What is lost where these reports are kept. `known`: what waited in the damaged file is."""
-        if lost := sorted({device for name, device in self._devices.items() if name not in kept}):
+    def _loss(self, saved: Set[str], garbled: int, *, known: bool) -> str:
+        """Describe the loss if the reports `saved` remain. `known`: `_devices` has all reports of the damaged file."""
+        if lost := sorted({device for name, device in self._devices.items() if name not in saved}):
             return f"reports about {_named(lost)} are lost"
         if garbled:
             return f"{counted(garbled, 'report is', 'reports are')} lost"
-        return "nothing is lost" if known else "what could not be read of it is lost"
+        return "nothing is lost" if known else "its unreadable reports are lost"
 
     def _write_all(self, rows: list[Row]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        _write_rows(self._db, ((n, one.id, one.episode, one.level, one.SerializeToString()) for n, one in rows))
+        _write_rows(
+            self._db,
+            ((number, item.id, item.episode, item.level, item.SerializeToString()) for number, item in rows),
+        )
         self._db.execute("COMMIT")
 
     def _return_to_disk(self) -> None:
-        """Go on on the disk, where it is time to look and there is room again."""
+        """Continue on the disk if it is time to try and there is room."""
         if not self._unwritable or time.monotonic() < self._return_due:
             return
         self._return_due = time.monotonic() + RETURN_SECONDS
@@ -303,24 +313,27 @@ class Spool:
         self._write_to_disk()
 
     def _write_to_disk(self) -> None:
-        """Go on on the disk with all that waits, where that can be written; numbers go on where they are."""
+        """Continue on the disk with all waiting reports, if it can be written. Numbers continue."""
         assert self._files is not None
         disk = self._disk
         try:
             if disk is not None and (why := self._files.replaced_file() or self._files.truncated_file()):
                 raise sqlite3.DatabaseError(why)
             disk = disk or _connect(self._path)
-            # What could not even be opened may hold reports: they are sent after those that came since.
-            found, garbled = ([], 0) if self._disk is not None else _salvage(disk)
+            # A file that could not be opened before may have reports. They are sent after those that were added since.
+            salvaged, garbled = ([], 0) if self._disk is not None else _salvage(disk)
             if garbled:
                 disk.close()
-                self._begin_anew(GARBLED, garbled=garbled, found=[report for _, report in found])
+                self._replace_file(GARBLED, garbled=garbled, unopened=[report for _, report in salvaged])
                 return
             disk.execute("BEGIN IMMEDIATE")
             disk.execute("DELETE FROM spool")
             _write_rows(disk, self._db.execute("SELECT number, id, episode, level, report FROM spool ORDER BY number"))
-            numbered = enumerate((one for _, one in found), self._latest + 1)
-            _write_rows(disk, ((n, one.id, one.episode, one.level, one.SerializeToString()) for n, one in numbered))
+            numbered = enumerate((report for _, report in salvaged), self._latest + 1)
+            _write_rows(
+                disk,
+                ((number, item.id, item.episode, item.level, item.SerializeToString()) for number, item in numbered),
+            )
             disk.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             if disk is not None:
@@ -328,46 +341,46 @@ class Spool:
             if disk is not None and disk is not self._disk:
                 disk.close()
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                self._begin_anew(str(error), found=None if self._disk is not None else self._readable())
+                self._replace_file(str(error), unopened=None if self._disk is not None else self._readable())
             return
         self._db.close()
         self._db, self._disk, self._unwritable = disk, None, ""
-        self._know(_salvage(disk, brief=True)[0])
+        self._index(_salvage(disk, brief=True)[0])
         self._note_files()
-        logger.warning("%s can be written again: reports wait on the disk", self._path)
+        logger.warning("evidence spool: %s can be written again: reports wait on the disk", self._path)
 
     def _readable(self) -> list[EvidenceItem]:
-        """What can be read of the file, which is damaged and not open."""
+        """The readable reports of the damaged file, which is not open."""
         with contextlib.closing(sqlite3.connect(self._path or ":memory:")) as damaged:
             return [report for _, report in _salvage(damaged)[0]]
 
     @staticmethod
     def _roll_back(db: sqlite3.Connection) -> None:
-        # A full disk rolls back by itself, and then there is nothing left to roll back.
+        # On a full disk SQLite has already rolled back, and this fails.
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")
 
     def _remove(self, ids: list[str]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        # One by one: a statement for each number of ids would stay prepared, of hundreds it takes 100 KB.
+        # One by one: statements for many different numbers of ids would stay in the cache, 100 KB each.
         self._db.executemany("DELETE FROM spool WHERE id = ?", [(name,) for name in ids])
         self._db.execute("COMMIT")
         for name in ids:
             self._devices.pop(name, None)
 
-    def outlives(self) -> bool:
-        """Whether what waits is there after a restart. It is only asked: `save` has more of it outlive one."""
-        return self._path is not None and not self._unwritable and not self._altered()
+    def is_durable(self) -> bool:
+        """True if a restart preserves all waiting reports. Call `save` first to improve that."""
+        return self._path is not None and not self._unwritable and not self._altered_file()
 
     def save(self) -> None:
-        """Have all that waits outlive a restart, where the disk can be written."""
+        """Write all waiting reports to the disk, if possible, so that a restart preserves them."""
         if self._unwritable:
             self._write_to_disk()
-        elif why := self._altered():
-            self._begin_anew(why)
+        elif why := self._altered_file():
+            self._replace_file(why)
 
     def close(self) -> None:
-        """Close the file, with all that waits where it can be written."""
+        """Save all waiting reports, if possible, and close the file."""
         self.save()
         self._db.close()
         if self._disk is not None:

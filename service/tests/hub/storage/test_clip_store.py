@@ -517,11 +517,11 @@ def test_a_shard_forgets_clips_that_are_gone_from_its_disk(tmp_path: Path) -> No
     damaged = grpc.aio.AioRpcError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
     for number in range(100):
         clips = [Clip(sha256=f"{number}-{which}") for which in ("damaged", "stays")]
-        assert delivery._open(clips) == clips
-        assert not delivery._hopeless(clips[0], damaged)
-        delivery._over.add(clips[1].sha256)
-        assert delivery._open(clips) == clips[:1]
-    assert (delivery._aborted, delivery._over) == ({"99-damaged": 1}, {"99-stays"})
+        assert delivery._undelivered(clips) == clips
+        assert not delivery._is_hopeless(clips[0], damaged)
+        delivery._done.add(clips[1].sha256)
+        assert delivery._undelivered(clips) == clips[:1]
+    assert (delivery._aborted, delivery._done) == ({"99-damaged": 1}, {"99-stays"})
 
 
 class FaultyDisk:

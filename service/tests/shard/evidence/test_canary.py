@@ -95,7 +95,7 @@ async def test_a_canary_that_is_not_seen_is_logged_once_and_the_next_one_burns(
         async with lit(canaries):
             await until(lambda: canaries.sent >= 3)
     assert [record.message for record in caplog.records] == [
-        "the shard's canary was not seen: it made no evidence within 0.1 s"
+        "canary: the shard did not detect it: no evidence within 0.1 s"
     ]
 
 

@@ -65,13 +65,13 @@ def test_kinds_at_one_device_are_separate_episodes() -> None:
     assert heat
     assert smoke
     assert heat.episode != smoke.episode
-    assert episodes.active("s-01")
-    assert not episodes.active("s-02")
+    assert episodes.is_active("s-01")
+    assert not episodes.is_active("s-02")
 
 
 def test_devices_that_moved_away_leave_no_episode_behind() -> None:
     episodes = Episodes("default/sensors/f")
     episodes.observe(sign(Level.ALARM), SECOND)
     episodes.forget({"s-01"})
-    assert not episodes.active("s-01")
+    assert not episodes.is_active("s-01")
     assert episodes.observe(sign(Level.CLEAR), 9 * SECOND) is None

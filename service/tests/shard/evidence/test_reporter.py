@@ -127,7 +127,7 @@ async def test_a_hub_that_can_store_nothing_is_told_once_apart_from_one_that_can
     told = [record.message for record in caplog.records if record.name.endswith("reporter")]
     assert told == [
         f"hub 127.0.0.1:{port}: connected, 1 report spooled",
-        f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full; they wait here, 1 report spooled",
+        f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full; 1 report spooled",
         f"hub 127.0.0.1:{port} acknowledges reports again, 1 report spooled",
     ]
     hub.mended.clear()
@@ -277,7 +277,7 @@ async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
     reporter.report(evidence("a"))
     await until(lambda: hub.evidence and not len(spool))
     assert hub.evidence == ["a"]
-    assert not reporter.welcomes_canaries
+    assert not reporter.accepts_canaries
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -377,7 +377,7 @@ def test_a_file_that_is_found_damaged_once_it_can_be_opened_is_put_aside(
     spool.put(report("next", "later"))
     assert "cannot be written" not in spool.degraded
     assert "was damaged" in spool.degraded
-    assert "what could not be read of it is lost" in spool.degraded
+    assert "its unreadable reports are lost" in spool.degraded
     assert (tmp_path / "s.spool.damaged").exists()
     assert {one.id for _, one in spool.after(sent - 1)} > {"now", "next"} or len(spool) == 2
     # The process is killed: nothing is closed.
@@ -471,14 +471,14 @@ def test_files_that_somebody_removes_replaces_or_cuts_off_under_a_running_shard_
 ) -> None:
     path = tmp_path / "s.spool"
     spool = filled(path)
-    assert spool.outlives()
+    assert spool.is_durable()
     for suffix in suffixes:
         (tmp_path / "other").write_bytes(b"\xa5" * 5000)
         alter(path.with_name(path.name + suffix))
-    assert not spool.outlives()
+    assert not spool.is_durable()
     spool.put(report("fire", "later"))
     assert spool.degraded.endswith("nothing is lost")
-    assert spool.outlives()
+    assert spool.is_durable()
     # The process is killed: nothing is closed.
     again = Spool(path)
     assert again.degraded == ""
@@ -499,7 +499,7 @@ def test_a_folder_that_is_removed_under_a_running_shard_is_made_again(tmp_path: 
     spool = filled(path)
     shutil.rmtree(path.parent)
     spool.save()
-    assert spool.outlives()
+    assert spool.is_durable()
     assert len(Spool(path)) == 200
 
 
@@ -508,21 +508,21 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def test_whether_reports_outlive_a_restart_is_asked_without_changing_anything(tmp_path: Path, disk: FullDisk) -> None:
-    assert not Spool(None).outlives()
+    assert not Spool(None).is_durable()
     spool = Spool(tmp_path / "s.spool")
     disk.fill()
     put_until_in_memory(spool)
     disk.free()
     before = contents(tmp_path)
-    assert not spool.outlives()
+    assert not spool.is_durable()
     assert contents(tmp_path) == before
     spool.save()
     before = contents(tmp_path)
-    assert spool.outlives()
+    assert spool.is_durable()
     assert contents(tmp_path) == before
     (tmp_path / "s.spool").unlink()
     before = contents(tmp_path)
-    assert not spool.outlives()
+    assert not spool.is_durable()
     assert contents(tmp_path) == before
 
 
@@ -531,11 +531,11 @@ def test_what_waits_in_memory_is_written_as_the_shard_ends(tmp_path: Path, disk:
     disk.fill()
     put_until_in_memory(spool)
     spool.save()
-    assert not spool.outlives()
+    assert not spool.is_durable()
     waiting = ids(spool)
     disk.free()
     spool.save()
-    assert spool.outlives()
+    assert spool.is_durable()
     spool.close()
     assert ids(Spool(tmp_path / "s.spool")) == waiting
 

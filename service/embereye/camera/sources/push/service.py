@@ -209,7 +209,7 @@ class PushService(FramesServicer):
         image = request.image
         if request.HasField("raw"):
             image = radiometric.wrap(request.raw.width, request.raw.height, image)
-        if stream.grant.permits(camera):
+        if stream.grant.is_for(camera):
             verdict = self._admit(camera, image, request.time_ns, tally)
         else:
             verdict = PushVerdict(accepted=False, reason=f'its credentials allow only "{stream.grant.device}"')
