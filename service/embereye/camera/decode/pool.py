@@ -154,7 +154,14 @@ class _Decoder:
 
 @dataclass(eq=False)
 class _StreamPin:
-    """The decoder that has a video's context."""
+    """The decoder that has a video's context, and the video's crashes.
+
+    | crashes | the video is decoded |
+    | --- | --- |
+    | 0 | by one of the pool's decoders |
+    | 1 | by the decoder for isolated videos, for ISOLATION_SECONDS |
+    | 2 and more | the same, ISOLATION_SECONDS longer per crash, after a pause that doubles per crash |
+    """
 
     decoder: _Decoder
     stream: int

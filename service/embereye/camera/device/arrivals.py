@@ -1,4 +1,9 @@
-"""One camera's arrivals: frames are admitted to its mailbox, and their quality is measured."""
+"""One camera's arrivals: frames are admitted to its mailbox, and their quality is measured.
+
+A frame arrives by `admit_pushed`, `admit_pulled` or `admit_unit`. Each notes that the camera was heard, corrects an
+implausible capture time, offers the frame to the mailbox and records the quality. A pushing sender also learns when its
+next frame is worth reading. `judge_rate`, `fault` and `shortage` derive the problems that the status reports.
+"""
 
 from collections import deque
 

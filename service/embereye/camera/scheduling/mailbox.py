@@ -1,4 +1,12 @@
-"""A camera's mailbox: its latest compressed frame waits here, and the ledger counts what became of each."""
+"""A camera's mailbox: its latest compressed frame waits here, and the ledger counts every frame's outcome.
+
+`offer_frame` and `offer_unit` check a frame's header and rate. A frame is rejected (unusable), shed (above the rate,
+superseded, overload) or put into the slot, from where a turn takes it with `take_frame`. The caller then counts it as
+analysed, failed or shed, so that offered = analysed + rejected + shed + waiting.
+
+Pictures of a video refer to each other. Its units are therefore collected in a `PictureGroup` from each key frame on,
+also those of shed frames. `with_units` adds the units to decode to a frame when its turn comes.
+"""
 
 from collections import deque
 from collections.abc import Sequence

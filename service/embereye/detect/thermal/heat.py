@@ -1,6 +1,17 @@
 """Heat findings from thermal frames, per device: how hot it is, how fast the temperature rises, how sure that is.
 
 Informed by the fixed and rate-of-rise classes of EN 54-5; no claim of compliance is made.
+
+The hottest pixel decides. Its temperature is compared with fixed thresholds, which a fast rise lowers; the rise is the
+difference of two running means. A place that rises next to a hotter one is compared too (`places`). A baseline learns
+the normal temperature, but slowly or not at all under suspicion. A device without calibration has only raw counts; a
+rise of them is a pre-alarm at most.
+
+| level | entered at | left at |
+| --- | --- | --- |
+| pre-alarm | the pre-alarm threshold | 3 °C below it |
+| alarm | the alarm threshold, in 3 frames in a row or 2 frames 1 s apart | 3 °C below it |
+| critical | the critical threshold, in one frame | 3 °C below it |
 """
 
 import math

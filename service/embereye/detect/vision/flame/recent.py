@@ -1,4 +1,9 @@
-"""The last seconds of a camera, at low resolution, where something flame-coloured swings."""
+"""The last seconds of a camera, at low resolution, where something flame-coloured swings.
+
+`Recent` has three films of one window at half the resolution: all pictures, samples of them over two seconds, and
+swings, each the mean of a fifth of a second. `character` measures rest and unity in the samples, `periodicity` finds
+repetition in pictures and swings.
+"""
 
 from collections import deque
 
