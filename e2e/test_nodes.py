@@ -1,6 +1,6 @@
 """Drained and failing nodes in a real cluster. The steps build on each other.
 
-The hub has no volume here, because a hub with a volume on a node cannot move. See docs/how-to/operator.md.
+The hub has no volume here, because a hub with a volume on a node cannot move. See docs/how-to/nodes.md.
 """
 
 import asyncio

@@ -53,7 +53,7 @@ class VideoDecoder:
     """One camera's context.
 
     Smoothing block edges takes a fifth of the decoding time. Pictures that are reduced to a quarter or less hardly
-    differ without it, although later pictures refer to the unsmoothed ones (see docs/how-to/cameras.md).
+    differ without it, although later pictures refer to the unsmoothed ones (see docs/how-to/video.md).
     """
 
     def __init__(self, encoding: str, *, smoothed: bool = True, picture_bytes: float = math.inf) -> None:
