@@ -1,4 +1,4 @@
-"""A shard that writes down which sequences it analyses, before it acknowledges them: what a kill cannot take back."""
+"""A shard that records the sequences that it analyses before it acknowledges them, so that a kill loses none."""
 
 import asyncio
 import os
@@ -35,12 +35,12 @@ class RecordingShard(SensorShard):
 
 
 def analysed(record: Path) -> dict[str, list[int]]:
-    """What a shard wrote down: device → sequences in the order in which they were analysed."""
-    found: dict[str, list[int]] = {}
+    """The sequences that a shard recorded, by device, in the order of their analysis."""
+    sequences: dict[str, list[int]] = {}
     for line in record.read_text().splitlines():
         name, first, last = line.split()
-        found.setdefault(name, []).extend(range(int(first), int(last) + 1))
-    return found
+        sequences.setdefault(name, []).extend(range(int(first), int(last) + 1))
+    return sequences
 
 
 def assignment(epoch: int, devices: list[str], elsewhere: dict[str, str], *peers: Peer) -> Assignment:
@@ -55,7 +55,7 @@ def assignment(epoch: int, devices: list[str], elsewhere: dict[str, str], *peers
 
 
 async def serve(shard: SensorShard, tasks: Tasks, shared_port: int) -> tuple[GrpcServer, int]:
-    """Serve gRPC on a port of its own, which is returned, and on one that it shares."""
+    """Serve gRPC on a dedicated port, which is returned, and on a shared one."""
     options = ShardOptions("s", Path("none"), "", None, "127.0.0.1", 0, 0, 0, 0, 0)
     await shard.start(ShardContext(options, tasks, lambda _: None, lambda: None))
     server = GrpcServer(shard.services(), share_port=True)

@@ -1,4 +1,4 @@
-"""The client against real shards: what it takes arrives once, whatever happens to the shards."""
+"""The client against real shards: each reading is analysed once, through crashes and hand-overs."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,9 @@ class Running:
     def peer(self, name: str) -> Peer:
         return Peer(shard=name, grpc=self.target, control=self.control)
 
-    def own(self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: tuple[Peer, ...] = ()):
+    def assign(
+        self, *devices: str, epoch: int = 1, elsewhere: dict[str, str] | None = None, peers: tuple[Peer, ...] = ()
+    ):
         self.shard.apply(
             Assignment(
                 fleet="default/sensors/test",
@@ -68,7 +70,7 @@ class Running:
         )
 
     def ledger(self, device: str) -> Ledger:
-        return next(one.ledger for one in self.shard.devices(time.time_ns()) if one.id == device)
+        return next(status.ledger for status in self.shard.devices(time.time_ns()) if status.id == device)
 
 
 Start = Callable[..., Awaitable[Running]]
@@ -109,7 +111,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def test_every_reading_and_frame_is_analysed_once(start: Start) -> None:
     running = await start()
-    running.own("a", "b")
+    running.assign("a", "b")
     chip = Chip(1)
     async with Client(running.target, batch=50) as client:
         client.calibrate("b", chip.eeprom)
@@ -129,7 +131,7 @@ async def test_the_program_of_the_tutorial_sends_a_reading(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await start()
-    running.own("1234")
+    running.assign("1234")
     tutorial = (Path(__file__).parents[3] / "docs/tutorials/first-alarm.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)
     [program] = [text for text in programs if "embereye.client" in text]
@@ -141,7 +143,7 @@ async def test_the_program_of_the_tutorial_sends_a_reading(
     assert (tmp_path / "readings.spool").exists()
 
 
-async def test_what_no_shard_took_is_sent_after_a_restart_under_the_same_sequences(
+async def test_unacknowledged_readings_are_sent_after_a_restart_with_their_sequences(
     start: Start, tmp_path: Path
 ) -> None:
     path = tmp_path / "spool"
@@ -149,7 +151,7 @@ async def test_what_no_shard_took_is_sent_after_a_restart_under_the_same_sequenc
         assert [client.send("a", smoke_adc=1) for _ in range(3)] == [1, 2, 3]
         assert not await client.flush(0.05)
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with Client(running.target, spool=path) as client:
         assert client.waiting == 3
         assert client.send("a", smoke_adc=1) == 4
@@ -166,7 +168,7 @@ async def test_a_full_spool_refuses_readings_instead_of_losing_them() -> None:
             client.send("a", smoke_adc=1)
 
 
-async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start: Start, tmp_path: Path) -> None:
+async def test_a_disk_that_cannot_be_written_for_a_while_loses_no_reading(start: Start, tmp_path: Path) -> None:
     path, port = tmp_path / "spool", free_port()
     async with Client(f"127.0.0.1:{port}", spool=path, batch=2) as client:
         client.send("a", smoke_adc=1)
@@ -174,7 +176,7 @@ async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start:
         client._outbox._db.execute("PRAGMA query_only = ON")
         assert [client.send("a", smoke_adc=1) for _ in range(4)] == [2, 3, 4, 5]
         running = await start(port)
-        running.own("a")
+        running.assign("a")
         await until(lambda: client.acknowledged == 1)
         assert not await client.flush(0.2)
         client._outbox._db.execute("PRAGMA query_only = OFF")
@@ -184,11 +186,11 @@ async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start:
     assert not Outbox(path, 10).load()
 
 
-async def test_a_disk_that_cannot_be_read_for_a_moment_ends_no_stream_for_good(
+async def test_streams_continue_after_a_disk_could_not_be_read_for_a_moment(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with Client(running.target, spool=tmp_path / "spool") as client:
         read, failed = client._outbox.body, list[int]()
 
@@ -205,7 +207,7 @@ async def test_a_disk_that_cannot_be_read_for_a_moment_ends_no_stream_for_good(
     assert running.ledger("a").analysed == 1
 
 
-async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: Start, tmp_path: Path) -> None:
+async def test_a_damaged_spool_does_not_block_other_readings(start: Start, tmp_path: Path) -> None:
     path, port = tmp_path / "spool", free_port()
     async with Client(f"127.0.0.1:{port}", spool=path, batch=10) as client:
         for number in range(100):
@@ -216,7 +218,7 @@ async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: St
         ((lost,),) = client._outbox._db.execute(f"SELECT SUM(items) {garbled}")
         client._outbox._db.execute(f"UPDATE batch SET body = x'ff' WHERE number IN (SELECT number {garbled})")
         running = await start(port)
-        running.own("a", "b")
+        running.assign("a", "b")
         assert await client.flush(20)
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
@@ -226,15 +228,15 @@ async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: St
     assert (tmp_path / "spool.damaged").exists()
 
 
-async def test_a_device_that_moves_to_another_shard_is_followed(start: Start) -> None:
+async def test_a_client_follows_a_device_to_another_shard(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a", "b")
+    first.assign("a", "b")
     async with Client(first.target) as client:
         client.send("a", smoke_adc=1)
         client.send("b", smoke_adc=1)
         assert await client.flush(20)
-        second.own("b", epoch=2)
-        first.own("a", epoch=2, elsewhere={"b": "second"}, peers=(second.peer("second"),))
+        second.assign("b", epoch=2)
+        first.assign("a", epoch=2, elsewhere={"b": "second"}, peers=(second.peer("second"),))
         for _ in range(10):
             client.send("a", smoke_adc=1)
             client.send("b", smoke_adc=1)
@@ -252,7 +254,7 @@ def thermal(client: Client) -> Callable[[Running, str], Awaitable[None]]:
 
     async def send_until(shard: Running, word: str) -> None:
         async with asyncio.timeout(20):
-            while not any(one.id == "a" and word in one.state for one in shard.shard.devices(time.time_ns())):
+            while not any(status.id == "a" and word in status.state for status in shard.shard.devices(time.time_ns())):
                 client.send_frame("a", chip.frame(0.0, 1))
                 await asyncio.sleep(0.02)
 
@@ -261,36 +263,36 @@ def thermal(client: Client) -> Callable[[Running, str], Awaitable[None]]:
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards as those of earlier versions, which ask for no calibration."""
+    """Shards that request no calibration, as in earlier versions."""
     monkeypatch.setattr(_Stream, "asks_calibration", lambda *_: False)
 
 
 @pytest.mark.usefixtures("silent")
-async def test_a_device_that_comes_back_to_a_shard_brings_its_calibration_once_more(start: Start) -> None:
+async def test_a_device_that_returns_to_a_shard_sends_its_calibration_again(start: Start) -> None:
     first, second = await start(), await start()
     peers = {"first": first.peer("first"), "second": second.peer("second")}
-    first.own("a")
-    second.own(elsewhere={"a": "first"}, peers=(peers["first"],))
+    first.assign("a")
+    second.assign(elsewhere={"a": "first"}, peers=(peers["first"],))
     async with Client(first.target) as client:
         send_until = thermal(client)
         await send_until(first, ", calibrated")
         for epoch, (new, old, name) in enumerate([(second, first, "second"), (first, second, "first")], 2):
-            new.own("a", epoch=epoch)
-            old.own(epoch=epoch, elsewhere={"a": name}, peers=(peers[name],))
+            new.assign("a", epoch=epoch)
+            old.assign(epoch=epoch, elsewhere={"a": name}, peers=(peers[name],))
             await send_until(new, ", calibrated")
 
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("owner", ["second", ""])
-async def test_a_calibration_that_was_refused_with_the_first_batch_comes_with_the_next(
+async def test_a_calibration_refused_with_the_first_batch_is_sent_with_the_next(
     start: Start, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0.1)
     first, second = await start(), await start()
     elsewhere = {"a": owner} if owner else {}
-    first.own(elsewhere=elsewhere, peers=(second.peer("second"),))
+    first.assign(elsewhere=elsewhere, peers=(second.peer("second"),))
     if owner:
-        second.own("a")
+        second.assign("a")
     async with Client(first.target) as client:
         send_until = thermal(client)
         if owner:
@@ -298,29 +300,29 @@ async def test_a_calibration_that_was_refused_with_the_first_batch_comes_with_th
         else:
             client.send_frame("a", Chip(1).frame(0.0, 1))
             await until(lambda: client.rejected)
-        first.own("a", epoch=2)
-        second.own(epoch=2, elsewhere={"a": "first"}, peers=(first.peer("first"),))
+        first.assign("a", epoch=2)
+        second.assign(epoch=2, elsewhere={"a": "first"}, peers=(first.peer("first"),))
         await send_until(first, ", calibrated")
 
 
-async def test_a_shard_that_lost_a_calibration_asks_for_it(start: Start) -> None:
+async def test_a_shard_that_lost_a_calibration_requests_it(start: Start) -> None:
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with Client(running.target) as client:
         send_until = thermal(client)
         await send_until(running, ", calibrated")
         assert await client.flush(20)
-        running.own(epoch=2)  # and nothing is sent meanwhile
-        running.own("a", epoch=3)
+        running.assign(epoch=2)  # while nothing is sent
+        running.assign("a", epoch=3)
         await send_until(running, "uncalibrated")
         await send_until(running, ", calibrated")
 
 
-async def test_a_calibration_that_a_sender_does_not_have_is_asked_for_now_and_then_and_nothing_waits_for_it(
+async def test_a_missing_calibration_is_requested_rarely_and_blocks_nothing(
     start: Start,
 ) -> None:
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with channel(running.target) as link:
         call = IngestStub(link).Stream()
         responses = []
@@ -332,15 +334,21 @@ async def test_a_calibration_that_a_sender_does_not_have_is_asked_for_now_and_th
                 responses.append(await answer(call))
         call.cancel()
     asked = [response for response in responses if response.HasField("calibrate")]
-    assert [list(one.calibrate.devices) for one in asked] == [["a"]]
-    assert [one.ack.watermarks[0].sequence for one in responses if one.HasField("ack")] == [1, 2, 3, 4, 5]
+    assert [list(response.calibrate.devices) for response in asked] == [["a"]]
+    assert [response.ack.watermarks[0].sequence for response in responses if response.HasField("ack")] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     assert running.ledger("a").analysed == 5
 
 
-async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start: Start) -> None:
+async def test_a_client_leaves_a_draining_shard_for_the_named_one_without_loss(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a")
-    second.own("a")
+    first.assign("a")
+    second.assign("a")
     async with Client(first.target, linger=0.005) as client:
         for number in range(200):
             client.send("a", smoke_adc=1)
@@ -348,7 +356,7 @@ async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start:
                 await until(lambda: first.ledger("a").analysed)
                 analysed = first.ledger("a").analysed
                 peers = (second.peer("second"),)
-                first.own(epoch=2, elsewhere={"a": "second"}, peers=peers)
+                first.assign(epoch=2, elsewhere={"a": "second"}, peers=peers)
                 draining = asyncio.ensure_future(first.shard.drain())
             await asyncio.sleep(0.001)
         assert await client.flush(20)
@@ -358,15 +366,15 @@ async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start:
     assert second.ledger("a").analysed + client.acknowledged - second.ledger("a").analysed == 200
 
 
-async def test_a_shard_that_another_process_follows_is_left_for_that_without_asking_the_service(start: Start) -> None:
+async def test_a_client_moves_directly_to_the_successor_of_a_shard(start: Start) -> None:
     service, first, second = await start(), await start(), await start()
-    first.own("a")
-    second.own("a")
-    service.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
+    first.assign("a")
+    second.assign("a")
+    service.assign(elsewhere={"a": "first"}, peers=(first.peer("first"),))
     async with Client(service.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
-        service.own(epoch=2, elsewhere={"a": "nobody"})  # who asks there now is sent nowhere
+        service.assign(epoch=2, elsewhere={"a": "nobody"})  # the service would redirect to an unknown shard
         draining = asyncio.ensure_future(first.shard.drain(second.target))
         for _ in range(100):
             client.send("a", smoke_adc=1)
@@ -377,47 +385,47 @@ async def test_a_shard_that_another_process_follows_is_left_for_that_without_ask
         assert client.acknowledged == 101
 
 
-async def test_where_another_process_goes_on_at_the_same_address_it_is_dialled_again_but_not_again_and_again(
+async def test_a_successor_at_the_same_address_is_dialled_but_not_in_a_loop(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, first = await start(), await start()
-    first.own("a")
-    service.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
+    first.assign("a")
+    service.assign(elsewhere={"a": "first"}, peers=(first.peer("first"),))
     async with Client(service.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
         dialled: list[str] = []
         dial = client.dial
         monkeypatch.setattr(client, "dial", lambda address: dialled.append(address) or dial(address))
-        await first.shard.drain(first.target)  # it still answers there, and will not take anything
+        await first.shard.drain(first.target)  # it still answers, but accepts nothing
         client.send("a", smoke_adc=1)
         assert not await client.flush(0.5)
         assert dialled[0] == first.target
         assert len(dialled) < 20
         second = await start()
-        second.own("a")
-        service.own(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
+        second.assign("a")
+        service.assign(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
         assert await client.flush(20)
     assert second.ledger("a").analysed == 1
 
 
-async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
+async def test_readings_of_an_undeclared_device_wait_until_it_is_declared(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0.1)
     running = await start()
-    running.own("other")
+    running.assign("other")
     async with Client(running.target) as client:
         client.send("a", smoke_adc=1)
         assert not await client.flush(0.5)
         await until(lambda: "spec.sensors" in client.rejected.get("a", ""))
-        running.own("a", epoch=2)
+        running.assign("a", epoch=2)
         assert await client.flush(20)
     assert running.ledger("a").analysed == 1
     assert not client.rejected
 
 
-def test_a_device_with_a_long_backlog_leaves_the_others_their_turns() -> None:
+def test_a_device_with_a_long_backlog_does_not_starve_others() -> None:
     client = Client("127.0.0.1:1", batch=1)
     link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
     for _ in range(3 * WINDOW):
@@ -429,27 +437,29 @@ def test_a_device_with_a_long_backlog_leaves_the_others_their_turns() -> None:
     served: list[str] = []
     while chosen := client.next_batches(link):
         served += [state.name for state, *_ in chosen]
-        mark = [Watermark(device=one.name, epoch=spooled.epoch, sequence=spooled.last) for one, spooled, _ in chosen]
+        mark = [
+            Watermark(device=state.name, epoch=spooled.epoch, sequence=spooled.last) for state, spooled, _ in chosen
+        ]
         client.handle_response(IngestResponse(ack=Ack(watermarks=mark)), link)
     assert set(served[: 2 * len(names)]) == {"backlog", *names}
     assert not client.waiting
 
 
-async def test_of_two_programs_that_send_for_one_device_the_newer_wins_and_the_other_is_told(start: Start) -> None:
+async def test_the_newer_of_two_programs_for_one_device_wins_and_the_other_is_paused(start: Start) -> None:
     running = await start()
-    running.own("a", "b")
+    running.assign("a", "b")
     async with Client(running.target, batch=1) as older:
         older.send("a", smoke_adc=1)
         assert await older.flush(20)
         async with Client(running.target) as newer:
             newer.send("a", smoke_adc=1)
             assert await newer.flush(20)
-        for _ in range(2 * WINDOW):  # more than a stream may have in flight
+        for _ in range(2 * WINDOW):  # more than the window of a stream
             older.send("a", smoke_adc=1)
         await until(lambda: older.rejected)
         assert "a newer program sends for this device" in older.rejected["a"]
         older.send("b", smoke_adc=1)
-        await until(lambda: running.ledger("b").analysed == 1)  # it does not stand in the way of the others
+        await until(lambda: running.ledger("b").analysed == 1)  # it does not block other devices
         assert older.waiting >= 2 * WINDOW
     ledger = running.ledger("a")
     assert ledger.analysed == 2
@@ -461,7 +471,7 @@ HOUR_NS = 3600 * 10**9
 
 @pytest.fixture
 def behind(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Set the clock that new senders number their epochs by so many nanoseconds back."""
+    """Set the clock for new epochs back by so many nanoseconds."""
     right = time.time_ns
 
     def set_back(offset_ns: int) -> None:
@@ -470,11 +480,11 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return set_back
 
 
-async def test_a_sender_whose_clock_is_behind_its_run_before_counts_on_after_that(
+async def test_a_sender_with_a_late_clock_continues_after_its_previous_epoch(
     start: Start, behind: Callable[[int], None], tmp_path: Path
 ) -> None:
     running = await start()
-    running.own("a", "b")
+    running.assign("a", "b")
     async with Client(running.target) as before:
         for name in ("a", "b"):
             before.send(name, smoke_adc=1)
@@ -494,18 +504,18 @@ async def test_a_sender_whose_clock_is_behind_its_run_before_counts_on_after_tha
     ledger = running.ledger("a")
     assert ledger.analysed == 1 + 5 + 1 + 1 + 5  # and the calibration
     assert ledger.duplicate == 0
-    assert ", calibrated" in next(one.state for one in running.shard.devices(time.time_ns()) if one.id == "a")
-    async with Client(running.target, spool=spool) as later:  # goes on under what was kept
+    assert ", calibrated" in next(status.state for status in running.shard.devices(time.time_ns()) if status.id == "a")
+    async with Client(running.target, spool=spool) as later:  # continues with the stored epoch
         later.send("a", smoke_adc=1)
         assert await later.flush(20)
     assert running.ledger("a").analysed == ledger.analysed + 1
 
 
-async def test_readings_of_before_a_restart_that_were_never_acknowledged_count_on_too(
+async def test_unacknowledged_readings_from_before_a_restart_move_epochs_too(
     start: Start, behind: Callable[[int], None], tmp_path: Path
 ) -> None:
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with Client(running.target) as before:
         before.send("a", smoke_adc=1)
         assert await before.flush(20)
@@ -519,7 +529,7 @@ async def test_readings_of_before_a_restart_that_were_never_acknowledged_count_o
     assert running.ledger("a").analysed == 5
 
 
-def test_two_senders_that_begin_anew_after_the_same_one_do_not_share_an_epoch() -> None:
+def test_two_senders_that_renew_their_epoch_together_do_not_share_it() -> None:
     epochs = set()
     for seed in (1, 2):
         client = Client("127.0.0.1:1", batch=1, jitter=random.Random(seed))
@@ -531,11 +541,11 @@ def test_two_senders_that_begin_anew_after_the_same_one_do_not_share_an_epoch() 
     assert len(epochs) == 2
 
 
-async def test_two_programs_that_send_for_one_device_do_not_overtake_each_other_for_ever(
+async def test_two_programs_for_one_device_do_not_overtake_each_other_forever(
     start: Start, behind: Callable[[int], None]
 ) -> None:
     running = await start()
-    running.own("a")
+    running.assign("a")
     async with Client(running.target) as first:
         behind(HOUR_NS)
         async with Client(running.target) as second:
@@ -545,14 +555,14 @@ async def test_two_programs_that_send_for_one_device_do_not_overtake_each_other_
                     for client in clients:
                         client.send("a", smoke_adc=1)
                     await asyncio.sleep(0.01)
-            [told] = [client for client in clients if client.rejected]
-            [other] = [client for client in clients if client is not told]
+            [refused] = [client for client in clients if client.rejected]
+            [other] = [client for client in clients if client is not refused]
             for _ in range(5):
                 epoch = running.shard.owned("a").arrivals.epoch
                 other.send("a", smoke_adc=1)
                 assert await other.flush(20)
                 assert running.shard.owned("a").arrivals.epoch == epoch
-            assert "a newer program sends for this device" in told.rejected["a"]
+            assert "a newer program sends for this device" in refused.rejected["a"]
             assert not other.rejected
 
 
@@ -562,7 +572,7 @@ def acknowledged(client: Client, link: _Link, device: str, epoch: int, sequence:
 
 
 @pytest.mark.parametrize("epoch", [2**63 - 1, 2**64 - 1])
-def test_an_epoch_after_which_there_is_none_is_given_way_to(epoch: int) -> None:
+def test_an_epoch_without_a_later_one_is_not_overtaken(epoch: int) -> None:
     client = Client("127.0.0.1:1", batch=1)
     link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
     client.send("a", smoke_adc=1)
@@ -571,7 +581,7 @@ def test_an_epoch_after_which_there_is_none_is_given_way_to(epoch: int) -> None:
     assert "a newer sender" in client.rejected["a"]
 
 
-def test_a_sender_that_begins_anew_does_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_renews_its_epoch_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0)
     client = Client("127.0.0.1:1", batch=1)
     link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
@@ -588,7 +598,7 @@ def test_a_sender_that_begins_anew_does_so_once(monkeypatch: pytest.MonkeyPatch)
     assert 2**61 < spooled.epoch < 2**62
 
 
-def test_an_acknowledgement_of_a_later_epoch_of_its_own_is_one_of_what_came_before(tmp_path: Path) -> None:
+def test_an_acknowledgement_of_a_later_own_epoch_covers_earlier_batches(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "spool", 100)
     for epoch, sequence in ((5, 8), (6, 1)):  # as after a spool was damaged
         batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence)])
@@ -603,9 +613,9 @@ def test_an_acknowledgement_of_a_later_epoch_of_its_own_is_one_of_what_came_befo
     assert not client.rejected
 
 
-async def test_simulated_devices_speak_by_grpc_too(start: Start) -> None:
+async def test_simulated_devices_can_send_by_grpc(start: Start) -> None:
     running = await start()
-    running.own("a", "b")
+    running.assign("a", "b")
     stop = asyncio.Event()
     simulation = asyncio.ensure_future(
         run_sensors([SensorSpec("a"), SensorSpec("b")], running.target, stop, rate=50, frame_rate=10, grpc=True)
@@ -620,17 +630,17 @@ async def test_simulated_devices_speak_by_grpc_too(start: Start) -> None:
     assert all("calibrated" in status.state for status in running.shard.devices(time.time_ns()))
 
 
-async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard(start: Start) -> None:
+async def test_analysed_but_unacknowledged_readings_count_once_on_the_next_shard(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a")
+    first.assign("a")
     batch = DeviceBatch(device="a", epoch=7, readings=[Reading(sequence=n, smoke_adc=10) for n in range(1, 6)])
     async with channel(first.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))
         await until(lambda: first.ledger("a").analysed == 5)
-        call.cancel()  # before anybody has read the acknowledgement
-    second.own("a", epoch=2)
-    first.own(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
+        call.cancel()  # before the acknowledgement is read
+    second.assign("a", epoch=2)
+    first.assign(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
     await until(lambda: second.shard.owned("a").arrivals.sequence == 5)
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
@@ -642,11 +652,11 @@ async def test_what_was_taken_and_not_acknowledged_counts_once_on_the_next_shard
 
 
 @pytest.mark.parametrize("elsewhere", [{"a": "second"}, {}])
-async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_leave_no_gap(
+async def test_batches_in_flight_when_a_shard_refuses_the_device_leave_no_gap(
     start: Start, elsewhere: dict[str, str]
 ) -> None:
     running = await start()
-    running.own(elsewhere=elsewhere, peers=(Peer(shard="second", grpc="127.0.0.1:1"),))
+    running.assign(elsewhere=elsewhere, peers=(Peer(shard="second", grpc="127.0.0.1:1"),))
 
     def batch(number: int, *, restart: bool = False) -> IngestRequest:
         reading = Reading(sequence=number, smoke_adc=10)
@@ -657,7 +667,7 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
         await call.write(batch(1, restart=True))
         refusal = await answer(call)
         assert refusal.WhichOneof("body") in {"drain", "rejected"}
-        running.own("a", epoch=2)
+        running.assign("a", epoch=2)
         await call.write(batch(2))  # sent before its sender had read the refusal
         await call.write(batch(1, restart=True))
         await call.write(batch(2))
@@ -669,21 +679,21 @@ async def test_batches_that_were_on_their_way_when_a_shard_refused_the_device_le
     assert (running.ledger("a").analysed, running.ledger("a").duplicate) == (2, 0)
 
 
-async def test_a_shard_goes_on_until_the_next_owner_does(start: Start) -> None:
+async def test_a_shard_continues_until_the_next_owner_takes_over(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a")
-    second.own()
+    first.assign("a")
+    second.assign()
     peers = (second.peer("second"),)
     async with Client(first.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
-        first.own("a", epoch=2, elsewhere={"a": "second"}, peers=peers)  # the other one does not know it yet
+        first.assign("a", epoch=2, elsewhere={"a": "second"}, peers=peers)  # the second shard does not know it yet
         for _ in range(20):
             client.send("a", smoke_adc=1)
             await asyncio.sleep(0.005)
         assert await client.flush(20)
         assert first.ledger("a").analysed == 21
-        second.own("a", epoch=2)
+        second.assign("a", epoch=2)
         async with asyncio.timeout(20):
             while not second.ledger("a").analysed:
                 client.send("a", smoke_adc=1)
@@ -693,12 +703,12 @@ async def test_a_shard_goes_on_until_the_next_owner_does(start: Start) -> None:
     assert first.ledger("a").duplicate == second.ledger("a").duplicate == 0
 
 
-async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles(
+async def test_a_device_without_an_owner_does_not_send_its_client_in_circles(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = await start(), await start()
-    first.own(elsewhere={"a": "second"}, peers=(second.peer("second"),))
-    second.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
+    first.assign(elsewhere={"a": "second"}, peers=(second.peer("second"),))
+    second.assign(elsewhere={"a": "first"}, peers=(first.peer("first"),))
     answers = 0
     async with Client(first.target, linger=0.005) as client:
         before = client.handle_response
@@ -712,19 +722,19 @@ async def test_a_device_that_nobody_owns_does_not_make_its_sender_run_in_circles
         client.send("a", smoke_adc=1)
         assert not await client.flush(1.0)
         assert answers < 30
-        second.own("a", epoch=2)
+        second.assign("a", epoch=2)
         assert await client.flush(20)
 
 
-async def test_where_the_service_is_gone_a_shard_that_is_known_is_asked(start: Start) -> None:
+async def test_a_known_shard_is_dialled_if_the_service_is_gone(start: Start) -> None:
     first, second = await start(), await start()
-    first.own("a", peers=(second.peer("second"),))
+    first.assign("a", peers=(second.peer("second"),))
     async with Client(first.target, linger=0.005) as client:
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
         await first.shard.drain()
         await first.server.stop(0)
-        second.own("a", epoch=2)
+        second.assign("a", epoch=2)
         client.send("a", smoke_adc=1)
         assert await client.flush(20)
     assert second.ledger("a").analysed == 1
@@ -734,7 +744,7 @@ DEVICES = ["device-0", "device-1", "device-2"]
 
 
 async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  # noqa: PLR0915 -- one story from start to end
-    """A shard is ended `seconds` into a stream of readings; its client goes on with another one.
+    """A shard is ended `seconds` into a stream of readings; its client continues with another one.
 
     Returns how many readings both analysed: what was analysed and not acknowledged at that moment.
     """
@@ -795,16 +805,16 @@ async def end_once(seconds: float, folder: Path, how: signal.Signals) -> int:  #
     return doubled
 
 
-async def test_a_killed_shard_loses_no_reading_and_no_acknowledged_one_is_analysed_twice(tmp_path: Path) -> None:
+async def test_a_killed_shard_loses_none_and_repeats_no_acknowledged_reading(tmp_path: Path) -> None:
     await end_once(0.7, tmp_path / "once", signal.SIGKILL)
 
 
-async def test_a_shard_that_is_told_to_stop_leaves_no_reading_to_be_lost_or_analysed_twice(tmp_path: Path) -> None:
+async def test_a_stopped_shard_loses_and_repeats_no_reading(tmp_path: Path) -> None:
     assert await end_once(0.7, tmp_path / "once", signal.SIGTERM) == 0
 
 
 @pytest.mark.slow
-async def test_a_shard_killed_at_fifty_random_points_loses_nothing_and_doubles_only_what_was_in_flight(
+async def test_a_shard_killed_at_fifty_random_points_repeats_only_readings_in_flight(
     tmp_path: Path,
 ) -> None:
     dice = random.Random(7)
@@ -813,7 +823,7 @@ async def test_a_shard_killed_at_fifty_random_points_loses_nothing_and_doubles_o
 
 
 @pytest.mark.slow
-async def test_a_shard_stopped_at_thirty_random_points_loses_and_doubles_nothing(tmp_path: Path) -> None:
+async def test_a_shard_stopped_at_thirty_random_points_loses_and_repeats_nothing(tmp_path: Path) -> None:
     dice = random.Random(8)
     doubled = [await end_once(dice.uniform(0.05, 1), tmp_path / str(number), signal.SIGTERM) for number in range(30)]
     assert doubled == [0] * 30

@@ -1,4 +1,4 @@
-"""An actuator's side of a control loop: whatever ends it, the device is left in its safe state."""
+"""An actuator's side of a control loop: its device goes to its safe state, however the loop ends."""
 
 import threading
 from typing import Any
@@ -12,7 +12,7 @@ from embereye.v1.control_pb2 import Actuator, Command, ControlResponse, Output, 
 
 
 class Hub(Link):
-    """One that answers the handshake, and each State, with `answer`."""
+    """A hub that answers the handshake, and each State, with `answer`."""
 
     def __init__(self, answer: ControlResponse) -> None:
         self.address = "hub"
@@ -32,7 +32,7 @@ OPEN = ControlResponse(command=Command(sequence=1, values=[1.0]))
 
 
 class Valve:
-    """One whose bus fails when it is to be opened."""
+    """A valve whose bus fails when it opens."""
 
     actuator = Actuator(period_ns=2 * MILLISECOND, outputs=[Output(name="valve", kind=Output.KIND_OPENING)])
 
@@ -49,7 +49,7 @@ class Valve:
         self.fell.append(reason)
 
 
-def test_a_device_that_fails_at_a_command_is_told_to_go_to_its_safe_state() -> None:
+def test_a_device_that_fails_at_a_command_goes_to_its_safe_state() -> None:
     valve = Valve()
     with pytest.raises(OSError, match="no answer by the bus"):
         run_actuator(lambda: Hub(OPEN), "valve", valve, threading.Event(), lambda reason: None)
@@ -64,7 +64,7 @@ def test_a_device_that_fails_at_a_command_is_told_to_go_to_its_safe_state() -> N
         ControlResponse(command=Command(values=[1.0, 1.0])),
     ],
 )
-def test_a_command_that_is_not_the_devices_is_not_carried_out(answer: ControlResponse) -> None:
+def test_a_command_for_another_device_is_not_carried_out(answer: ControlResponse) -> None:
     valve, stop = Valve(), threading.Event()
     run_actuator(lambda: Hub(answer), "valve", valve, stop, lambda reason: stop.set())
     assert valve.fell == ["hub: the answer is not a command for this device", "the program was stopped"]

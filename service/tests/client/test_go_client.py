@@ -1,4 +1,4 @@
-"""Our client in Go: its own tests, and a device of it that is steered through a real hub."""
+"""The Go client: its own tests, and a device that is steered through a real hub."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ from embereye.v1.control_pb2 import Output
 pytestmark = pytest.mark.needs(GO_CLIENT)
 
 
-def test_its_own_tests_pass() -> None:
+def test_the_go_clients_own_tests_pass() -> None:
     done = subprocess.run(
         [str(program("embereye-control.test"))], capture_output=True, text=True, timeout=60, check=False
     )
@@ -47,7 +47,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
         )  # fmt: skip
         try:
             side = steer(hub)
-            assert [(one.name, one.kind) for one in side.actuator.outputs] == [
+            assert [(output.name, output.kind) for output in side.actuator.outputs] == [
                 ("valve", Output.KIND_OPENING), ("lamp", Output.KIND_SWITCH),
             ]  # fmt: skip
             state, ticks = side.first_state(), []
@@ -71,7 +71,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
     assert printed.read_text().splitlines()[-1].startswith(("valve 1.00 lamp 0: ", "valve 1.00"))
 
 
-def test_a_device_in_go_says_why_it_is_not_let_in(tmp_path: Path) -> None:
+def test_a_device_in_go_reports_why_it_is_refused(tmp_path: Path) -> None:
     with running_hub() as hub:
         device = subprocess.Popen(
             [str(program("embereye-valve")), "--hub", hub.tcp], stderr=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Associations over TLS: whoever is steered by one notices that nobody is there any more, as without TLS."""
+"""Associations over TLS: a client notices that its hub is gone, as it does without TLS."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ TIMEOUT = 0.2  # seconds
 
 @contextmanager
 def silent_hub(folder: Path) -> Iterator[tuple[str, ClientTls, threading.Event]]:
-    """A hub that lets one in, and then neither reads nor says anything until the event is set."""
+    """A hub that accepts an association, but then neither reads nor sends until the event is set."""
     shown, end = SiteAuthority(folder).issue("hub", alternatives=[HOST]), threading.Event()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.folder / "tls.crt", shown.folder / "tls.key")
@@ -72,7 +72,7 @@ async def test_a_hub_that_falls_silent_is_noticed(
         assert done
 
 
-def test_files_of_tls_that_cannot_be_read_now_are_told_as_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
+def test_unreadable_tls_files_are_reported_as_an_unreachable_hub(tmp_path: Path) -> None:
     tls = ClientTls(tmp_path / "none")
     with (
         socket.create_server((HOST, 0)) as listener,

@@ -1,4 +1,4 @@
-"""The client's spool: what is put is there once, until it is forgotten, whatever comes between."""
+"""The outbox of the client: each batch is stored once until it is forgotten, through restarts and damage."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from embereye.v1.ingest_pb2 import DeviceBatch
 DEVICES = 16
 
 
-def test_each_of_many_batches_is_kept_once_and_in_order_over_restarts(tmp_path: Path) -> None:
+def test_each_of_many_batches_is_stored_once_and_in_order_over_restarts(tmp_path: Path) -> None:
     path, dice, number = tmp_path / "outbox", random.Random(8), 50_000
     outbox = Outbox(path, 10**9)
     counted, sent = [0] * DEVICES, [0] * DEVICES
@@ -26,10 +26,10 @@ def test_each_of_many_batches_is_kept_once_and_in_order_over_restarts(tmp_path: 
         gone = list[Spooled]()
         for device, (name, spooled) in enumerate(waiting.items()):
             part = spooled[: int(len(spooled) * some)]
-            for one in part:
-                batch = outbox.body(one.number)
+            for stored in part:
+                batch = outbox.body(stored.number)
                 sent[device] += 1
-                assert (batch.device, batch.epoch, one.last) == (name, 1, sent[device])
+                assert (batch.device, batch.epoch, stored.last) == (name, 1, sent[device])
             del spooled[: len(part)]
             gone += part
         outbox.forget(gone)
@@ -55,7 +55,7 @@ def test_each_of_many_batches_is_kept_once_and_in_order_over_restarts(tmp_path: 
     outbox.close()
 
 
-def test_what_has_no_room_is_refused_and_what_is_there_stays() -> None:
+def test_batches_without_room_are_refused_and_stored_ones_stay() -> None:
     outbox = Outbox(None, 100)
     outbox.put([(DeviceBatch(device="s-1", epoch=1), 100, 60)])
     outbox.check_room(39)
@@ -72,7 +72,7 @@ def garble(path: Path, begin: float, end: float) -> None:
 
 
 def killed(path: Path) -> Path:
-    """What a kill leaves of a file that is open: nothing is closed."""
+    """Copy an open file as a kill would leave it."""
     left = path.with_name("left")
     for suffix in ("", "-wal"):
         shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
@@ -92,11 +92,11 @@ def filled(path: Path) -> tuple[Outbox, list[Spooled]]:
     outbox = Outbox(path, 10**9)
     calibration = bytes(1_000)
     batches = [(DeviceBatch(device="s", epoch=7, calibration=calibration), number + 1, 1) for number in range(500)]
-    return outbox, [one for batch in batches for one in outbox.put([batch])]
+    return outbox, [spooled for batch in batches for spooled in outbox.put([batch])]
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_comes(
+def test_a_damaged_file_is_moved_aside_and_its_readable_content_is_retained(
     tmp_path: Path, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "outbox"
@@ -106,11 +106,11 @@ def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_come
     assert "was damaged" in caplog.text
     assert (tmp_path / "outbox.damaged").exists()
     left = outbox.items
-    assert outbox.counting("s").epoch > 7, "how far it has counted cannot be relied on"
-    (one,) = outbox.put([(DeviceBatch(device="s", epoch=8), 1, 1)])
+    assert outbox.counting("s").epoch > 7, "the stored sequence is not reliable"
+    (added,) = outbox.put([(DeviceBatch(device="s", epoch=8), 1, 1)])
     for spooled in outbox.load()["s"]:
         assert outbox.body(spooled.number)
-    outbox.forget([one])
+    outbox.forget([added])
     outbox.close()
     caplog.clear()
     assert Outbox(path, 10**9).items == left < 500
@@ -118,18 +118,18 @@ def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_come
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_file_that_is_found_damaged_later_is_put_aside_too(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_a_file_that_is_damaged_later_is_moved_aside_too(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     path = tmp_path / "outbox"
     outbox, spooled = filled(path)
     outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     outbox._db.execute("PRAGMA shrink_memory")
     damage(path)
-    found = {one.number for one in spooled if outbox.body(one.number)}
+    readable = {batch.number for batch in spooled if outbox.body(batch.number)}
     (last,) = outbox.put([(DeviceBatch(device="s", epoch=7), 501, 1)])
-    assert last.number == 501, "no other batch's"
-    found = {one.number for one in spooled if outbox.body(one.number)}
-    assert len(found) < 500
-    assert outbox.items == len(found) + 1
+    assert last.number == 501, "numbers are unique"
+    readable = {batch.number for batch in spooled if outbox.body(batch.number)}
+    assert len(readable) < 500
+    assert outbox.items == len(readable) + 1
     outbox.forget(spooled)
     assert outbox.items == 1
     assert Outbox(killed(path), 10**9).load() == {"s": [last]}
@@ -146,7 +146,7 @@ def test_two_programs_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
-def test_a_file_that_somebody_removes_meanwhile_loses_nothing(tmp_path: Path, suffix: str) -> None:
+def test_a_file_that_is_removed_meanwhile_loses_nothing(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "outbox"
     outbox, spooled = filled(path)
     path.with_name(path.name + suffix).unlink()

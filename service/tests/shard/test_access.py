@@ -1,4 +1,4 @@
-"""Which devices a shard listens to, by its fleet's spec.access."""
+"""The access rules of a fleet (spec.access), without a network."""
 
 import os
 from pathlib import Path
@@ -37,13 +37,13 @@ def access(folder: Path, rules: AccessRules | None, steady: Steady | None = None
 
 
 @pytest.mark.parametrize("rules", [None, AccessRules(open=True)])
-def test_a_fleet_that_says_nothing_or_open_listens_to_everybody(tmp_path: Path, rules: AccessRules | None) -> None:
+def test_a_fleet_without_rules_or_with_open_ones_admits_every_device(tmp_path: Path, rules: AccessRules | None) -> None:
     admitted = access(tmp_path, rules)
     admitted.check_text("203.0.113.9")
     assert admitted.check_call("203.0.113.9", ()) == EVERYTHING
 
 
-def test_a_text_device_comes_from_a_network_that_is_named_or_not_at_all(tmp_path: Path) -> None:
+def test_a_text_device_is_admitted_only_from_a_named_network(tmp_path: Path) -> None:
     admitted = access(tmp_path, AccessRules(networks=["10.1.0.0/16", "fd00:1::/64"]))
     for host in ("10.1.2.3", "::ffff:10.1.2.3", "fd00:1::5", "127.0.0.1", "::1"):
         admitted.check_text(host)
@@ -54,17 +54,17 @@ def test_a_text_device_comes_from_a_network_that_is_named_or_not_at_all(tmp_path
         with pytest.raises(NotAdmittedError):
             admitted.check_call(host, ())
     assert admitted.refused == 8
-    wrong = access(tmp_path, AccessRules(networks=["10.0.0.0/99"]))  # which no pattern of a schema finds
+    wrong = access(tmp_path, AccessRules(networks=["10.0.0.0/99"]))  # which no schema can refuse
     with pytest.raises(NotAdmittedError):
         wrong.check_call("10.0.0.1", ())
 
 
-def test_a_text_device_proves_nothing_by_a_token(tmp_path: Path) -> None:
+def test_a_text_device_cannot_authenticate_by_a_token(tmp_path: Path) -> None:
     with pytest.raises(NotAdmittedError, match="without a certificate cannot authenticate"):
         access(tmp_path, AccessRules(tokens="devices-of-hall")).check_text("127.0.0.1")
 
 
-def test_a_sender_shows_a_token_of_the_fleet_or_of_its_device(tmp_path: Path) -> None:
+def test_a_sender_needs_a_token_of_the_fleet_or_of_its_device(tmp_path: Path) -> None:
     secret(tmp_path, f"{ALL}\n", f"s-01 {ONE}\nbroken line of words\ns-02 short\n")
     admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"))
     assert admitted.check_call("10.0.0.1", shown(ALL)) == EVERYTHING
@@ -92,7 +92,7 @@ def test_a_token_is_rotated_without_a_restart(tmp_path: Path) -> None:
         admitted.check_call("10.0.0.1", shown(ALL))
 
 
-def test_a_secret_that_is_missing_admits_nobody_and_one_that_goes_missing_keeps_who_was_known(tmp_path: Path) -> None:
+def test_tokens_of_a_removed_secret_stay_valid_but_a_missing_one_admits_nobody(tmp_path: Path) -> None:
     steady = Steady()
     admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
     with pytest.raises(NotAdmittedError, match="is not mounted"):
@@ -106,7 +106,7 @@ def test_a_secret_that_is_missing_admits_nobody_and_one_that_goes_missing_keeps_
     admitted.check_call("10.0.0.1", shown(ALL))
 
 
-def test_a_secret_that_is_back_as_it_was_is_said_to_be_missing_no_more(tmp_path: Path) -> None:
+def test_a_restored_secret_is_no_longer_reported_as_missing(tmp_path: Path) -> None:
     secret(tmp_path, f"{ALL}\n")
     steady = Steady()
     admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
@@ -119,7 +119,7 @@ def test_a_secret_that_is_back_as_it_was_is_said_to_be_missing_no_more(tmp_path:
             admitted.check_call("10.0.0.1", shown("a-token-that-nobody-knows"))
 
 
-def test_other_rules_are_news_and_the_same_ones_are_not(tmp_path: Path) -> None:
+def test_only_other_rules_count_as_a_change(tmp_path: Path) -> None:
     admitted = DeviceAccess(str(tmp_path))
     assert not admitted.configure(None)
     assert not admitted.configure(AccessRules(open=True))
@@ -137,7 +137,7 @@ def named(*names: str) -> Names:
     return {ClientCertificates.FIELD_DNS: names, ClientCertificates.FIELD_COMMON_NAME: ("s-09",)}
 
 
-def test_a_certificate_speaks_for_the_device_that_its_name_says_and_a_gateways_for_all(tmp_path: Path) -> None:
+def test_a_certificate_is_for_its_named_device_and_a_gateways_for_all(tmp_path: Path) -> None:
     admitted = access(tmp_path, AccessRules(certificates=CERTIFIED))
     names = named("other.example.org", "s-01.devices.example.org")
     assert admitted.check_call("10.0.0.1", None, names) == Grant("s-01")
@@ -157,7 +157,7 @@ def test_a_certificate_speaks_for_the_device_that_its_name_says_and_a_gateways_f
         admitted.check_text("127.0.0.1")
 
 
-def test_what_is_asked_for_is_asked_for_together(tmp_path: Path) -> None:
+def test_all_access_rules_have_to_be_met_together(tmp_path: Path) -> None:
     secret(tmp_path, f"{ALL}\n", f"s-01 {ONE}\n")
     rules = AccessRules(tokens="devices-of-hall", networks=["10.0.0.0/8"], certificates=CERTIFIED)
     admitted = access(tmp_path, rules)
@@ -172,7 +172,7 @@ def test_what_is_asked_for_is_asked_for_together(tmp_path: Path) -> None:
         admitted.check_call("10.0.0.1", shown(ONE), others)
 
 
-def test_a_network_that_is_none_admits_nobody_whatever_is_shown(tmp_path: Path) -> None:
+def test_an_invalid_network_admits_nobody_even_with_credentials(tmp_path: Path) -> None:
     rules = AccessRules(networks=["fd00:1/64"], certificates=CERTIFIED)
     admitted, names = access(tmp_path, rules), named("s-01.devices.example.org")
     with pytest.raises(NotAdmittedError, match=r"10\.0\.0\.1 is not in a network"):

@@ -22,7 +22,7 @@ def assignment(epoch: int, *devices: str) -> Assignment:
     return Assignment(fleet="default/sensors/f", epoch=epoch, devices=owned, sensor=sensor_settings())
 
 
-def test_a_newer_epoch_takes_force_and_listeners_hear_of_it() -> None:
+def test_a_newer_epoch_takes_force_and_listeners_are_called() -> None:
     assignments, heard = Assignments(), []
     unsubscribe = assignments.subscribe(lambda current: heard.append(current.epoch))
     assert assignments.offer(assignment(3, "a")) == ""
@@ -33,7 +33,7 @@ def test_a_newer_epoch_takes_force_and_listeners_hear_of_it() -> None:
 
 
 @pytest.mark.parametrize("field", ["deadline_ns", "window_ns", "overflow", "heat", "gas", "commands", "digital_flame"])
-def test_settings_that_are_not_complete_are_refused_by_name(field: Any) -> None:
+def test_incomplete_settings_are_refused_by_name(field: Any) -> None:
     partial = assignment(4, "a")
     partial.sensor.ClearField(field)
     assignments = Assignments()
@@ -42,7 +42,7 @@ def test_settings_that_are_not_complete_are_refused_by_name(field: Any) -> None:
     assert assignments.offer(assignment(4, "a")) == ""
 
 
-def test_a_threshold_of_nought_is_one_and_a_curve_without_a_scale_is_none() -> None:
+def test_a_threshold_of_zero_is_valid_but_a_curve_without_a_scale_is_not() -> None:
     frozen = assignment(4, "a")
     frozen.sensor.heat.pre_alarm_c = frozen.sensor.smoke.pre_alarm = 0
     assert Assignments().offer(frozen) == ""
@@ -69,7 +69,7 @@ def test_an_older_epoch_is_refused_with_the_reason() -> None:
     assert assignments.current == assignment(4, "a")
 
 
-def test_the_same_epoch_is_taken_again_but_not_with_other_contents() -> None:
+def test_the_same_epoch_is_accepted_again_but_not_with_other_contents() -> None:
     assignments = Assignments()
     assignments.offer(assignment(4, "a"))
     assert assignments.offer(assignment(4, "a")) == ""
@@ -99,24 +99,24 @@ def write(folder: Path, epoch: int, placement_epoch: int, *, packed: bool) -> Pa
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_where_others_devices_are_is_read_from_what_all_shards_share(tmp_path: Path, packed: bool) -> None:
-    found = load(write(tmp_path, 4, 4, packed=packed))
-    assert found is not None
-    assert [device.id for device in found.devices] == ["a"]
-    assert dict(found.elsewhere) == {"b": "f-1"}
+def test_the_owners_of_other_devices_are_read_from_the_shared_file(tmp_path: Path, packed: bool) -> None:
+    loaded = load(write(tmp_path, 4, 4, packed=packed))
+    assert loaded is not None
+    assert [device.id for device in loaded.devices] == ["a"]
+    assert dict(loaded.elsewhere) == {"b": "f-1"}
 
 
-def test_half_of_a_new_version_is_not_taken(tmp_path: Path) -> None:
+def test_half_of_a_new_version_is_not_accepted(tmp_path: Path) -> None:
     assert load(write(tmp_path, 5, 4, packed=False)) is None
 
 
-def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
+def test_files_of_a_mounted_folder_are_read_in_one_version(tmp_path: Path) -> None:
     (tmp_path / "..new").mkdir()
     write(tmp_path / "..new", 5, 5, packed=True)
     (tmp_path / "..data").symlink_to("..new")
-    found = load(tmp_path / "f-0.json")
-    assert found is not None
-    assert found.epoch == 5
+    loaded = load(tmp_path / "f-0.json")
+    assert loaded is not None
+    assert loaded.epoch == 5
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
     [(b"garbage", "gzip"), (gzip.compress(b"{}")[:-1], "gzip"), (gzip.compress(b"\xff"), "text")],
     ids=["no gzip", "cut", "no text"],
 )
-def test_a_packed_file_that_is_broken_is_named_in_the_error(tmp_path: Path, content: bytes, why: str) -> None:
+def test_an_error_names_a_broken_compressed_file(tmp_path: Path, content: bytes, why: str) -> None:
     write(tmp_path, 4, 4, packed=True)
     (tmp_path / "f-0.json.gz").write_bytes(content)
     with pytest.raises(ValueError, match=rf"f-0\.json\.gz is not {why}: "):

@@ -3,7 +3,7 @@ from embereye.shard.ledger import Ledger
 from embereye.units import SECOND
 
 
-def test_a_device_is_dark_until_it_was_heard_and_analysed() -> None:
+def test_a_device_is_dark_until_it_is_heard_and_analysed() -> None:
     watch = Watch()
     assert watch.reason(10 * SECOND, 5 * SECOND) == "never heard"
     watch.heard_ns = 9 * SECOND
@@ -18,7 +18,7 @@ def test_silence_past_the_deadline_is_dark_and_says_for_how_long() -> None:
     assert watch.reason(8 * SECOND, 5 * SECOND) == "silent for 7.0 s, deadline 5 s"
 
 
-def test_data_that_arrives_without_being_analysed_is_no_coverage() -> None:
+def test_a_device_whose_data_is_not_analysed_is_not_covered() -> None:
     watch = Watch(heard_ns=10 * SECOND, analysed_ns=SECOND)
     assert "last analysed 9.0 s ago" in watch.reason(10 * SECOND, 5 * SECOND)
 

@@ -17,13 +17,13 @@ def test_rates_and_cost_are_those_of_the_last_seconds():
     assert meter.load(queue_depth=3, oldest_age_ns=7).cost_seconds == pytest.approx(0.01)  # a backlog still costs
 
 
-def test_nothing_is_measured_before_there_are_two_samples():
+def test_no_rate_is_measured_before_two_samples():
     meter = Meter()
     meter.sample(5.0, offered=10, analysed=10, cpu=1)
     assert (meter.arrival_rate, meter.cost_seconds, meter.utilization) == (0, 0, 0)
 
 
-def test_what_comes_all_at_once_after_the_machine_stood_still_is_no_rate() -> None:
+def test_a_backlog_after_a_stall_does_not_count_as_a_rate() -> None:
     meter, offered = Meter(), 0
     for second in range(100, 200):
         if not 130 < second < 170:
@@ -35,7 +35,7 @@ def test_what_comes_all_at_once_after_the_machine_stood_still_is_no_rate() -> No
             assert meter.cost_seconds == pytest.approx(2e-3)
 
 
-def test_a_machine_that_stands_still_again_and_again_is_measured_all_the_same() -> None:
+def test_a_machine_that_stalls_repeatedly_is_still_measured() -> None:
     meter, at, offered = Meter(), 100.0, 0
     for number in range(400):
         at += 3.5 if number % 3 == 0 else 0.5

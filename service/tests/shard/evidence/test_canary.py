@@ -1,4 +1,4 @@
-"""What a shard does for its canaries, without a hub."""
+"""The canaries of a shard, without a hub."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def nothing(_: Fire) -> None:
     return None
 
 
-async def test_a_fire_burns_at_every_interval_under_an_id_of_its_own() -> None:
+async def test_a_fire_burns_at_every_interval_with_a_new_id() -> None:
     seen: list[Fire] = []
 
     async def light(fire: Fire) -> None:
@@ -69,22 +69,22 @@ async def test_a_fire_burns_at_every_interval_under_an_id_of_its_own() -> None:
     assert all(is_canary(fire.device) for fire in seen)
 
 
-async def test_nothing_burns_where_canaries_are_off_or_the_shard_is_not_ready() -> None:
+async def test_no_fire_burns_if_canaries_are_off_or_the_shard_is_not_ready() -> None:
     off, away = canaries_of(nothing, interval_ns=0), canaries_of(nothing, ready=lambda: False)
     async with lit(off), lit(away):
         await asyncio.sleep(0.3)
     assert (off.sent, away.sent) == (0, 0)
     assert off.plan().interval_ns == 0
-    assert away.plan().interval_ns > 0  # a hub that nobody reaches has to miss it
+    assert away.plan().interval_ns > 0  # an unreachable hub has to notice that it is missing
 
 
-async def test_a_shard_that_ends_says_that_nothing_is_to_be_expected() -> None:
+async def test_a_shard_that_ends_plans_no_canaries() -> None:
     canaries = canaries_of(nothing)
     assert canaries.plan(ending=True).interval_ns == 0
     assert canaries.plan(ending=True).process == canaries.plan().process
 
 
-async def test_a_canary_that_is_not_seen_is_logged_once_and_the_next_one_burns(
+async def test_an_undetected_canary_is_logged_once_and_the_next_one_burns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def light(fire: Fire) -> None:
@@ -99,7 +99,7 @@ async def test_a_canary_that_is_not_seen_is_logged_once_and_the_next_one_burns(
     ]
 
 
-async def test_a_canary_that_fails_ends_nothing() -> None:
+async def test_a_canary_that_fails_does_not_end_the_canaries() -> None:
     async def light(fire: Fire) -> None:
         raise ConnectionRefusedError("nobody listens")
 
@@ -108,7 +108,7 @@ async def test_a_canary_that_fails_ends_nothing() -> None:
         await until(lambda: canaries.sent >= 2)
 
 
-def test_of_canaries_that_wait_only_the_newest_is_kept() -> None:
+def test_only_the_newest_of_waiting_canaries_is_stored() -> None:
     spool = Spool(None)
 
     def keep(report: EvidenceItem) -> None:
@@ -139,17 +139,17 @@ async def shard() -> AsyncIterator[tuple[SensorShard, list[EvidenceItem], int]]:
         await running.stop()
 
 
-async def test_a_sensor_shards_canary_is_evidence_and_in_no_count(
+async def test_a_sensor_shards_canary_makes_evidence_but_counts_nowhere(
     shard: tuple[SensorShard, list[EvidenceItem], int],
 ) -> None:
     running, evidence, _ = shard
-    told: list[EvidenceItem] = []
+    reported: list[EvidenceItem] = []
     before = (running.batcher.offered, dict(running.garbage))
     for _ in range(2):
-        await running.light_canary(Fire(PLAN, "hall-0", told.append))
+        await running.light_canary(Fire(PLAN, "hall-0", reported.append))
     assert evidence == []
-    assert [item.level for item in told] == [Level.ALARM.wire] * 2
-    assert all(item.canary.shard == "hall-0" and item.canary.lit_ns for item in told)
+    assert [item.level for item in reported] == [Level.ALARM.wire] * 2
+    assert all(item.canary.shard == "hall-0" and item.canary.lit_ns for item in reported)
     assert [status.id for status in running.devices(0)] == ["s-1"]
     assert running.covered(0)[0] == 1
     assert dict(running.garbage) == before[1]
@@ -158,22 +158,22 @@ async def test_a_sensor_shards_canary_is_evidence_and_in_no_count(
     assert running.load().arrival_rate == 0
 
 
-async def test_a_canary_is_heard_where_text_devices_are_not(
+async def test_a_canary_is_admitted_even_if_text_devices_are_not(
     shard: tuple[SensorShard, list[EvidenceItem], int],
 ) -> None:
     running, _, port = shard
     settings = sensor_settings()
     settings.access.CopyFrom(AccessRules())
     running.apply(Assignment(fleet="site/sensors/hall", epoch=2, sensor=settings))
-    told: list[EvidenceItem] = []
-    await running.light_canary(Fire(PLAN, "hall-0", told.append))
-    assert told
+    reported: list[EvidenceItem] = []
+    await running.light_canary(Fire(PLAN, "hall-0", reported.append))
+    assert reported
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.read() == b""
     writer.close()
 
 
-async def test_a_canarys_id_is_refused_from_elsewhere(shard: tuple[SensorShard, list[EvidenceItem], int]) -> None:
+async def test_a_canarys_id_is_refused_from_other_senders(shard: tuple[SensorShard, list[EvidenceItem], int]) -> None:
     running, evidence, port = shard
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"#serialno:{PREFIX}guessed!\r\n#Sensor:ADC1=4000!\r\n".encode())
@@ -183,7 +183,7 @@ async def test_a_canarys_id_is_refused_from_elsewhere(shard: tuple[SensorShard, 
     writer.close()
 
 
-async def test_a_burnt_out_canary_is_nobody(shard: tuple[SensorShard, list[EvidenceItem], int]) -> None:
+async def test_a_canary_that_has_ended_is_unknown(shard: tuple[SensorShard, list[EvidenceItem], int]) -> None:
     running, _, _ = shard
     first = Fire(PLAN, "hall-0", lambda _: None)
     await running.light_canary(first)

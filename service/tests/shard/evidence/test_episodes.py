@@ -7,13 +7,13 @@ def sign(level: Level, kind: Kind = Kind.HEAT) -> Sign:
     return Sign("s-01", "hall", kind, Sense.SENSOR, level, 0.5)
 
 
-def test_a_sign_is_told_when_it_starts_and_then_once_a_second() -> None:
+def test_a_sign_is_reported_when_it_starts_and_then_once_a_second() -> None:
     episodes = Episodes("default/sensors/f")
-    told = [tenth for tenth in range(25) if episodes.observe(sign(Level.PRE_ALARM), SECOND + tenth * SECOND // 10)]
-    assert told == [0, 10, 20]
+    reported = [tenth for tenth in range(25) if episodes.observe(sign(Level.PRE_ALARM), SECOND + tenth * SECOND // 10)]
+    assert reported == [0, 10, 20]
 
 
-def test_a_higher_level_is_told_at_once_and_kept_while_the_sign_lasts() -> None:
+def test_a_higher_level_is_reported_at_once_and_retained_while_the_sign_lasts() -> None:
     episodes = Episodes("default/sensors/f")
     first = episodes.observe(sign(Level.PRE_ALARM), SECOND)
     second = episodes.observe(sign(Level.ALARM), SECOND + 1)
@@ -26,7 +26,7 @@ def test_a_higher_level_is_told_at_once_and_kept_while_the_sign_lasts() -> None:
     assert len({first.id, second.id, third.id}) == 3
 
 
-def test_a_flickering_sign_is_one_episode_and_its_end_is_told_once() -> None:
+def test_a_flickering_sign_is_one_episode_and_its_end_is_reported_once() -> None:
     episodes = Episodes("default/sensors/f")
     first = episodes.observe(sign(Level.ALARM), SECOND)
     assert episodes.observe(sign(Level.CLEAR), 3 * SECOND) is None
@@ -41,7 +41,7 @@ def test_a_flickering_sign_is_one_episode_and_its_end_is_told_once() -> None:
     assert episodes.observe(sign(Level.CLEAR), 9 * SECOND) is None
 
 
-def test_a_sign_of_a_device_that_was_away_is_another_one_and_no_stronger_than_it_is() -> None:
+def test_a_sign_after_a_long_silence_is_a_new_episode() -> None:
     episodes = Episodes("default/sensors/f")
     first = episodes.observe(sign(Level.ALARM), SECOND)
     again = episodes.observe(sign(Level.PRE_ALARM), 3_600 * SECOND)
@@ -51,11 +51,11 @@ def test_a_sign_of_a_device_that_was_away_is_another_one_and_no_stronger_than_it
     assert (again.level, again.since_ns) == (Level.PRE_ALARM, 3_600 * SECOND)
 
 
-def test_a_device_may_tell_of_its_sign_as_seldom_as_it_may_tell_anything() -> None:
+def test_an_episode_continues_over_a_silence_within_the_deadline() -> None:
     episodes = Episodes("default/sensors/f")
     episodes.configure(deadline_ns=120 * SECOND)
-    told = [episodes.observe(sign(Level.ALARM), number * 100 * SECOND) for number in range(1, 4)]
-    assert len({report.episode for report in told if report}) == 1
+    reports = [episodes.observe(sign(Level.ALARM), number * 100 * SECOND) for number in range(1, 4)]
+    assert len({report.episode for report in reports if report}) == 1
 
 
 def test_kinds_at_one_device_are_separate_episodes() -> None:
@@ -69,7 +69,7 @@ def test_kinds_at_one_device_are_separate_episodes() -> None:
     assert not episodes.is_active("s-02")
 
 
-def test_devices_that_moved_away_leave_no_episode_behind() -> None:
+def test_devices_that_move_to_another_shard_leave_no_episode() -> None:
     episodes = Episodes("default/sensors/f")
     episodes.observe(sign(Level.ALARM), SECOND)
     episodes.forget({"s-01"})

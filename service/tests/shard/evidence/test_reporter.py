@@ -27,7 +27,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer
 
 
 class RecordingHub(EvidenceServicer):
-    """Records what it is told; acknowledges only while `acknowledging`."""
+    """Records requests; acknowledges only while `acknowledging`."""
 
     def __init__(self) -> None:
         self.evidence: list[str] = []
@@ -70,7 +70,7 @@ def evidence(name: str) -> EvidenceItem:
     return EvidenceItem(id=name, episode=name, level=Level.ALARM.wire)
 
 
-async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:
+async def test_evidence_is_removed_only_once_it_is_acknowledged() -> None:
     hub, spool = RecordingHub(), Spool(None)
     hub.acknowledging = False
     server, port = await serve(hub)
@@ -91,7 +91,7 @@ async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:
 
 
 class FailingHub(RecordingHub):
-    """Takes reports, and can store none until `mended`."""
+    """Accepts reports, but cannot store them until `mended`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class FailingHub(RecordingHub):
             yield response
 
 
-async def test_a_hub_that_can_store_nothing_is_told_once_apart_from_one_that_cannot_be_reached(
+async def test_a_hub_that_cannot_store_reports_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -124,8 +124,8 @@ async def test_a_hub_that_can_store_nothing_is_told_once_apart_from_one_that_can
     hub.mended.set()
     await until(lambda: not len(spool))
     assert not reporter.refusal
-    told = [record.message for record in caplog.records if record.name.endswith("reporter")]
-    assert told == [
+    logged = [record.message for record in caplog.records if record.name.endswith("reporter")]
+    assert logged == [
         f"hub 127.0.0.1:{port}: connected, 1 report spooled",
         f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full; 1 report spooled",
         f"hub 127.0.0.1:{port} acknowledges reports again, 1 report spooled",
@@ -139,7 +139,7 @@ async def test_a_hub_that_can_store_nothing_is_told_once_apart_from_one_that_can
         await task
 
 
-async def test_a_hub_that_refuses_this_shard_is_told_apart_from_one_that_cannot_be_reached() -> None:
+async def test_a_hub_that_refuses_this_shard_is_not_reported_as_unreachable() -> None:
     class Refusing(RecordingHub):
         async def Report(self, requests: AsyncIterator[ReportRequest], context: Any) -> AsyncIterator[ReportResponse]:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a shard reports for itself")
@@ -157,7 +157,7 @@ async def test_a_hub_that_refuses_this_shard_is_told_apart_from_one_that_cannot_
         await task
 
 
-async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled_seldom_and_told_once(
+async def test_a_hub_that_refuses_a_shards_reports_is_dialled_rarely_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Refusing(RecordingHub):
@@ -185,9 +185,9 @@ async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled
     hub.acknowledging = True
     await until(lambda: not len(spool))
     assert not reporter.refusal
-    told = [record.message for record in caplog.records if record.name.endswith("reporter")]
-    told = [one for one in told if "INTERNAL" not in one]  # what gRPC says where a write meets the hub's end
-    assert told == [
+    logged = [record.message for record in caplog.records if record.name.endswith("reporter")]
+    logged = [line for line in logged if "INTERNAL" not in line]  # gRPC's error for a write after the end
+    assert logged == [
         f"hub 127.0.0.1:{port}: connected, 1 report spooled",
         f"hub 127.0.0.1:{port}: PERMISSION_DENIED: a shard reports for itself; trying again, 1 report spooled",
         f"hub 127.0.0.1:{port} acknowledges reports again, 0 reports spooled",
@@ -198,7 +198,7 @@ async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled
     await server.stop(0)
 
 
-async def test_a_hub_that_is_gone_is_looked_for_often_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_hub_is_dialled_often_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     longest = []
 
     def next_pause(backoff: Backoff) -> float:
@@ -214,7 +214,7 @@ async def test_a_hub_that_is_gone_is_looked_for_often_at_first(monkeypatch: pyte
     await until(lambda: reporter.connected)
     await server.stop(0)
     await until(lambda: len(longest) > 2 and longest[-1] == 3.0)
-    gone = longest[1:]  # the first pause follows the stream's end, however the hub ended it
+    gone = longest[1:]  # the first pause follows the end of the stream
     assert gone == sorted(gone)
     assert gone[0] == 0.5
     task.cancel()
@@ -244,31 +244,31 @@ async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() ->
     await server.stop(0)
 
 
-async def test_evidence_goes_before_the_rest_of_a_long_report() -> None:
+async def test_evidence_is_sent_before_the_rest_of_a_long_coverage_report() -> None:
     hub, spool = RecordingHub(), Spool(None)
     server, port = await serve(hub)
-    told: list[int] = []
+    logged: list[int] = []
 
     def statuses(_: int) -> Iterator[DeviceStatus]:
         for number in range(2_000):
             if number == 200:
                 reporter.report(evidence("a"))
-            told.append(hub.coverage if "a" not in hub.evidence else -1)
+            logged.append(hub.coverage if "a" not in hub.evidence else -1)
             yield DeviceStatus(id=f"d-{number}", zone="a zone with a long name" * 5)
 
     reporter = Reporter(
         Links(f"127.0.0.1:{port}"), spool, hello=ShardHello, coverage=lambda: Coverage(time_ns=7), statuses=statuses
     )
     task = asyncio.ensure_future(reporter.run())
-    await until(lambda: len(told) >= 2_000)
-    assert told[1_999] == -1, "the hub had it before the report was made"
+    await until(lambda: len(logged) >= 2_000)
+    assert logged[1_999] == -1, "the hub had it before the report was made"
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
     await server.stop(0)
 
 
-async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
+async def test_a_hub_that_does_not_know_canaries_gets_none() -> None:
     hub, spool = RecordingHub(), Spool(None)
     server, port = await serve(hub)
     spool.put(EvidenceItem(id="_canary_1", episode="_canary_", device="_canary_1", level=Level.ALARM.wire))
@@ -285,30 +285,30 @@ async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
 
 
 @pytest.mark.parametrize(("devices", "parts"), [(0, 1), (5, 1), (600, 100)])
-def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devices: int, parts: int) -> None:
+def test_a_long_coverage_report_is_sent_in_parts_without_loss(devices: int, parts: int) -> None:
     picture = ThermalPicture(celsius=[20.5] * 768)
     coverage = Coverage(
         fleet="f", shard="s", epoch=3, time_ns=7, clock_ns=9, final=True, closed=[ClosedLedger(device="gone")],
     )  # fmt: skip
-    found = list(split(coverage, (DeviceStatus(id=f"d-{number}", thermal=picture) for number in range(devices))))
-    assert len(found) in range(parts - 2, parts + 2)
-    assert [part.more for part in found] == [True] * (len(found) - 1) + [False]
-    assert max(part.ByteSize() for part in found) < 2 * PART_BYTES
-    assert [status.id for part in found for status in part.devices] == [f"d-{n}" for n in range(devices)]
-    assert [part.clock_ns for part in found] == [9] + [0] * (len(found) - 1)
-    assert [len(part.closed) for part in found] == [0] * (len(found) - 1) + [1]
-    assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in found} == {
+    split_parts = list(split(coverage, (DeviceStatus(id=f"d-{number}", thermal=picture) for number in range(devices))))
+    assert len(split_parts) in range(parts - 2, parts + 2)
+    assert [part.more for part in split_parts] == [True] * (len(split_parts) - 1) + [False]
+    assert max(part.ByteSize() for part in split_parts) < 2 * PART_BYTES
+    assert [status.id for part in split_parts for status in part.devices] == [f"d-{n}" for n in range(devices)]
+    assert [part.clock_ns for part in split_parts] == [9] + [0] * (len(split_parts) - 1)
+    assert [len(part.closed) for part in split_parts] == [0] * (len(split_parts) - 1) + [1]
+    assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in split_parts} == {
         ("f", "s", 3, 7, True)
     }
 
 
-@pytest.mark.parametrize("found", ["127.0.0.1:{port}", "127.0.0.1:9"])
-async def test_the_hub_is_found_although_nobody_resolves_its_name_or_its_number_is_an_old_one(found: str) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "127.0.0.1:9"])
+async def test_the_hub_is_reached_although_its_name_or_its_address_does_not_work(address: str) -> None:
     hub, spool = RecordingHub(), Spool(None)
     server, port = await serve(hub)
-    known = "hub.invalid:50053" if "{port}" in found else f"127.0.0.1:{port}"
+    known = "hub.invalid:50053" if "{port}" in address else f"127.0.0.1:{port}"
     links = Links(known)
-    links.hub_found = found.format(port=port)
+    links.hub_found = address.format(port=port)
     hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
     reporter = Reporter(links, spool, hello=lambda: hello, coverage=lambda: coverage)
     async with beside(reporter.run(), name="report"):
@@ -317,7 +317,7 @@ async def test_the_hub_is_found_although_nobody_resolves_its_name_or_its_number_
     await server.stop(0)
 
 
-async def test_what_cannot_be_sent_for_a_moment_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_that_cannot_be_sent_for_a_moment_are_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
     hub, spool = RecordingHub(), Spool(None)
     server, port = await serve(hub)
     read, failing = spool.after, True

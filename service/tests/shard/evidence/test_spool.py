@@ -28,7 +28,7 @@ def ids(spool: Spool, after: int = 0) -> list[str]:
     return [evidence.id for _, evidence in spool.after(after)]
 
 
-def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path) -> None:
+def test_unacknowledged_reports_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "s.spool"
     spool = Spool(path)
     spool.put(report("a", "one"))
@@ -52,7 +52,7 @@ print(len(spool), spool.subjects())
 """
 
 
-def test_reports_with_pictures_do_not_come_into_memory_all_at_once(tmp_path: Path) -> None:
+def test_reports_with_pictures_are_not_all_loaded_into_memory(tmp_path: Path) -> None:
     path = tmp_path / "s.spool"
     spool = Spool(path)
     for number in range(96):
@@ -63,7 +63,7 @@ def test_reports_with_pictures_do_not_come_into_memory_all_at_once(tmp_path: Pat
     assert (done.stdout, done.stderr) == ("95 c\n", "")
 
 
-def test_a_file_that_cannot_be_opened_keeps_no_alarm_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_opened_blocks_no_alarm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "s.spool"
     path.mkdir()
     spool = Spool(path)
@@ -104,7 +104,7 @@ def filled(path: Path) -> Spool:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_comes(
+def test_a_damaged_file_is_moved_aside_and_its_readable_content_is_retained(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "s.spool"
@@ -126,7 +126,7 @@ def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_come
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_file_that_is_damaged_under_a_running_shard_loses_no_report_that_comes_after(
+def test_a_file_damaged_under_a_running_shard_loses_no_later_report(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "s.spool"
@@ -141,7 +141,7 @@ def test_a_file_that_is_damaged_under_a_running_shard_loses_no_report_that_comes
     assert "fire" not in [evidence.id for _, evidence in spool.after(latest)]
 
 
-def test_what_a_damaged_file_took_with_it_is_named(tmp_path: Path) -> None:
+def test_the_loss_with_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.spool"
     spool = filled(path)
     spool._db.execute("UPDATE spool SET report = x'ff' WHERE id IN ('r-7', 'r-8')")
@@ -166,7 +166,7 @@ def test_a_report_that_is_put_twice_still_waits() -> None:
     assert len(spool) == 1
 
 
-def test_a_full_spool_gives_up_the_weakest_and_counts_it() -> None:
+def test_a_full_spool_drops_the_weakest_report_and_counts_it() -> None:
     spool = Spool(None, capacity=2)
     spool.put(report("alarm", "one", Level.ALARM))
     spool.put(report("hint", "two", Level.PRE_ALARM))
@@ -176,14 +176,14 @@ def test_a_full_spool_gives_up_the_weakest_and_counts_it() -> None:
     assert len(spool) == 2
 
 
-def test_reading_goes_on_after_a_number() -> None:
+def test_reading_continues_after_a_number() -> None:
     spool = Spool(None)
     first = spool.put(report("a", "one"))
     spool.put(report("b", "two"))
     assert ids(spool, first) == ["b"]
 
 
-def test_acknowledging_what_is_unknown_changes_nothing() -> None:
+def test_acknowledging_unknown_reports_changes_nothing() -> None:
     spool = Spool(None)
     spool.put(report("a"))
     spool.acknowledge(["x", "y"])
@@ -192,7 +192,7 @@ def test_acknowledging_what_is_unknown_changes_nothing() -> None:
 
 
 class Recorded:
-    """A connection, and which statements it was given."""
+    """A connection that records its statements."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -207,7 +207,7 @@ class Recorded:
         return self.connection.executemany(statement, *arguments)
 
 
-def test_however_many_reports_are_acknowledged_at_once_the_statements_are_the_same() -> None:
+def test_the_statements_do_not_depend_on_the_number_of_acknowledged_reports() -> None:
     spool = Spool(None)
     recorded: Any = Recorded(spool._db)
     spool._db = recorded
@@ -217,13 +217,13 @@ def test_however_many_reports_are_acknowledged_at_once_the_statements_are_the_sa
             spool.put(report(name, episode=name))
         spool.acknowledge([*names, "unknown"])
         assert (len(spool), ids(spool)) == (0, [])
-    # The database keeps each statement prepared, in proportion to its marks.
+    # Prepared statements need memory in proportion to their parameters.
     assert len([statement for statement in recorded.statements if statement.startswith("DELETE")]) == 2
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Let the time pass after which a spool looks at its disk again."""
+    """Let the time pass after which a spool tries its disk again."""
     monotonic, passed = time.monotonic, [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + passed[0])
 
@@ -233,7 +233,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return go_on
 
 
-def test_a_full_disk_keeps_no_report_back_and_is_said_once(
+def test_a_full_disk_blocks_no_report_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None]
 ) -> None:
     path = tmp_path / "s.spool"
@@ -261,7 +261,7 @@ def test_a_full_disk_keeps_no_report_back_and_is_said_once(
 
 
 class FullDisk:
-    """A process that may write files of 256 KB: what grows past that has no room."""
+    """A process that may only write files of up to 256 KB."""
 
     def __init__(self) -> None:
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -286,7 +286,7 @@ def disk() -> Iterator[FullDisk]:
 
 
 def put_until_in_memory(spool: Spool) -> None:
-    """Reports until the disk takes none any more."""
+    """Add reports until the disk is full."""
     for number in range(1000):
         spool.put(EvidenceItem(id=f"r-{number}", episode=f"e-{number}", note="x" * 3000))
         if spool.degraded:
@@ -294,7 +294,7 @@ def put_until_in_memory(spool: Spool) -> None:
     raise AssertionError("the disk took everything")
 
 
-def test_a_disk_that_stays_full_is_told_once_and_all_the_time(
+def test_a_disk_that_stays_full_is_logged_once_and_stays_in_the_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None], disk: FullDisk
 ) -> None:
     spool = Spool(tmp_path / "s.spool")
@@ -310,7 +310,7 @@ def test_a_disk_that_stays_full_is_told_once_and_all_the_time(
     disk.free()  # before it is reported: the output may go to a large file
 
 
-def test_what_waits_in_memory_for_an_absent_hub_goes_to_the_disk_once_that_has_room(
+def test_reports_in_memory_move_to_the_disk_once_it_has_room(
     tmp_path: Path, later: Callable[[], None], disk: FullDisk
 ) -> None:
     spool = Spool(tmp_path / "s.spool")
@@ -320,12 +320,12 @@ def test_what_waits_in_memory_for_an_absent_hub_goes_to_the_disk_once_that_has_r
     later()
     spool.put(report("last"))
     assert not spool.degraded
-    # The process is killed: nothing is closed.
+    # As after a kill: nothing is closed.
     assert ids(Spool(tmp_path / "s.spool")) == ids(spool)
     assert ids(spool)[-1] == "last"
 
 
-def test_a_spool_that_began_on_a_full_disk_goes_on_there_once_it_has_room(
+def test_a_spool_that_started_on_a_full_disk_uses_it_once_it_has_room(
     tmp_path: Path, later: Callable[[], None], disk: FullDisk
 ) -> None:
     path = tmp_path / "s.spool"
@@ -342,9 +342,7 @@ def test_a_spool_that_began_on_a_full_disk_goes_on_there_once_it_has_room(
     assert not again.degraded
 
 
-def test_reports_that_a_full_disk_did_not_give_back_are_sent_once_it_has_room(
-    tmp_path: Path, later: Callable[[], None]
-) -> None:
+def test_reports_on_an_unreadable_disk_are_sent_once_it_can_be_read(tmp_path: Path, later: Callable[[], None]) -> None:
     path = tmp_path / "s.spool"
     before = Spool(path)
     before.put(report("before", "zero"))
@@ -357,11 +355,11 @@ def test_reports_that_a_full_disk_did_not_give_back_are_sent_once_it_has_room(
     (tmp_path / "away").rename(path)
     later()
     spool.acknowledge(["now"])
-    assert [one.id for _, one in spool.after(sent)] == ["before"]
+    assert [item.id for _, item in spool.after(sent)] == ["before"]
 
 
 @pytest.mark.parametrize("damage", [damage for name, damage in DAMAGES.items() if name != "end"])
-def test_a_file_that_is_found_damaged_once_it_can_be_opened_is_put_aside(
+def test_a_file_that_is_damaged_when_it_can_be_opened_is_moved_aside(
     tmp_path: Path, later: Callable[[], None], damage: Callable[[Path], None]
 ) -> None:
     path, away = tmp_path / "s.spool", tmp_path / "away"
@@ -379,8 +377,8 @@ def test_a_file_that_is_found_damaged_once_it_can_be_opened_is_put_aside(
     assert "was damaged" in spool.degraded
     assert "its unreadable reports are lost" in spool.degraded
     assert (tmp_path / "s.spool.damaged").exists()
-    assert {one.id for _, one in spool.after(sent - 1)} > {"now", "next"} or len(spool) == 2
-    # The process is killed: nothing is closed.
+    assert {item.id for _, item in spool.after(sent - 1)} > {"now", "next"} or len(spool) == 2
+    # As after a kill: nothing is closed.
     assert len(Spool(path)) == len(spool)
 
 
@@ -403,7 +401,7 @@ def test_a_full_disk_that_damages_the_file_loses_nothing(
     assert ids(spool)[-1] == "last"
 
 
-def test_rows_that_are_found_garbled_once_a_disk_can_be_opened_are_told(
+def test_garbled_rows_on_a_disk_that_can_be_opened_again_are_reported(
     tmp_path: Path, later: Callable[[], None]
 ) -> None:
     path, away = tmp_path / "s.spool", tmp_path / "away"
@@ -422,7 +420,7 @@ def test_rows_that_are_found_garbled_once_a_disk_can_be_opened_are_told(
 
 
 @pytest.mark.parametrize("number", [0, 100, 199])
-def test_a_row_that_is_garbled_is_one_report_that_is_lost_wherever_it_is(tmp_path: Path, number: int) -> None:
+def test_a_garbled_row_loses_only_its_own_report(tmp_path: Path, number: int) -> None:
     path = tmp_path / "s.spool"
     spool = filled(path)
     spool._db.execute("UPDATE spool SET report = x'ff' WHERE id = ?", (f"r-{number}",))
@@ -432,7 +430,7 @@ def test_a_row_that_is_garbled_is_one_report_that_is_lost_wherever_it_is(tmp_pat
     assert len(spool) == 199
 
 
-def test_a_damaged_file_that_cannot_be_put_aside_is_said_once(
+def test_a_damaged_file_that_cannot_be_moved_aside_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "s.spool"
@@ -448,8 +446,8 @@ def test_a_damaged_file_that_cannot_be_put_aside_is_said_once(
     for number in range(10):
         later()
         spool.put(report(f"a-{number}", f"b-{number}"))
-    told = caplog.text
-    assert told.count("was damaged") == told.count("cannot be written") + 1 == 2
+    logged = caplog.text
+    assert logged.count("was damaged") == logged.count("cannot be written") + 1 == 2
     monkeypatch.setattr(Path, "replace", replace)
     later()
     spool.put(report("last", "later"))
@@ -466,7 +464,7 @@ ALTERATIONS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("suffixes", [("",), ("-wal",), ("", "-wal")], ids=["database", "log", "both"])
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
-def test_files_that_somebody_removes_replaces_or_cuts_off_under_a_running_shard_lose_nothing(
+def test_files_altered_under_a_running_shard_lose_nothing(
     tmp_path: Path, alter: Callable[[Path], object], suffixes: tuple[str, ...]
 ) -> None:
     path = tmp_path / "s.spool"
@@ -479,7 +477,7 @@ def test_files_that_somebody_removes_replaces_or_cuts_off_under_a_running_shard_
     spool.put(report("fire", "later"))
     assert spool.degraded.endswith("nothing is lost")
     assert spool.is_durable()
-    # The process is killed: nothing is closed.
+    # As after a kill: nothing is closed.
     again = Spool(path)
     assert again.degraded == ""
     assert len(again) == 201
@@ -494,7 +492,7 @@ def test_an_empty_file_that_is_removed_loses_nothing(tmp_path: Path) -> None:
     assert spool.degraded.endswith("(s.spool was removed): nothing is lost")
 
 
-def test_a_folder_that_is_removed_under_a_running_shard_is_made_again(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_under_a_running_shard_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "shard" / "s.spool"
     spool = filled(path)
     shutil.rmtree(path.parent)
@@ -507,7 +505,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.iterdir() if file.is_file()}
 
 
-def test_whether_reports_outlive_a_restart_is_asked_without_changing_anything(tmp_path: Path, disk: FullDisk) -> None:
+def test_asking_whether_reports_are_durable_changes_nothing(tmp_path: Path, disk: FullDisk) -> None:
     assert not Spool(None).is_durable()
     spool = Spool(tmp_path / "s.spool")
     disk.fill()
@@ -526,7 +524,7 @@ def test_whether_reports_outlive_a_restart_is_asked_without_changing_anything(tm
     assert contents(tmp_path) == before
 
 
-def test_what_waits_in_memory_is_written_as_the_shard_ends(tmp_path: Path, disk: FullDisk) -> None:
+def test_reports_in_memory_are_written_when_the_shard_ends(tmp_path: Path, disk: FullDisk) -> None:
     spool = Spool(tmp_path / "s.spool")
     disk.fill()
     put_until_in_memory(spool)
@@ -540,7 +538,7 @@ def test_what_waits_in_memory_is_written_as_the_shard_ends(tmp_path: Path, disk:
     assert ids(Spool(tmp_path / "s.spool")) == waiting
 
 
-def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_waiting_time_starts_with_the_latest_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("embereye.shard.evidence.spool.time.monotonic", lambda: now)
     spool = Spool(None)
@@ -550,7 +548,7 @@ def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.Mon
     spool.put(EvidenceItem(id="2", episode="b"))
     now = 230.0
     assert spool.waiting_seconds() == 30.0
-    spool.acknowledge([])  # the hub has said something else
+    spool.acknowledge([])  # a response without acknowledgements
     assert spool.waiting_seconds() == 30.0
     spool.acknowledge(["1"])
     now = 235.0
@@ -559,7 +557,7 @@ def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.Mon
     assert spool.waiting_seconds() == 0.0
 
 
-async def test_each_of_many_reports_is_delivered_once_and_in_order_while_others_come_and_are_acknowledged(
+async def test_each_of_many_reports_is_delivered_once_and_in_order(
     debugged: bool,
 ) -> None:
     producers, each = 16, (10_000 if debugged else 50_000) // 16
@@ -595,7 +593,7 @@ async def test_each_of_many_reports_is_delivered_once_and_in_order_while_others_
     assert not spool.after(0)
 
 
-def test_of_more_than_there_is_room_for_the_strongest_wait_and_the_rest_is_counted() -> None:
+def test_beyond_its_capacity_the_spool_retains_the_strongest_reports() -> None:
     spool, levels = Spool(None, capacity=500), (Level.PRE_ALARM, Level.ALARM, Level.CRITICAL)
     for number in range(3_000):
         spool.put(report(f"r-{number}", f"e-{number}", levels[number % 3]))
