@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.client import Client, SpoolFullError
-from embereye.detect.thermal.mlx90640 import COLUMNS, ROWS, Calibration
+from embereye.detect.thermal.mlx90640 import COLUMNS, PIXELS, ROWS, Calibration
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls
@@ -34,9 +34,13 @@ FLUSH_SECONDS = 2.0  # at the end, to wait for acknowledgements
 IDLE_SECONDS = 0.25  # longest sleep of a device, which bounds when it notices a closed connection
 WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent; beyond, new measurements are dropped, because old ones are useless
 CHIPS = 32  # different calibrations; device 33 repeats the first
-# Frames per chip and strength of the fire, shown in turn. Inventing every frame would cost more than the shard under
-# test spends on it.
+# Frames per chip and strength of the fire, shown in turn, each time with other noise. Inventing every frame would cost
+# more than the shard under test spends on it.
 FRAMES = 4
+NOISE_WORDS = 4096  # start positions in a chip's noise
+NOISE_STEP = (
+    2_654_435_761  # odd and large, so that the frames of a slow or irregular inspection never share their noise
+)
 STRENGTHS = 100  # steps from no fire to full strength
 
 ROOM_C = 22.0
@@ -78,7 +82,9 @@ class Chip:
         self._calibration = Calibration.from_eeprom(eeprom)
         self._random = np.random.default_rng(seed)
         self._room = ROOM_C + np.linspace(-1, 1, ROWS)[:, None] + np.linspace(0, 1, COLUMNS)[None, :]
-        self._frames: dict[int, list[bytes]] = {}
+        self._frames: dict[int, list[NDArray[np.uint16]]] = {}  # strength → frames, as big-endian words
+        # The two lowest bits of a real chip's pixels are noise: 1 to 2 counts.
+        self._noise = self._random.integers(0, 4, NOISE_WORDS + PIXELS).astype(">u2").view(np.uint16)
 
     def frame(self, strength: float, number: int) -> bytes:
         """The big-endian words of frame `number`, with a fire of `strength` 0..1."""
@@ -86,7 +92,10 @@ class Chip:
         frames = self._frames.setdefault(step, [])
         if len(frames) < FRAMES:
             frames.append(self._words(self.scene(step / STRENGTHS), len(frames)))
-        return frames[number % len(frames)]
+        words = frames[number % len(frames)].copy()
+        start = number * NOISE_STEP % NOISE_WORDS
+        words[:PIXELS] ^= self._noise[start : start + PIXELS]
+        return words.tobytes()
 
     def scene(self, strength: float) -> NDArray[np.float64]:
         """°C as (24, 32): the room, noise, and a hot spot that is hotter and wider with `strength`."""
@@ -97,8 +106,9 @@ class Chip:
         spot = FIRE_C * strength * flicker * np.exp(-distance / (2 * (0.8 + 3 * strength) ** 2))
         return self._room + noise + spot
 
-    def _words(self, scene: NDArray[np.float64], number: int) -> bytes:
-        return measure(self._calibration, scene, ambient=30.0, subpage=number % 2).astype(">u2").tobytes()
+    def _words(self, scene: NDArray[np.float64], number: int) -> NDArray[np.uint16]:
+        frame = measure(self._calibration, scene, ambient=30.0, subpage=number % 2)
+        return frame.astype(">u2").view(np.uint16)
 
 
 def reading(dice: random.Random, strength: float, location: str | None = None) -> SensorReading:

@@ -13,14 +13,13 @@ from embereye.units import SECOND
 # because a chip this hot may be in a fire.
 SUPPLY_RANGE = (2.9, 3.7)  # V; specified: 3.0 to 3.6
 CHIP_RANGE = (-40.0, 85.0)  # °C
-# A real device's pixels change in 70 % of all frames, the calmest in 38 %. None of them stays unchanged in so many
-# checks.
-STUCK_CHECKS = 60
-LIVELY_SHARE = 0.2  # of checks in which a typical pixel must change before others are judged by it
-LIVELY_CHECKS = STUCK_CHECKS / 4  # checks over which that share is averaged
+# A pixel is stuck if it stays the same while the others change. A check counts as the share of pixels that changed in
+# it: 70 % for a real device in 18 bits, whose calmest pixel changes in 38 %. A frame that repeats another counts as 0.
+STUCK_CHANGES = 42.0  # 60 checks of a real device
+LIVELY_SHARE = 0.2  # with fewer changed pixels, a check says nothing about the others
 # A real device's noise is 1 to 2 counts. A noisy pixel deviates this much from its usual value, in both directions. A
 # flame that flickers in one pixel makes it hotter than usual, never colder.
-NOISY_COUNTS = 20.0  # about 2 K
+NOISY_COUNTS = 20.0  # about 2 K in 18 bits
 NOISY_SPREADS = 8.0  # times the spread of a typical pixel
 NOISY_SHARE = 0.15  # of checks, in each direction
 WINDOW_CHECKS = 120  # checks after which noise is judged
@@ -99,8 +98,7 @@ class PixelWatch:
     def __init__(self) -> None:
         self.deviating: frozenset[int] = frozenset()
         self._words: NDArray[np.uint16] | None = None
-        self._same = np.zeros(PIXELS, np.uint16)  # checks in a row without a change
-        self._lively = 1.0  # running mean of the share of checks in which a typical pixel changes
+        self._same = np.zeros(PIXELS, np.float32)  # changes of a typical pixel since its last one
         self._usual: Counts | None = None  # of each pixel above its neighbours
         self._checks = 0  # in the window
         self._over = np.zeros(PIXELS, np.uint16)  # checks in which it deviated upwards
@@ -108,35 +106,38 @@ class PixelWatch:
         self._noisy: frozenset[int] = frozenset()
         self._stuck: frozenset[int] = frozenset()
 
-    def inspect_pixels(self, pixels: NDArray[np.uint16], *, quiet: bool) -> None:
-        """Inspect the 768 raw words of the latest frame. Noise is judged only while `quiet`, when nothing is hot."""
+    def inspect_pixels(self, pixels: NDArray[np.uint16], *, quiet: bool, scale: float = 1.0) -> None:
+        """Inspect the 768 raw words of the latest frame. Noise is judged only while `quiet`, when nothing is hot.
+
+        `scale` is `counts_scale` of the frame.
+        """
         if unmeasured(pixels).any():
             return  # rows without a measurement are equal for another reason
         if self._words is not None:
             same = pixels == self._words
-            self._same = np.where(same, np.minimum(self._same + 1, STUCK_CHECKS), 0).astype(np.uint16)
-            self._lively += (float(np.median(~same)) - self._lively) / LIVELY_CHECKS
+            changed = 1 - float(same.mean())
+            self._same[~same] = 0
+            if changed >= LIVELY_SHARE:
+                self._same[same] += changed
         self._words = pixels
         counts = pixels.view(np.int16).astype(np.float32).reshape(ROWS, COLUMNS)
         above = counts - _around(counts)
         if quiet:
-            self._stray(above)
+            self._stray(above, scale)
         else:
             self._restart()
-        stuck = set(np.flatnonzero(self._same >= STUCK_CHECKS).tolist())
-        if self._lively < LIVELY_SHARE:
-            stuck &= self._stuck
+        stuck = np.flatnonzero(self._same >= STUCK_CHANGES).tolist()
         self._stuck = frozenset(pixel for pixel in stuck if pixel in self._stuck or not _is_saturated(counts, pixel))
         self.deviating = self._noisy | self._stuck
 
-    def _stray(self, above: Counts) -> None:
+    def _stray(self, above: Counts, scale: float) -> None:
         if self._usual is None:
             self._usual = above.copy()
         # A fixed step towards each new value converges to the median: half of the noise is on each side.
         step = above - self._usual
         spread = float(np.median(np.abs(step)))
-        self._usual += np.sign(step) * np.float32(max(spread, 1.0) / 4)
-        limit = max(NOISY_COUNTS, NOISY_SPREADS * spread)
+        self._usual += np.sign(step) * np.float32(max(spread, scale) / 4)
+        limit = max(NOISY_COUNTS * scale, NOISY_SPREADS * spread)
         self._over += (step > limit).ravel()
         self._under += (step < -limit).ravel()
         self._checks += 1

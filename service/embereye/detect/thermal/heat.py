@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, unmeasured
+from embereye.detect.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, counts_scale, unmeasured
 from embereye.detect.thermal.places import Places, Rising
 from embereye.levels import Level
 from embereye.units import SECOND
@@ -43,7 +43,7 @@ FREEZE_NS = 600 * SECOND
 SUSPICIOUS_BASELINE_S = 600.0
 VISIBLE_SHARE = 0.5  # of the pixels; with fewer, a frame cannot rule out heat
 
-# Uncalibrated: about 0.1 K per count at room temperature, so a spot that became about 25 K hotter.
+# Uncalibrated: about 0.1 K per count in 18 bits at room temperature, so a spot that became about 25 K hotter.
 RELATIVE_RISE_COUNTS = 250.0
 
 
@@ -282,8 +282,9 @@ class _Relative:
         self._suspicious = False
 
     def observe(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int]) -> HeatAssessment:
+        scale = counts_scale(pixels.ravel())
         words = pixels.ravel()[:PIXELS].astype(np.uint16)
-        counts = words.view(np.int16).astype(np.float32)
+        counts = words.view(np.int16).astype(np.float32) / np.float32(scale)  # as in 18 bits
         counts[list(deviating)] = np.nan
         if (words == NOT_MEASURED).any():
             counts[unmeasured(words)] = np.nan

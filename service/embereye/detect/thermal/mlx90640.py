@@ -23,6 +23,7 @@ REFLECTED_BELOW_AMBIENT = 8.0  # K; the maker's recommendation for a sensor in t
 # Positions of the auxiliary words in a frame (RAM address less 0x0400).
 VBE, CP_0, GAIN, PTAT, CP_1, VDD, CONTROL, SUBPAGE = 768, 776, 778, 800, 808, 810, 832, 833
 NOT_MEASURED = 0x7FFF  # in RAM before the first conversion
+NO_CONTROL = 1  # sent by some devices in place of the control register
 
 # Outside these ranges a frame's auxiliary words are damaged, and temperatures would be invented.
 VDD_RANGE = (2.5, 4.2)  # V; specified: 3.0 to 3.6
@@ -44,6 +45,15 @@ _CONVERSION = ((_PIXEL + 2) // 4 - (_PIXEL + 3) // 4 + (_PIXEL + 1) // 4 - _PIXE
 def words_of(data: bytes | bytearray | memoryview) -> NDArray[np.uint16]:
     """Convert the big-endian 16-bit words in `data` to native ones."""
     return np.frombuffer(data, ">u2").astype(np.uint16)
+
+
+def counts_scale(frame: NDArray[np.uint16]) -> float:
+    """The counts of a frame per count at the usual resolution of 18 bits: 0.25 for 16 bits to 2 for 19.
+
+    1 if the frame has no control register: the short form of 768 words, and devices that send 1 in its place.
+    """
+    control = int(frame[CONTROL]) if len(frame) > CONTROL else NO_CONTROL
+    return 1.0 if control == NO_CONTROL else 2.0 ** (((control >> 10) & 3) - 2)
 
 
 def _signed(value: NDArray[np.int64] | int, bits: int) -> NDArray[np.int64]:

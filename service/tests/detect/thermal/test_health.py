@@ -5,15 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 from harness.settings import HEAT
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.health import FRAMES_LOST_NS, STUCK_CHECKS, WINDOW_CHECKS, FrameRhythm, PixelWatch, doubt
+from embereye.detect.thermal.health import FRAMES_LOST_NS, LIMIT, WINDOW_CHECKS, FrameRhythm, PixelWatch, doubt
 from embereye.detect.thermal.heat import HeatWatch
-from embereye.detect.thermal.mlx90640 import GAIN, Calibration
+from embereye.detect.thermal.mlx90640 import GAIN, PIXELS, Calibration, words_of
 from embereye.levels import Level
+from embereye.sim import sensors
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.units import DAY, SECOND
 
+STUCK_CHECKS = 60  # of this device, whose pixels change in 70 % of the checks
 CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
 ROOM = np.full((24, 32), 22.0)
 
@@ -56,8 +60,8 @@ def test_no_pixel_of_a_working_device_is_replaced() -> None:
 
 def test_a_pixel_that_never_changes_is_stuck_until_it_changes_again() -> None:
     chip = Chip()
-    assert chip.show(STUCK_CHECKS - 1, stuck) == frozenset()
-    assert chip.show(2, stuck) == {5 * 32 + 6}
+    assert chip.show(STUCK_CHECKS - 10, stuck) == frozenset()
+    assert chip.show(20, stuck) == {5 * 32 + 6}
     assert chip.show(1) == frozenset()
 
 
@@ -66,6 +70,60 @@ def test_no_pixel_is_stuck_in_a_picture_that_does_not_change_at_all() -> None:
         picture[:] = -60
 
     assert Chip().show(3 * STUCK_CHECKS, frozen) == frozenset()
+
+
+@given(
+    rate=st.sampled_from([0.5, 1.0, 2.0, 4.0, 8.0]),
+    period=st.sampled_from([1.0, 5.0, 7.3]),
+    late=st.floats(0, 0.5),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=12)
+def test_no_pixel_of_a_simulated_chip_is_stuck_at_any_rate_phase_or_jitter(
+    rate: float, period: float, late: float, seed: int
+) -> None:
+    chip, watch, dice = sensors.Chip(seed), PixelWatch(), np.random.default_rng(seed)
+    for check in range(4 * STUCK_CHECKS):
+        number = int((check * period + 0.01) * rate) + int(dice.random() < late)
+        watch.inspect_pixels(words_of(chip.frame(0.0, number))[:PIXELS], quiet=True)
+        assert len(watch.deviating) < LIMIT / 10
+
+
+@given(
+    reads=st.sampled_from([1, 2, 4, 8]),
+    step=st.sampled_from([1, 2, 3, 4, 5, 20]),
+    spread=st.sampled_from([0.35, 0.7, 1.4, 2.8]),
+    late=st.floats(0, 0.5),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=15)
+def test_no_pixel_is_stuck_in_a_chip_that_is_read_more_often_than_it_refreshes(
+    reads: int, step: int, spread: float, late: float, seed: int
+) -> None:
+    """The chip measures one subpage per refresh, with noise of 16 to 19 bits; it is read `reads` times in between."""
+    dice, watch = np.random.default_rng(seed), PixelWatch()
+    rows, columns = np.indices((24, 32))
+    subpage = (rows + columns) % 2
+    pattern = dice.normal(-60, 12, (24, 32))
+    ram, refreshed = np.round(pattern + dice.normal(0, spread, (24, 32))), 0
+    for check in range(4 * STUCK_CHECKS):
+        refresh = (check * step + int(dice.random() < late)) // reads
+        for number in range(max(refreshed, refresh - 2), refresh):  # older subpages are overwritten
+            fresh = np.round(pattern + dice.normal(0, spread, (24, 32)))
+            ram[subpage == number % 2] = fresh[subpage == number % 2]
+        refreshed = max(refreshed, refresh)
+        watch.inspect_pixels(ram.astype(np.int16).view(np.uint16).ravel(), quiet=True)
+        assert len(watch.deviating) < LIMIT / 10
+
+
+def test_a_pixel_is_stuck_in_a_chip_whose_frames_repeat_now_and_then() -> None:
+    chip, picture = Chip(), np.zeros((24, 32))
+    for check in range(3 * STUCK_CHECKS):
+        if check % 2 == 0:
+            picture = chip.pattern + chip.dice.normal(0, 1.4, (24, 32))
+        stuck(picture, check, chip.dice)
+        chip.watch.inspect_pixels(np.round(picture).astype(np.int16).view(np.uint16).ravel(), quiet=True)
+    assert chip.watch.deviating == {5 * 32 + 6}
 
 
 def test_a_pixel_is_noisy_while_it_deviates_in_both_directions() -> None:
