@@ -1,4 +1,4 @@
-"""A bound on the series that have a device in their labels: what is too many for Prometheus is in the status alone."""
+"""Limit the series with a device label: devices beyond the limit are only in the status, not in Prometheus."""
 
 from collections.abc import Iterator
 

@@ -169,7 +169,7 @@ async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_h
     text = "\n".join(sentences(entry, time.time_ns()))
     assert "to 3 owners" in text
     assert "10 of them were received by two owners" in text
-    assert "what it took after that is not told" in text
+    assert "later messages are not counted" in text
     writer.close()
 
 
