@@ -1,6 +1,7 @@
 """The fields of a CameraFleet."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -113,6 +114,19 @@ def _is_profile_allowed(camera: Mapping[str, Any]) -> bool:
     return not profiles or camera["source"].startswith("onvif://")
 
 
+def _source_advice(value: Any) -> str:
+    """Return the URL that an address without a scheme probably stands for; empty if it is no address."""
+    text = str(value).rpartition("@")[2]
+    if not re.fullmatch(r"([\w-]+\.)+[\w-]+(:[0-9]+)?(/[!-~]*)?", text):
+        return ""
+    return f". Did you mean rtsp://{text.partition('/')[0]}/…?"
+
+
+def _reference_advice(value: Any) -> str:
+    """Return the reference that a plain name stands for; empty if `value` is no name."""
+    return f": is a name: write {{name: {value}}}" if isinstance(value, str) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
     """The temperature of a radiometric camera's pixel: scale times its 16-bit word, plus offset, in °C."""
@@ -142,6 +156,7 @@ class Camera(Resource):
         f"rtp://:PORT: the camera sends to that port; {DEVICE}: a camera of the shard's machine.",
         pattern=SOURCE,
         hint=f"is neither a URL whose scheme is one of {SOURCES} nor {DEVICE}",
+        advice=_source_advice,
         max_length=1024,
     )
     streams: CameraStreams | None = described("Separate streams for detection and for clips.", default=None)
@@ -154,7 +169,9 @@ class Camera(Resource):
         max_items=5,
     )
     masks: tuple[PictureMask, ...] = described("Regions that are ignored.", default=(), max_items=8)
-    credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
+    credentials_ref: SecretReference | None = described(
+        "The camera's user name and password.", default=None, advice=_reference_advice
+    )
     radiometry: PixelScale | None = described(
         "The unit of its 16-bit frames; by default hundredths of a kelvin.", default=None
     )

@@ -1,5 +1,6 @@
 """YAML that people write; rejected if its reader would lose or choke on a part of it."""
 
+import re
 from typing import Any
 
 import yaml
@@ -37,6 +38,27 @@ def read_document(content: bytes | str) -> Any:
     if len(documents) > 1:
         raise DocumentError(f"{len(documents)} documents instead of one: remove those after ---")
     return documents[0] if documents else None
+
+
+def line_of(content: bytes | str, document: int, path: str) -> int:
+    """Return the line of `path` ("spec.cameras[0].source") in a document; of the closest parent if it is missing.
+
+    `content` is a file that `read_documents` accepts; `document` counts from 0.
+    """
+    nodes = list(yaml.compose_all(content, _Loader))
+    node = nodes[document] if document < len(nodes) else None
+    line = int(node.start_mark.line) if node else 0
+    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        if isinstance(node, yaml.SequenceNode) and index and int(index) < len(node.value):
+            marked = node = node.value[int(index)]
+        elif isinstance(node, yaml.MappingNode) and (
+            pair := next((pair for pair in node.value if pair[0].value == key), None)
+        ):
+            marked, node = pair
+        else:
+            break
+        line = int(marked.start_mark.line)
+    return line + 1
 
 
 # The safe loader in C: other fleets wait while a list of thousands of devices is read.

@@ -60,6 +60,7 @@ class FleetError(UserError):
 
     def __init__(self, subject: str, problems: list[str]) -> None:
         super().__init__(f"{subject}: {'; '.join(problems)}")
+        self.subject = subject
         self.problems = problems
 
 

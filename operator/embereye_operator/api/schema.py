@@ -72,6 +72,7 @@ class Constraint:
     maximum: float | None = None
     pattern: str = ""
     hint: str = ""  # text after the value in the error of a failed pattern: "is not …"
+    advice: Callable[[Any], str] | None = None  # from a wrong value to the text after the hint: ". Did you mean …?"
     min_length: int | None = None
     max_length: int | None = None
     min_items: int | None = None
@@ -319,8 +320,8 @@ def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR
         case "enum":
             return f"{where}: {value} is not one of {', '.join(limit)}"
         case "pattern":
-            hint = _constraint_at(cls, list(error.absolute_path)).hint
-            return f"{where}: {value} {hint or f'does not match {limit}'}"
+            constraint = _constraint_at(cls, list(error.absolute_path))
+            return f"{where}: {value} {constraint.hint or f'does not match {limit}'}{_advice(constraint, instance)}"
         case "minimum":
             return f"{where}: {value} is less than {limit}"
         case "maximum":
@@ -334,10 +335,22 @@ def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR
         case "minItems":
             return f"{where}: {len(instance)} entries are fewer than {limit}"
         case "type":
-            article = "an" if limit in {"integer", "object", "array"} else "a"
-            return f"{where}: {value} is not {article} {limit}"
+            return f"{where}: {value} {_wrong_type(cls, list(error.absolute_path), instance, limit)}"
         case _:
             return f"{where}: {error.message}"
+
+
+def _wrong_type(cls: type, path: list[str | int], instance: Any, wanted: str) -> str:
+    """Return the end of the sentence about `instance`, the value at `path`, which is not of the type `wanted`."""
+    if advice := _advice(_constraint_at(cls, path), instance):
+        return advice.removeprefix(": ").removeprefix("it ")
+    if wanted == "string" and isinstance(instance, int | float) and not isinstance(instance, bool):
+        return f'is a number, not text: put it in quotes: "{instance}"'
+    return f"is not {'an' if wanted in {'integer', 'object', 'array'} else 'a'} {wanted}"
+
+
+def _advice(constraint: Constraint, instance: Any) -> str:
+    return constraint.advice(instance) if constraint.advice else ""
 
 
 def _constraint_at(cls: type, path: list[str | int]) -> Constraint:
@@ -358,10 +371,17 @@ def _constraint_at(cls: type, path: list[str | int]) -> Constraint:
     hint = _unwrap(hint)
     if hint is Duration:
         example = "30m, 12h or 7d" if constraint.long else "0s, 5s or 2m" if constraint.off else "50ms, 5s or 2m"
-        return dataclasses.replace(constraint, hint=f"is not a duration such as {example}")
+        return dataclasses.replace(constraint, hint=f"is not a duration such as {example}", advice=_missing_unit)
     if hint is Quantity:
         return dataclasses.replace(constraint, hint="is not a quantity such as 500m, 2 or 256Mi")
     return constraint
+
+
+def _missing_unit(value: Any) -> str:
+    """Return what to write for a duration without a unit; empty if `value` is not a number."""
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]+", str(value)):
+        return ""
+    return f": it needs a unit: {value}s for seconds"
 
 
 def _walk(hint: Any, constraint: Constraint, value: Any, old: Any, path: str) -> Iterator[tuple[Any, ...]]:

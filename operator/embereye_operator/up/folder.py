@@ -9,11 +9,13 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.hub.webhooks.options import parse_webhooks
 from embereye.process.files import restrict
-from embereye.process.lifecycle import UserError
-from embereye_operator.api.documents import DocumentError, read_document, read_documents
-from embereye_operator.api.fleets import Fleet, parse_config_map, parse_fleet, read_devices
+from embereye.process.lifecycle import NotFoundError, UserError
+from embereye_operator.api.cameras import Camera
+from embereye_operator.api.documents import DocumentError, line_of, read_document, read_documents
+from embereye_operator.api.fleets import Fleet, FleetError, parse_config_map, parse_fleet, read_devices
 from embereye_operator.runtime.local.runtime import identified
 
 # Created by `embereye up`.
@@ -30,7 +32,8 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
     fleets: dict[str, tuple[Path, Fleet]] = {}
     maps: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
-        for manifest in _manifests(path):
+        content = _content(path)
+        for number, manifest in _manifests(path, content):
             try:
                 if manifest.get("kind") == "ConfigMap":
                     name, data = parse_config_map(manifest)
@@ -39,34 +42,65 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
                     maps[name] = data
                     continue
                 fleet = identified(parse_fleet(manifest), 1)
+                _check_sources(fleet)
                 if fleet.key in fleets:
                     raise UserError(f"{fleet.key} is declared twice: rename or remove one")
+            except FleetError as error:
+                raise UserError(_with_lines(path, content, number, error)) from error
             except UserError as error:
-                raise UserError(f"{path}: {error}") from error
+                raise UserError(f"{path}:{line_of(content, number, '')}: {error}") from error
             fleets[fleet.key] = path, fleet
     if paths and not fleets:
         raise UserError(f"{paths[0]}: contains no fleet. Add a SensorFleet or a CameraFleet")
     return {key: _with_listed(path, fleet, maps) for key, (path, fleet) in fleets.items()}
 
 
-def _manifests(path: Path) -> Iterable[dict[str, Any]]:
-    """Read the manifests in a file; UserError if it is unreadable or malformed."""
+def _content(path: Path) -> bytes:
+    """Read a file; NotFoundError if there is none, UserError if it cannot be read."""
     try:
-        documents = read_documents(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError as error:
-        raise UserError(f"{path}: does not exist") from error
+        raise NotFoundError(f"{path}: does not exist") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _with_lines(path: Path, content: bytes, document: int, error: FleetError) -> str:
+    """Return the problems of `error`, each with its line: "fleet.yaml:7: SensorFleet …: …; line 9: …"."""
+    lines = [line_of(content, document, problem.partition(":")[0]) for problem in error.problems]
+    others = [f"line {line}: {problem}" for line, problem in zip(lines[1:], error.problems[1:], strict=True)]
+    return "; ".join([f"{path}:{lines[0]}: {error.subject}: {error.problems[0]}", *others])
+
+
+def _check_sources(fleet: Fleet) -> None:
+    """Raise FleetError if a camera's address has a mistake that its pattern allows, such as a "/" in a password."""
+    problems = []
+    for number, device in enumerate(fleet.devices):
+        if isinstance(device, Camera):
+            try:
+                parse_source(device.source)
+            except SourceError as error:
+                problems.append(f"spec.cameras[{number}].source: {error}")
+    if problems:
+        raise FleetError(f"{fleet.type.resource} {fleet.namespace}/{fleet.name}", problems)
+
+
+def _manifests(path: Path, content: bytes) -> Iterable[tuple[int, dict[str, Any]]]:
+    """Yield the manifests in a file with the number of their document; UserError if it is malformed."""
+    try:
+        documents = read_documents(content)
     except DocumentError as error:
         raise UserError(f"{path}: {error}") from error
-    manifests = [document for document in documents if document is not None]
+    manifests = [(number, document) for number, document in enumerate(documents) if document is not None]
     if not manifests:
         raise UserError(f"{path}: contains no manifest. Add a SensorFleet or a CameraFleet")
-    for manifest in manifests:
+    for number, manifest in manifests:
         if not isinstance(manifest, dict):
             many = isinstance(manifest, list)
-            content = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
-            raise UserError(f"{path}: contains {content} instead of a SensorFleet or a CameraFleet")
+            kind = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
+            raise UserError(
+                f"{path}:{line_of(content, number, '')}: contains {kind} instead of a SensorFleet or a CameraFleet"
+            )
     return manifests
 
 

@@ -40,7 +40,7 @@ HOUR = 3_600 * SECOND
 def test_a_file_without_a_manifest_is_described(content: str, content_kind: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(content)
-    expected = f"{path}: contains {content_kind} instead of a SensorFleet or a CameraFleet"
+    expected = f"{path}:1: contains {content_kind} instead of a SensorFleet or a CameraFleet"
     with pytest.raises(UserError, match=re.escape(expected)):
         load_fleets([path])
 
@@ -86,7 +86,46 @@ def test_a_missing_or_invalid_list_of_devices_is_named(listed: str, sentence: st
     path.write_text(f"{with_list(sensors())}---{listed}")
     with pytest.raises(UserError, match=re.escape(sentence)) as raised:
         load_fleets([path])
-    assert str(raised.value).startswith(f"{path}: ")
+    assert re.match(rf"{re.escape(str(path))}:\d+: ", str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ("deadline: 5", "fleet.yaml:5: SensorFleet default/hall: spec.deadline: 5 needs a unit: 5s for seconds"),
+        ('deadline: "5"', 'fleet.yaml:5: SensorFleet default/hall: spec.deadline: "5" is not a duration such as 50ms'),
+        ("sensors: [{id: 1234, zone: a}]", 'spec.sensors[0].id: 1234 is a number, not text: put it in quotes: "1234"'),
+        ("sensers: []", "fleet.yaml:5: SensorFleet default/hall: spec.sensers: there is no such field"),
+        ("shards: 0\n  deadline: 5", "fleet.yaml:6: SensorFleet default/hall: spec.deadline: 5 needs a unit"),
+    ],
+)
+def test_a_mistake_in_a_manifest_is_named_with_file_line_and_remedy(field: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        f"apiVersion: embereye.dev/v1beta1\nkind: SensorFleet\nmetadata: {{name: hall}}\nspec:\n  {field}\n"
+    )
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        load_fleets([path])
+
+
+@pytest.mark.parametrize(
+    ("camera", "sentence"),
+    [
+        ("source: 192.168.1.20", "Did you mean rtsp://192.168.1.20/…?"),
+        ("source: admin:secret@192.168.1.20/s", "Did you mean rtsp://192.168.1.20/…?"),
+        ('source: "rtsp://admin:p@ss/secret#1@192.168.1.20"', "the password contains @ / #. Write %40 %2F %23 instead"),
+        ("source: push, credentialsRef: gate", 'credentialsRef: "gate" is a name: write {name: gate}'),
+    ],
+)
+def test_a_mistake_in_a_cameras_address_is_named_with_its_line(camera: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(
+        "apiVersion: embereye.dev/v1beta1\nkind: CameraFleet\nmetadata: {name: yard}\n"
+        f"spec:\n  cameras:\n    - {{id: c-1, zone: yard, {camera}}}\n"
+    )
+    with pytest.raises(UserError, match=re.escape(sentence)) as raised:
+        load_fleets([path])
+    assert str(raised.value).startswith(f"{path}:6: CameraFleet default/yard: spec.cameras[0].")
 
 
 def test_lists_of_devices_without_a_fleet_are_no_fleets(tmp_path: Path) -> None:

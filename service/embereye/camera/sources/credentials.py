@@ -32,7 +32,9 @@ def _read(folder: str, secret: str, key: str) -> str:
         with (Path(folder) / secret / key).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise SourceError(f'Secret "{secret}": it has no key {key}, or is not mounted') from error
+        raise SourceError(
+            f"credentialsRef {secret}: {Path(folder) / secret / key}: does not exist. Create it, or mount the Secret"
+        ) from error
     except OSError as error:
         raise SourceError(f'Secret "{secret}": {key} cannot be read: {error.strerror}') from error
     try:

@@ -103,6 +103,21 @@ def conceal(text: str, source: str) -> str:
     return text
 
 
+def _unescaped_in_password(source: str) -> str:
+    """Return the characters @ / # ? that a password in `source` contains, each once; empty if there are none.
+
+    A path may contain an @ too. The address then has a complete host in front of it: an IP address, a name with a dot,
+    or a port.
+    """
+    rest = source.partition("://")[2]
+    credentials, _, place = rest.rpartition("@")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if re.search(r"(@[^@]*[.\]][^@]*|@[^@]+:\d+|^[^:@]*:\d{1,5})$", authority) or not re.search(r"[.:\]]", place):
+        return ""
+    password = credentials.partition(":")[2]
+    return "".join(dict.fromkeys(character for character in password if character in "@/#?"))
+
+
 def parse_source(source: str) -> DeclaredSource:
     """Parse a camera's `source`; raise SourceError if it is invalid.
 
@@ -110,6 +125,12 @@ def parse_source(source: str) -> DeclaredSource:
     """
     if source in {"", "push", "push:", "push://"}:
         return DeclaredSource("push", "")
+    if special := _unescaped_in_password(source):
+        codes = " ".join(f"%{ord(character):02X}" for character in special)
+        raise SourceError(
+            f'source "{redact(source)}": the password contains {" ".join(special)}. '
+            f"Write {codes} instead, or use credentialsRef"
+        )
     try:
         parts = urlsplit(source)
         port = parts.port

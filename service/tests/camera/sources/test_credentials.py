@@ -28,9 +28,9 @@ def test_a_secret_overrides_the_sources_credentials_and_is_read_every_time(secre
 @pytest.mark.parametrize(
     ("name", "spoil", "text"),
     [
-        ("none", lambda _: None, 'Secret "none": it has no key username, or is not mounted'),
+        ("none", lambda _: None, "none/username: does not exist. Create it, or mount the Secret"),
         ("../gate", lambda _: None, "not the name of a Secret"),
-        ("gate", lambda folder: (folder / "password").unlink(), "it has no key password"),
+        ("gate", lambda folder: (folder / "password").unlink(), "gate/password: does not exist"),
         ("gate", lambda folder: (folder / "password").write_bytes(b"\xff\xfe"), "password is not UTF-8 text"),
         ("gate", lambda folder: (folder / "username").write_text("a\r\nInjected: b"), "control characters"),
         ("gate", lambda folder: (folder / "password").write_text("x" * 2000), "longer than 1024 bytes"),
