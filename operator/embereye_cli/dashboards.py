@@ -1,4 +1,4 @@
-"""`embereye dashboards render`: dashboards and alert rules as files, for those who do without our chart."""
+"""Write Grafana dashboards and alert rules as files, for installations without the Helm chart."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -12,11 +12,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="folder to write to")
     parser.add_argument("--datasource", default="prometheus", metavar="UID",
-                        help="data source of the alerts that Grafana evaluates (default: prometheus)")  # fmt: skip
+                        help="data source of Grafana's alerts (%(default)s)")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
-    """Write every file; returns the exit code."""
+    """Write every file; return the exit code."""
     try:
         from embereye_operator.monitoring.grafana import render
     except ModuleNotFoundError as error:

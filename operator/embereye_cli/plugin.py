@@ -1,4 +1,4 @@
-"""`kubectl embereye`: is it well, who watches what, why so many shards; drain a shard, pause a fleet."""
+"""`kubectl embereye`: show the state of fleets, devices and scaling; drain shards, pause fleets and roll-outs."""
 
 import argparse
 import asyncio
@@ -10,11 +10,11 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.types import PatchType
 
-from embereye.process.lifecycle import UserError, print_error
+from embereye.process.lifecycle import NotFoundError, UserError, print_error
 from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_cli.explain.fleet import add_fleet_arguments, select, tell, tell_trouble
+from embereye_cli.explain.fleet import add_fleet_arguments, print_explanation, print_problem, select
 from embereye_cli.main import run_process
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
@@ -40,37 +40,45 @@ Row = Sequence[object]
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """The parser of all commands and their options."""
     parser = argparse.ArgumentParser(prog="kubectl embereye", description=__doc__)
-    add_target_arguments(parser)  # kubectl's users put them before the command as well as after it
+    add_target_arguments(parser)  # kubectl accepts them before the command too
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    status = commands.add_parser("status", help="every fleet, at a glance")
+    status = commands.add_parser("status", help="list all fleets and their state")
     add_target_arguments(status)
     status.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
     status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
-    devices = commands.add_parser("devices", help="a fleet's devices: who owns them, which are dark and why")
+    devices = commands.add_parser("devices", help="list a fleet's devices: their shard, and why one is dark")
     add_fleet_arguments(devices)
-    add_fleet_arguments(commands.add_parser("addresses", help="where devices outside the cluster reach a fleet"))
-    add_fleet_arguments(commands.add_parser("explain", help="a fleet's scaling: inputs, formula, outcome"))
-    drain = commands.add_parser("drain", help="let other shards take the place of one")
+    add_fleet_arguments(
+        commands.add_parser("addresses", help="list the addresses where devices outside the cluster reach a fleet")
+    )
+    add_fleet_arguments(commands.add_parser("explain", help="explain a fleet's scaling: inputs, formula, result"))
+    drain = commands.add_parser("drain", help="replace a shard by others")
     add_fleet_arguments(drain)
-    drain.add_argument("shard", nargs="?", default="", help="the shard's name or number; none: tell which are drained")
-    drain.add_argument("--undo", action="store_true", help="the shard may be used again")
-    add_fleet_arguments(commands.add_parser("pause", help="leave a fleet as it is, whatever happens"))
-    add_fleet_arguments(commands.add_parser("resume", help="look after a paused fleet again"))
-    rollout = commands.add_parser("rollout", help="how far a change of its shards' pods has got; stop it, take it back")
-    rollout.add_argument("action", choices=["status", "pause", "resume", "undo"], help="undo: the image before")
+    drain.add_argument(
+        "shard", nargs="?", default="", help="name or number of the shard; without it, list the drained ones"
+    )
+    drain.add_argument("--undo", action="store_true", help="use the shard again")
+    add_fleet_arguments(commands.add_parser("pause", help="stop the operator from changing a fleet"))
+    add_fleet_arguments(commands.add_parser("resume", help="let the operator change a paused fleet again"))
+    rollout = commands.add_parser("rollout", help="show, pause, resume or undo a roll-out")
+    rollout.add_argument(
+        "action", choices=["status", "pause", "resume", "undo"], help="undo: return to the previous image"
+    )
     add_fleet_arguments(rollout)
-    bundle = commands.add_parser("report", help="all that the cluster says of EmberEye, for who is to help; no secrets")
+    bundle = commands.add_parser(
+        "report", help="write everything that the cluster knows about EmberEye to an archive, without secrets"
+    )
     add_target_arguments(bundle)
     report.add_arguments(bundle)
-    migrate = commands.add_parser("migrate-storage", help="store every fleet in the version that is stored by now")
+    migrate = commands.add_parser("migrate-storage", help="store every fleet in the current version of its CRD")
     add_target_arguments(migrate)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the plugin; returns the exit code."""
+    """Run the plugin; return the exit code."""
     return run_process(lambda: _main(arguments))
 
 
@@ -94,11 +102,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         return print_error(error, "kubectl embereye")
 
 
-# --- pure: what is shown --------------------------------------------------------------------------------------------
+# --- pure: output ---------------------------------------------------------------------------------------------------
 
 
 def table(header: Row, rows: Sequence[Row]) -> str:
-    """Columns as kubectl aligns them."""
+    """A table with kubectl's column alignment."""
     cells = [[visible(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
@@ -106,16 +114,13 @@ def table(header: Row, rows: Sequence[Row]) -> str:
 
 
 def status_of(fleet: Fleet) -> Manifest:
-    """A fleet in one line."""
+    """The state of a fleet, as one object."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
 
     def condition(type_: str) -> tuple[str, str]:
-        found = status.condition(type_)
-        return (
-            (found.status, found.message)
-            if found
-            else ("Unknown", "no operator has said anything yet: does one watch this namespace?")
-        )
+        match = status.condition(type_)
+        unknown = ("Unknown", "no operator has reported yet: does one watch this namespace?")
+        return (match.status, match.message) if match else unknown
 
     questions = [("Covered", "True"), ("Ready", "True"), ("Degraded", "False")]
     questions += [("Exposed", "True")] if status.condition("Exposed") else []
@@ -139,7 +144,7 @@ def status_of(fleet: Fleet) -> Manifest:
 
 
 def status_table(fleets: Sequence[Fleet]) -> str:
-    """All fleets."""
+    """A table of all fleets."""
     rows: list[Row] = []
     for fleet in fleets:
         line = status_of(fleet)
@@ -154,7 +159,7 @@ def status_table(fleets: Sequence[Fleet]) -> str:
 
 
 def devices_of(fleet: Fleet, record: PlacementRecord) -> list[Manifest]:
-    """Every device with its owner, and why it is dark where the status says so."""
+    """Every device with its owner, and the reason if it is dark."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
     dark = {entry.id: entry.reason for entry in status.devices.dark}
     zones = {
@@ -176,7 +181,7 @@ def devices_of(fleet: Fleet, record: PlacementRecord) -> list[Manifest]:
 
 
 def devices_table(devices: Sequence[Manifest]) -> str:
-    """Dark ones first: they are what is looked for."""
+    """A table of devices, the dark ones first."""
     rows = [
         (
             entry["device"],
@@ -190,22 +195,22 @@ def devices_table(devices: Sequence[Manifest]) -> str:
 
 
 def addresses_table(fleet: Fleet) -> str:
-    """Where devices outside reach a fleet, and what stands in the way."""
+    """The addresses where devices outside the cluster reach a fleet, and the reason if they cannot."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
     exposed = status.condition("Exposed")
     if exposed is None:
-        return f"{fleet.key} is reached by pods only: spec.expose says how devices outside may reach it"
-    rows = [(known.protocol, known.address, known.device or known.shard or "any shard") for known in status.addresses]
+        return f"{fleet.key} is reachable by pods only. Set spec.expose to open it to devices outside the cluster."
+    rows = [(entry.protocol, entry.address, entry.device or entry.shard or "any shard") for entry in status.addresses]
     shown = table(("PROTOCOL", "ADDRESS", "FOR"), rows)
     return shown if exposed.status == "True" else f"{shown}\n{visible(f'{exposed.reason}: {exposed.message}')}"
 
 
 def shard_of(fleet: Fleet, text: str) -> str:
-    """The full name of a shard that a person named, by name or number."""
+    """The full name of the shard with the name or number `text`; NotFoundError."""
     prefix, _, number = text.rpartition("-")
     name = shard_name(fleet, int(number)) if number.isdecimal() and len(number) < 10 else text
     if shard_index(fleet, name) is None or prefix not in {"", name.rpartition("-")[0]}:
-        raise UserError(f"{text} is not a shard of {fleet.name}: they are called {shard_name(fleet, 0)} and so on")
+        raise NotFoundError(f"{text} is not a shard of {fleet.name}. Its shards are {shard_name(fleet, 0)} and so on.")
     return name
 
 
@@ -218,40 +223,40 @@ def _show(arguments: argparse.Namespace, document: Any, text: Callable[[], str])
 
 
 async def _status(arguments: argparse.Namespace) -> int:
-    fleets = await list_fleets(target_of(arguments), tell_trouble)
+    fleets = await list_fleets(target_of(arguments), print_problem)
     async with connected(target_of(arguments)) as client:
-        for trouble in await hub_troubles(client):
-            tell_trouble(trouble)
+        for problem in await hub_troubles(client):
+            print_problem(problem)
     if not fleets and arguments.output == "table":
-        print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
+        print("no fleets. Apply a SensorFleet or a CameraFleet.", file=sys.stderr)
         return 0
     return _show(arguments, [status_of(fleet) for fleet in fleets], lambda: status_table(fleets))
 
 
-async def _one(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
-    return select(await fleets_of(client, client.namespace, tell_trouble), arguments.name)
+async def _named_fleet(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
+    return select(await fleets_of(client, client.namespace, print_problem), arguments.name)
 
 
 async def _devices(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        fleet = await _one(client, arguments)
+        fleet = await _named_fleet(client, arguments)
         maps: Any = client.list(
             CHILDREN["ConfigMap"], namespace=fleet.namespace, fields={"metadata.name": placement_name(fleet)}
         )
-        found = [manifest async for manifest in maps]
-    devices = devices_of(fleet, read_record(fleet, found[0] if found else None))
+        placements = [manifest async for manifest in maps]
+    devices = devices_of(fleet, read_record(fleet, placements[0] if placements else None))
     return _show(arguments, devices, lambda: devices_table(devices))
 
 
 async def _addresses(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        fleet = await _one(client, arguments)
+        fleet = await _named_fleet(client, arguments)
     return _show(arguments, fleet.status.get("addresses", []), lambda: addresses_table(fleet))
 
 
 async def _explain(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        tell(await _one(client, arguments), arguments.output)
+        print_explanation(await _named_fleet(client, arguments), arguments.output)
     return 0
 
 
@@ -264,59 +269,59 @@ async def _patch(client: AsyncClient, fleet: Fleet, patch: Manifest) -> None:
 
 async def _drain(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        fleet = await _one(client, arguments)
+        fleet = await _named_fleet(client, arguments)
         names = drained(fleet)
         if arguments.shard:
             shard = shard_of(fleet, arguments.shard)
             names = [name for name in names if name != shard] + ([] if arguments.undo else [shard])
             value = ",".join(names) or None
             await _patch(client, fleet, {"metadata": {"annotations": {ANNOTATION_DRAIN: value}}})
-    text = f"{fleet.key}: drained are {', '.join(names) or 'none'}"
+    text = f"{fleet.key}: drained shards: {', '.join(names) or 'none'}"
     return _show(arguments, {"fleet": fleet.key, "drained": names}, lambda: text)
 
 
 async def _pause(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        fleet = await _one(client, arguments)
+        fleet = await _named_fleet(client, arguments)
         paused = arguments.command == "pause"
         await _patch(client, fleet, {"spec": {"paused": paused}})
-    text = f"{fleet.key} {'is paused' if paused else 'goes on'}"
+    text = f"{fleet.key} {'is paused' if paused else 'is active again'}"
     return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: text)
 
 
 def rollout_text(fleet: Fleet) -> str:
-    """How far a change of its pods has got."""
+    """The progress of a fleet's roll-out."""
     rollout = from_manifest(FleetStatus, fleet.status).rollout
     if rollout is None:
-        return f"{fleet.key}: the operator has not said anything yet"
+        return f"{fleet.key}: the operator has not reported yet"
     paused = " (paused)" if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused" else ""
-    progress = f"{rollout.updated} of {rollout.updated + rollout.pending} shards as they are to be{paused}"
+    progress = f"{rollout.updated} of {rollout.updated + rollout.pending} shards are up to date{paused}"
     lines = [f"{fleet.key}: {rollout.image}: {progress}"]
-    lines += [f"before: {rollout.from_}"] if rollout.from_ else []
+    lines += [f"previous image: {rollout.from_}"] if rollout.from_ else []
     return "\n".join(map(visible, [*lines, *([rollout.why] if rollout.why else [])]))
 
 
 def undone(fleet: Fleet) -> Manifest:
-    """What takes the latest change of the image back; UserError where there is nothing to go back to."""
+    """The change of the spec that undoes the latest change of the image; NotFoundError if there is no previous one."""
     rollout = from_manifest(FleetStatus, fleet.status).rollout
     if rollout is None or not rollout.from_:
-        raise UserError(f"{fleet.key} has run no other image that is known: name one in spec.image")
+        raise NotFoundError(f"{fleet.key}: no previous image is known. Set spec.image.")
     return {"image": rollout.from_}
 
 
 async def _rollout(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
-        fleet = await _one(client, arguments)
+        fleet = await _named_fleet(client, arguments)
         if arguments.action == "undo":
             spec = undone(fleet)
             await _patch(client, fleet, {"spec": spec})
-            text = f"goes back to {spec['image']}, which spec.image now says: remove it to follow the operator"
+            text = f"returns to {spec['image']}, now set in spec.image. Remove that to follow the operator again."
             return _show(arguments, {"fleet": fleet.key, **spec}, lambda: f"{fleet.key} {text}")
         if arguments.action != "status":
             paused = arguments.action == "pause"
             value = "paused" if paused else None
             await _patch(client, fleet, {"metadata": {"annotations": {ANNOTATION_ROLLOUT: value}}})
-            text = "no more shards take a changed pod" if paused else "the roll-out goes on"
+            text = "the roll-out is paused" if paused else "the roll-out continues"
             return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: f"{fleet.key}: {text}")
     return _show(arguments, fleet.status.get("rollout", {}), lambda: rollout_text(fleet))
 

@@ -86,6 +86,18 @@ def print_json(value: Message | dict[str, Any], *, line: bool = True) -> None:
     print(json.dumps(document, ensure_ascii=False, indent=None if line else 2), flush=True)
 
 
+def camel_keys(value: Any) -> Any:
+    """`value` with the keys of all objects in it as `camelCase`, like those of messages."""
+    if isinstance(value, dict):
+        return {_camel(key) if isinstance(key, str) else key: camel_keys(entry) for key, entry in value.items()}
+    return [camel_keys(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
 def _message_object(message: Message) -> dict[str, Any]:
     document = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
     names = OUTPUT_NAMES.get(message.DESCRIPTOR.name, {})

@@ -1,4 +1,4 @@
-"""kubectl's own flags, for commands that ask a cluster."""
+"""kubectl's flags, for commands that query a cluster."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare kubectl's flags on `parser`, which leave no attribute where they are not given: see `target_of`."""
+    """Declare kubectl's flags on `parser`. A flag that is not given leaves no attribute: see `target_of`."""
     for name, metavar, text in (
         ("--context", "NAME", "the kubeconfig's context; default: its current one"),
         ("--kubeconfig", "FILE", "default: $KUBECONFIG, then ~/.kube/config"),
@@ -17,6 +17,6 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """What the flags of `add_target_arguments` said."""
+    """The cluster and namespace that the flags of `add_target_arguments` name."""
     namespace = ALL_NAMESPACES if getattr(arguments, "all_namespaces", False) else getattr(arguments, "namespace", "")
     return Target(namespace, getattr(arguments, "context", ""), getattr(arguments, "kubeconfig", ""))

@@ -1,7 +1,7 @@
-"""`kubectl embereye report`: what a cluster says of EmberEye, in one archive that holds no secret.
+"""`kubectl embereye report`: write what a cluster knows about EmberEye to an archive without secrets.
 
-Secrets are never read. Of every URL scheme, host and port alone are kept, in objects as well as in logs; of environment
-variables, options and settings whose names speak of a password, a token or a key, the names.
+Secrets are never read. Every URL in objects and logs is reduced to scheme, host and port. Environment variables,
+options and settings with a name like password, token or key lose their values.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx  # what lightkube speaks with
+import httpx2 as httpx  # the HTTP client of lightkube
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
@@ -39,19 +39,24 @@ from embereye_operator.runtime.kubernetes.client.resources import (
 from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}
-LINES = 5000  # of each container's log, the newest
-# An apostrophe may be a password's; else it is that which ends what is quoted.
+LINES = 5000  # the newest lines of each container's log
+# An apostrophe can be part of a password; elsewhere it ends a quotation.
 URL = re.compile(r"""[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^\s"\\<>/?#]*@)?[^\s"'\\<>]*""")
 SECRET_NAME = re.compile(r"pass|token|secret|key|credential|auth|header|dsn", re.IGNORECASE)
 OPTION = re.compile(r"(?P<name>--?[a-zA-Z][\w-]*)(?P<value>=.*)?", re.DOTALL)
-# As settings and headers are written: password=…, token: …, "secret": "…", Bearer ….
+# Settings and headers: password=…, token: …, "secret": "…", Bearer ….
 SETTING = re.compile(
     r"""\b(?P<name>(?:\w*(?:password|passwd|token|secret|api[_-]?key)\\*["']?\s*[=:]\s*|(?:authorization:\s*)?bearer\s+|authorization:\s*basic\s+)\\*["']?)"""
     r"""(?P<value>[^\s"'\\,;{}\[\]…]{4,})""",
     re.IGNORECASE,
 )
-UNTOLD = (httpx.HTTPStatusError, httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError)  # ApiError among them
-APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the object once more, as one text
+READ_ERRORS = (
+    httpx.HTTPStatusError,
+    httpx.ReadTimeout,
+    httpx.ReadError,
+    httpx.RemoteProtocolError,
+)  # ApiError is one of the first
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a copy of the object, as text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", type=Path, default=None, metavar="FILE", help="default: embereye-report-TIME.tar.gz, here"
     )
-    parser.add_argument("--lines", type=int, default=LINES, help="of each container's log, the newest (%(default)s)")
+    parser.add_argument("--lines", type=int, default=LINES, help="newest lines of each container's log (%(default)s)")
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    """Write the archive; what may not be read is told in it and on standard error."""
+    """Write the archive. Objects that cannot be read are listed in it and on standard error."""
     began = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = arguments.to or Path(f"embereye-report-{began}.tar.gz")
     async with connected(target_of(arguments)) as client:
@@ -74,18 +79,18 @@ async def run(arguments: argparse.Namespace) -> int:
                 await _Report(client, archive, path.name.removesuffix(".tar.gz")).collect(namespace, arguments.lines)
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror}") from error
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB. Look at it before you send it to anybody.")
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB. Read it before you send it to anybody.")
     return 0
 
 
 def concealed(document: Any) -> str:
-    """An object as JSON without what is nobody else's business."""
+    """An object as JSON, without secrets and bulk."""
     return without_secrets(json.dumps(_without_values(document), indent=1, sort_keys=True, ensure_ascii=False))
 
 
 def without_secrets(text: str) -> str:
-    """`text` with scheme, host and port alone of every URL in it, and without values of what is called a secret."""
-    return SETTING.sub(r"\g<name>…", URL.sub(lambda found: redact(found[0]), text))
+    """`text` with every URL reduced to scheme, host and port, and without the values of secret settings."""
+    return SETTING.sub(r"\g<name>…", URL.sub(lambda match: redact(match[0]), text))
 
 
 def _without_values(document: Any) -> Any:
@@ -95,28 +100,28 @@ def _without_values(document: Any) -> Any:
         return document
     left_out = {"managedFields", "binaryData", APPLIED}
     unpacked = {"data": placement_files(document)} if "binaryData" in document else {}
-    kept = {name: _without_values(value) for name, value in {**document, **unpacked}.items() if name not in left_out}
-    if isinstance(kept.get("value"), str) and SECRET_NAME.search(str(kept.get("name", ""))):
-        kept["value"] = "…"
+    shown = {name: _without_values(value) for name, value in {**document, **unpacked}.items() if name not in left_out}
+    if isinstance(shown.get("value"), str) and SECRET_NAME.search(str(shown.get("name", ""))):
+        shown["value"] = "…"
     for name in ("command", "args"):
-        if isinstance(kept.get(name), list):
-            kept[name] = _without_options(kept[name])
-    return kept
+        if isinstance(shown.get(name), list):
+            shown[name] = _without_options(shown[name])
+    return shown
 
 
 def _without_options(words: list[Any]) -> list[Any]:
-    """A command's words without the values of options that are called a secret; a file's name is none."""
-    found: list[Any] = []
+    """A command's words without the values of secret options; the name of a file is not secret."""
+    shown: list[Any] = []
     hide = False
     for word in words:
         option = OPTION.fullmatch(word) if isinstance(word, str) else None
         secret = option is not None and SECRET_NAME.search(option["name"]) and not option["name"].endswith("-file")
         if option is not None and secret and option["value"]:
-            found.append(f"{option['name']}=…")
+            shown.append(f"{option['name']}=…")
         else:
-            found.append("…" if hide and option is None else word)
+            shown.append("…" if hide and option is None else word)
         hide = bool(secret and option is not None and not option["value"])
-    return found
+    return shown
 
 
 def _reason(error: httpx.HTTPError) -> str:
@@ -133,7 +138,7 @@ class _Report:
         self._missing: list[str] = []
 
     async def collect(self, namespace: str, lines: int) -> None:
-        """Everything of `namespace` ("*": of all), and of the release where that may be read."""
+        """Collect all objects of `namespace` ("*": of all), and those of the release that are readable."""
         for name, kind in FLEETS.items():
             await self._objects(name, partial(self._client.list, kind, namespace=namespace))
         labels: dict[str, Any] = {LABEL_MANAGED_BY: MANAGED_BY}
@@ -149,7 +154,7 @@ class _Report:
         pods = await self._objects("Pod", lambda: self._client.list(PODS, namespace=namespace, labels=OURS))
         for pod in pods:
             await self._logs(pod, lines)
-        missing = [*self._missing, *([] if pods else [f"no pod of ours was found in namespace {namespace}"])]
+        missing = [*self._missing, *([] if pods else [f"no pod of EmberEye is in namespace {namespace}"])]
         self._add("missing.txt", "".join(f"{line}\n" for line in missing) or "nothing\n")
         for line in missing:
             print(f"not in the report: {line}", file=sys.stderr)
@@ -157,16 +162,16 @@ class _Report:
     async def _objects(self, name: str, listed: Callable[[], Any], *, optional: bool = False) -> list[dict[str, Any]]:
         print(f"{name} … ", end="", file=sys.stderr, flush=True)
         try:
-            found = [dict(entry) async for entry in listed()]
-        except UNTOLD as error:
+            objects = [dict(entry) async for entry in listed()]
+        except READ_ERRORS as error:
             print("no", file=sys.stderr)
             unknown = isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 404
-            if not (optional and unknown):  # a kind that the cluster does not know
+            if not (optional and unknown):  # the cluster does not have this kind
                 self._missing.append(f"{name}: {_reason(error)}")
             return []
-        print(len(found), file=sys.stderr)
-        self._add(f"objects/{name}.json", concealed(found))
-        return found
+        print(len(objects), file=sys.stderr)
+        self._add(f"objects/{name}.json", concealed(objects))
+        return objects
 
     async def _logs(self, pod: dict[str, Any], lines: int) -> None:
         metadata = pod["metadata"]
@@ -179,8 +184,8 @@ class _Report:
                     timestamps=True,
                 )  # fmt: skip
                 async for line in log:
-                    text.append(line)  # noqa: PERF401 -- what came before it broke off is kept
-            except UNTOLD as error:
+                    text.append(line)  # noqa: PERF401 -- lines before an error are part of the report
+            except READ_ERRORS as error:
                 self._missing.append(f"the log of {where} {container['name']}: {_reason(error)}")
             self._add(f"logs/{where}/{container['name']}.txt", without_secrets("".join(text)))
 

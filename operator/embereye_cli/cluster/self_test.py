@@ -1,4 +1,7 @@
-"""`embereye self-test`: a fleet of one sensor, a fire at it, and the hub's alarm, in a cluster that is in use."""
+"""Prove in a cluster that a fire becomes an alarm: declare a sensor, simulate a fire, wait for the hub's alarm.
+
+It can run in production: it uses a fleet and a zone with names that only it uses, and removes them.
+"""
 
 import argparse
 import asyncio
@@ -15,7 +18,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import CheckFailedError, UserError
 from embereye.process.tasks import beside
 from embereye.units import split_address
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZoneState
@@ -32,12 +35,12 @@ from embereye_operator.runtime.kubernetes.client.resources import FLEETS
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
-NAME = "embereye-self-test"  # of the fleet, its only sensor and its zone
+NAME = "embereye-self-test"  # name of the fleet, of its only sensor and of its zone
 LABEL = "embereye.dev/self-test"
 TEXT_PORT = 9001
 PERIOD = 0.5  # seconds between readings
-ALARM_SECONDS = 10.0  # from the fire's first byte to the alarm
-QUIET_SECONDS = 60.0  # until the signs have ended
+ALARM_SECONDS = 10.0  # longest time from the fire's first byte to the alarm
+QUIET_SECONDS = 60.0  # longest time until the signs have ended
 QUIET = SensorReading(NAME, smoke_adc=280, flame_adc=1300, gas_adc=400)
 FIRE = SensorReading(NAME, smoke_adc=3600, flame_adc=1300, gas_adc=400)
 
@@ -47,38 +50,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_arguments(parser)
     add_hub_options(parser, json=False)
     parser.add_argument(
-        "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
+        "--labels",
+        default="",
+        metavar="KEY=VALUE,…",
+        help="labels of the fleet, if the operator has a --fleet-selector",
     )
     parser.add_argument(
         "--template",
         type=_template,
         default={},
         metavar="JSON",
-        help="spec.template of the fleet, where its shard has to say what no other pod needs: limits, tolerations",
+        help="spec.template of the fleet, if its pods need limits or tolerations",
     )
     parser.add_argument(
         "--target",
         default="",
         metavar="HOST:PORT",
-        help="the sensor's way in; default: the fleet's Service, which only pods reach",
+        help="address that the sensor sends to; default: the fleet's Service, which only pods reach",
     )
     parser.add_argument(
-        "--within", type=float, default=120.0, metavar="SECONDS", help="for the fleet to be covered (%(default)g)"
+        "--within",
+        type=float,
+        default=120.0,
+        metavar="SECONDS",
+        help="longest time until the fleet is covered (%(default)g)",
     )
 
 
 def _template(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        template = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no object")
-    return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(template, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an object")
+    return template
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Declare, burn, hear the alarm, and leave nothing behind; 0 where all of it came about."""
+    """Declare a sensor, simulate a fire, wait for the alarm, clean up; return 0 if all of it succeeds."""
     labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
     if arguments.target:
         address_option("--target", arguments.target)
@@ -102,12 +112,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class _Sensor:
-    """A text device: what a microcontroller would send, over a connection that is dialled again when it breaks."""
+    """A text device: sends what a microcontroller would send, and reconnects when its connection breaks."""
 
     address: str
     reading: SensorReading = QUIET
-    written: asyncio.Event = field(default_factory=asyncio.Event)  # the reading of now was
-    refused: str = "nobody dialled yet"
+    written: asyncio.Event = field(default_factory=asyncio.Event)  # the current reading was sent
+    refused: str = "not dialled yet"
 
     async def send(self) -> None:
         """Send until cancelled."""
@@ -133,8 +143,8 @@ class _Sensor:
             finally:
                 writer.transport.abort()
 
-    def say(self, reading: SensorReading) -> None:
-        """What is sent from now on."""
+    def set_reading(self, reading: SensorReading) -> None:
+        """Send `reading` from now on."""
         self.reading = reading
         self.written.clear()
 
@@ -166,14 +176,14 @@ class _SelfTest:
             except grpc.aio.AioRpcError as error:
                 presented = bool(self._hub.token)
                 raise hub_error(error, self._hub.hub, "embereye self-test", presented=presented) from error
-        self._say("nothing of the test is left: fires of sensors become alarms here")
+        self._report("done, everything is removed: fires at sensors become alarms here")
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
     @contextlib.asynccontextmanager
     async def _fleet(self, client: AsyncClient) -> AsyncIterator[None]:
-        """One sensor, declared and, whatever happens, removed again."""
+        """Declare a fleet of one sensor, and remove it at the end."""
         kind, namespace = FLEETS["SensorFleet"], client.namespace
         fleet = kind(
             apiVersion=API_VERSION,
@@ -186,19 +196,19 @@ class _SelfTest:
                 "template": self._template,
             },
         )
-        await self._remove(client)  # what a test that was interrupted left
+        await self._remove(client)  # left by an interrupted test
         try:
             await client.create(fleet)
-            self._say(f"declared: SensorFleet {namespace}/{NAME}")
+            self._report(f"declared: SensorFleet {namespace}/{NAME}")
             yield
         finally:
             await asyncio.shield(self._remove(client))
 
     async def _remove(self, client: AsyncClient) -> None:
         try:
-            found = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
-            if LABEL not in found["metadata"].get("labels", {}):
-                raise UserError(f"SensorFleet {client.namespace}/{NAME} is not of a self-test: rename it")
+            fleet = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
+            if LABEL not in fleet["metadata"].get("labels", {}):
+                raise UserError(f"SensorFleet {client.namespace}/{NAME} does not belong to a self-test. Rename it.")
             await client.delete(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             while True:
                 await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
@@ -215,44 +225,44 @@ class _SelfTest:
             call = alarms.Subscribe(SubscribeRequest(live_only=True, zones=[NAME]))
             try:
                 await call.initial_metadata()
-                sensor.say(FIRE)
+                sensor.set_reading(FIRE)
                 await sensor.written.wait()
                 burning = time.monotonic()
-                self._say(f"fire at {NAME}")
-                await self._heard(call, namespace, ZoneState.ZONE_STATE_ALARM, ALARM_SECONDS)
-                self._say(f"alarmed by the hub {(time.monotonic() - burning) * 1000:.0f} ms after it")
-                sensor.say(QUIET)
+                self._report(f"fire at {NAME}")
+                await self._await_state(call, namespace, ZoneState.ZONE_STATE_ALARM, ALARM_SECONDS)
+                self._report(f"alarm at the hub {(time.monotonic() - burning) * 1000:.0f} ms later")
+                sensor.set_reading(QUIET)
                 note = ActionRequest(namespace=namespace, zone=NAME, who="self-test", note="a fire that was not one")
                 await alarms.Acknowledge(note, timeout=5)
-                await self._heard(call, namespace, ZoneState.ZONE_STATE_RESTORED, QUIET_SECONDS)
+                await self._await_state(call, namespace, ZoneState.ZONE_STATE_RESTORED, QUIET_SECONDS)
                 await alarms.Reset(note, timeout=5)
-                self._say("acknowledged, restored and reset")
+                self._report("acknowledged, restored and reset")
             finally:
                 call.cancel()
 
     async def _covered(self, client: AsyncClient, sensor: _Sensor) -> None:
-        """Wait until the operator says that the sensor is watched; UserError with what stands in the way."""
+        """Wait until the operator reports that the sensor is watched; CheckFailedError with the obstacles."""
         deadline = time.monotonic() + self._within
         while True:
             fleet: Any = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             conditions = {entry["type"]: entry for entry in fleet.get("status", {}).get("conditions", [])}
             if conditions.get("Covered", {}).get("status") == "True":
-                self._say("covered: a shard runs, and hears the sensor")
+                self._report("covered: a shard runs and receives the sensor")
                 return
             if time.monotonic() > deadline:
-                told = "; ".join(
+                obstacles = "; ".join(
                     f"{name}: {entry.get('message') or entry['reason']}"
                     for name, entry in conditions.items()
                     if entry["status"] == {"Covered": "False", "Ready": "False", "Degraded": "True"}.get(name)
                 )
-                raise UserError(
+                raise CheckFailedError(
                     f"the sensor was not covered within {self._within:g} s: "
-                    f"{told or 'no operator looks after ' + json.dumps(client.namespace)}"
+                    f"{obstacles or 'no operator watches ' + json.dumps(client.namespace)}"
                     + (f"; {sensor.address}: {sensor.refused}" if sensor.refused else "")
                 )
             await asyncio.sleep(0.5)
 
-    async def _heard(self, call: Any, namespace: str, state: "ZoneState.ValueType", seconds: float) -> None:
+    async def _await_state(self, call: Any, namespace: str, state: "ZoneState.ValueType", seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 async for event in call:
@@ -261,6 +271,6 @@ class _SelfTest:
         except TimeoutError:
             pass
         word = ZoneState.Name(state).removeprefix("ZONE_STATE_").lower()
-        raise UserError(
-            f"the hub at {self._hub.hub} did not say {word} of zone {namespace}/{NAME} within {seconds:g} s"
+        raise CheckFailedError(
+            f"the hub at {self._hub.hub} did not report {word} for zone {namespace}/{NAME} within {seconds:g} s"
         )

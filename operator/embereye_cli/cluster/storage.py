@@ -1,7 +1,7 @@
-"""`kubectl embereye migrate-storage`: stores every fleet in the version that the API server stores by now.
+"""`kubectl embereye migrate-storage`: store every fleet in the version that the API server stores now.
 
-Before a version of the custom resources can go, nothing may be stored in it any more; what was written before an
-upgrade still is, until it is written again.
+A version of the custom resources can be removed only after nothing is stored in it. Objects from before an upgrade are
+stored in the old version until they are written again.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DEFINITIONS: Any = create_global_resource(
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    """Migrate both kinds; 0 where nothing is stored in another version any more."""
+    """Migrate both kinds of fleet; return 0 when nothing is stored in another version."""
     async with connected(target_of(arguments)) as client:
         for kind, fleet_type in FLEET_TYPES.items():
             name = f"{fleet_type.plural}.{GROUP}"
@@ -45,7 +45,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def _rewrite(client: AsyncClient, kind: str) -> int:
-    """Have each fleet of a kind written as it is: the API server notices that its stored form is of another version."""
+    """Write each fleet of a kind unchanged: the API server then stores it in the current version."""
     count = 0
     listed: Any = client.list(FLEETS[kind], namespace="*", chunk_size=CHUNK)
     async for fleet in listed:

@@ -1,4 +1,4 @@
-"""`embereye inspect CAPTURE`: what the raw bytes of a sensor device say, packet by packet."""
+"""Decode a capture of a sensor's bytes, packet by packet."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from embereye.detect.sensing.mq135 import ppm
 from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import counted
 from embereye.wire.device.messages import (
@@ -29,52 +29,53 @@ from embereye.wire.device.messages import (
     SerialNumber,
 )
 from embereye.wire.device.reader import LineReader
+from embereye_cli.terminal import camel_keys
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.placement.assignments import build_sensor_settings
 
-THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # of a fleet that declares none
+THRESHOLDS = Thresholds(build_sensor_settings(SensorFleetSpec()))  # the defaults of a fleet
 
 
 @dataclass(frozen=True)
 class Packet:
-    """A message and where its line starts in the capture."""
+    """A message, and the offset of its line in the capture."""
 
     offset: int  # bytes
     message: Message
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `embereye inspect`."""
-    parser.add_argument("capture", type=Path, help="file with what a device sent, byte for byte; - for standard input")
+    """Declare the options of `embereye inspect`."""
+    parser.add_argument("capture", type=Path, help="file with the bytes that a device sent; - for standard input")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the temperatures, float32 (n, 24, 32) °C")
     parser.add_argument(
         "--emissivity",
         type=float,
         default=EMISSIVITY,
-        help=f"of what the sensor looks at, 0 to 1 (default {EMISSIVITY})",
+        help=f"emissivity of the surfaces in view, 0 to 1 ({EMISSIVITY})",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the capture. UserError where it cannot be read, or its frames cannot be turned into temperatures."""
+    """Print the capture. UserError if it cannot be read, or its frames have no calibration."""
     if not 0 < arguments.emissivity <= 1:
         raise UserError(f"--emissivity {arguments.emissivity:g} is not above 0 and at most 1")
     name = "standard input" if str(arguments.capture) == "-" else str(arguments.capture)
     report = inspect(_read(arguments.capture), arguments.emissivity)
     try:
         if arguments.json:
-            print(json.dumps(report.as_json()))
+            print(json.dumps(camel_keys(report.as_json())))
         else:
             for line in report.as_text():
                 print(visible(line))
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough: `| head`
+    except BrokenPipeError:  # the reader stopped, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not report.size:
-        raise UserError(f"{name} is empty: capture what the device sends, byte for byte")
+        raise UserError(f"{name} is empty. Capture the bytes that the device sends.")
     if all(isinstance(packet.message, Garbage) for packet in report.packets):
-        raise UserError(f"{name} holds no line of a sensor device, such as #Sensor1234:ADC1=277! or #frame1234:FFB8…!")
+        raise UserError(f"{name} has no line of a sensor, such as #Sensor1234:ADC1=277! or #frame1234:FFB8…!")
     if arguments.out:
         _write(arguments.out, report)
     elif report.frames and report.why_uncalibrated:
@@ -85,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(path: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist. Name a file with the bytes that a device sent.") from error
     except OSError as error:
         raise UserError(f"cannot read the capture {path}: {error.strerror or error}") from error
 
@@ -100,7 +103,7 @@ def _write(path: Path, report: "Report") -> None:
 
 
 def packets(data: bytes) -> Iterator[Packet]:
-    """The messages in `data` with the offsets of their lines; a last line without its end is garbage."""
+    """Yield the messages in `data` with the offsets of their lines; an unfinished last line is garbage."""
     parser = LineReader()
     start = 0
     while (end := data.find(b"!", start)) >= 0:
@@ -108,7 +111,7 @@ def packets(data: bytes) -> Iterator[Packet]:
         messages = parser.feed(data[start : end + 1])
         for message in messages:
             yield Packet(offset, message)
-            offset = data.rfind(b"#", start, end)  # only a line that was cut off by the next gives two
+            offset = data.rfind(b"#", start, end)  # only a line that the next one cut off yields two
         start = end + 1
     offset = _content(data, start, len(data))
     if offset < len(data):
@@ -116,7 +119,7 @@ def packets(data: bytes) -> Iterator[Packet]:
 
 
 def _content(data: bytes, start: int, end: int) -> int:
-    """Where between `start` and `end` the first byte is that is no blank."""
+    """The offset of the first byte between `start` and `end` that is not blank."""
     while start < end and data[start] in b" \t\r\n":
         start += 1
     return start
@@ -124,13 +127,13 @@ def _content(data: bytes, start: int, end: int) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is known of a capture."""
+    """The decoded capture."""
 
     size: int  # bytes
     packets: tuple[Packet, ...]
     frames: int  # of any length
     calibrations: tuple[Calibration, ...]
-    why_uncalibrated: str  # why there are no temperatures; empty: there are
+    why_uncalibrated: str  # the reason why there are no temperatures; empty: there are some
     auxiliary: Auxiliary | None  # of the frames of 834 words, in order
     celsius: NDArray[np.float32]  # (n, 24, 32) of the same frames
 
@@ -216,20 +219,20 @@ class Report:
 
 
 def inspect(data: bytes, emissivity: float = EMISSIVITY) -> Report:
-    """Read a capture. An EEPROM calibrates its device's frames wherever in the capture it stands.
+    """Read a capture. An EEPROM calibrates all frames of its device, also those before it.
 
-    Frames of a device without one of its own are calibrated with the first in the capture.
+    The first EEPROM in the capture calibrates the frames of devices without one.
     """
-    found = tuple(packets(data))
+    decoded = tuple(packets(data))
     calibrations: dict[str | None, Calibration] = {}
-    why = "the capture holds no EEPROM: send EEPROM1 to the device and capture its answer too"
-    for packet in found:
+    why = "the capture has no EEPROM. Send EEPROM1 to the device and capture its answer too"
+    for packet in decoded:
         if isinstance(packet.message, Eeprom):
             try:
                 calibrations.setdefault(packet.message.id, Calibration.from_eeprom(packet.message.words))
             except ValueError as error:
                 why = f"the EEPROM at offset {packet.offset} is not usable: {error}"
-    frames = [packet.message for packet in found if isinstance(packet.message, FrameWords)]
+    frames = [packet.message for packet in decoded if isinstance(packet.message, FrameWords)]
     whole = [frame for frame in frames if len(frame.words) == FRAME_WORDS * 2]
     celsius = np.empty((len(whole) if calibrations else 0, 24, 32), np.float32)
     auxiliary = None
@@ -246,8 +249,8 @@ def inspect(data: bytes, emissivity: float = EMISSIVITY) -> Report:
             for field in fields(Auxiliary):
                 getattr(auxiliary, field.name)[mine] = getattr(part, field.name)
     elif calibrations:
-        why = f"the capture holds no frame of {FRAME_WORDS} words, which calibration needs"
-    return Report(len(data), found, len(frames), tuple(calibrations.values()), why, auxiliary, celsius)
+        why = f"the capture has no frame of {FRAME_WORDS} words, which calibration needs"
+    return Report(len(data), decoded, len(frames), tuple(calibrations.values()), why, auxiliary, celsius)
 
 
 def _kind(message: Message) -> str:

@@ -1,43 +1,45 @@
-"""Decide once more on a recorded scaling trace, and say why."""
+"""Replay the decisions of a recorded scaling trace, with reasons."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from embereye.units import SECOND
+from embereye.process.lifecycle import NotFoundError
+from embereye_cli.terminal import local_time
 from embereye_operator.decide.scaling.law import Decision, Scaler
 from embereye_operator.decide.scaling.trace import Entry, read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("trace", type=Path, help="a file that --scaling-trace or `embereye up` wrote")
-    parser.add_argument("--all", action="store_true", help="show every entry, not only where something changes")
-    parser.add_argument("--json", action="store_true", help="a line of JSON per entry")
+    parser.add_argument("trace", type=Path, help="file written by --scaling-trace or `embereye up`")
+    parser.add_argument("--all", action="store_true", help="show every entry, not only changes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per entry")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay; returns the exit code."""
+    """Replay; return the exit code."""
     return show_replay(arguments.trace, every=arguments.all, as_json=arguments.json)
 
 
 def replayed(entries: Sequence[Entry]) -> list[tuple[Entry, Decision]]:
-    """What the law of this version decides on each entry."""
+    """Each entry with the decision of this version's law."""
     scaler = Scaler()
     return [(entry, scaler.decide(entry.limits, entry.observed, entry.deadline)) for entry in entries]
 
 
 def show_replay(path: Path, *, every: bool, as_json: bool) -> int:
-    """`explain replay TRACE`."""
+    """Print the decisions on the trace at `path`; return the exit code. NotFoundError."""
+    if not path.exists():
+        raise NotFoundError(f"{path} does not exist. `embereye up` writes traces to the folder scaling of its --data.")
     before = None
     for entry, decision in replayed(list(read(path))):
         observed = entry.observed
         if as_json:
             line = {
-                "time": observed.time,
+                "timeNs": observed.time,
                 "shards": observed.shards,
                 "decided": decision.shards,
                 "required": decision.required,
@@ -48,7 +50,7 @@ def show_replay(path: Path, *, every: bool, as_json: bool) -> int:
             continue
         shape = (observed.shards, decision.shards, decision.required, decision.known)
         if every or shape != before:
-            when = datetime.fromtimestamp(observed.time / SECOND, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+            when = local_time(observed.time)
             arrow = f"{observed.shards:>3} → {decision.shards:<3}" if decision.shards != observed.shards else ""
             print(
                 f"{when}  {arrow or f'{observed.shards:>3}      '}  required {decision.required:<3} {decision.reason}"

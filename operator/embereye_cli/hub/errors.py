@@ -32,7 +32,7 @@ REASONS = {
 def hub_error(
     error: grpc.aio.AioRpcError, hub: str, command: str, *, lister: str = "", presented: bool = True
 ) -> UserError:
-    """The error that tells a person why a call of `command` to `hub` failed.
+    """The error for a call of `command` to `hub` that failed.
 
     `lister` is the command that lists what could have been named. `presented`: a token was sent with the call.
     """
@@ -59,9 +59,9 @@ def hub_error(
     return RefusedError(reason)
 
 
-def unreachable(hub: str, reason: str, *, what: str = "hub") -> str:
-    """The sentence for `what` at `hub`, which could not be reached for `reason`."""
+def unreachable(address: str, reason: str, *, peer: str = "hub") -> str:
+    """The sentence about the `peer` at `address`, which could not be reached for `reason`."""
     for sign, (plain, remedy) in REASONS.items():
         if re.search(sign, reason):
-            return f"cannot reach the {what} at {hub}: {plain}. {remedy}"
-    return f"cannot reach the {what} at {hub}. Is it running? ({reason})"
+            return f"cannot reach the {peer} at {address}: {plain}. {remedy}"
+    return f"cannot reach the {peer} at {address}. Is it running? ({reason})"

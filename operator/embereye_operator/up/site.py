@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from embereye.process.files import write_whole
-from embereye_operator.runtime.local.identities import AUTHORITY
 
 DATA = Path(".embereye")  # the default of --data, in the working folder
 SERVICE_DATA = Path("/var/lib/embereye")  # the data folder of `embereye service install`
@@ -25,7 +24,7 @@ class Site:
 
 def authority_file(data: Path) -> Path:
     """The file with the certificates that commands on this machine trust; PEM."""
-    return data / "identity" / AUTHORITY / "ca.crt"
+    return data / "identity/authority/ca.crt"  # `LocalIdentities.authority`, without its imports
 
 
 def token_file(data: Path) -> Path:

@@ -82,7 +82,7 @@ def test_the_command_tells_everything_in_json_and_goes_on_after_what_cannot_be_r
     assert set(fire["detections"][0]["why"][0]) == {"name", "value", "threshold", "unit"}
     assert walk["alarms"] == walk["detections"] == walk["faults"] == []
     assert f"{broken}: not a readable video" in err
-    assert "exist.mp4: not a file" in err
+    assert "exist.mp4: does not exist. Name a video file" in err
 
 
 def test_the_command_speaks_to_people_too(folder, capsys):

@@ -62,7 +62,7 @@ def test_what_cannot_be_calculated_of_a_damaged_frame_is_left_out(
     assert run(str(path), "--json") == 0
     report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert report["packets"][1]["damaged"]
-    assert "ambient_c" not in report["packets"][1]
+    assert "ambientC" not in report["packets"][1]
 
 
 def test_the_name_of_a_device_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,13 +90,13 @@ def test_every_packet_is_shown_with_its_offset_and_its_values(
         "offset": 14,
         "type": "reading",
         "device": "a",
-        "smoke_adc": 283,
-        "smoke_percent": 6.911,
-        "flame_adc": 1305,
-        "flame_percent": 31.868,
-        "gas_adc": 2,
-        "gas_ppm": 0,
-        "flame_detected": False,
+        "smokeAdc": 283,
+        "smokePercent": 6.911,
+        "flameAdc": 1305,
+        "flamePercent": 31.868,
+        "gasAdc": 2,
+        "gasPpm": 0,
+        "flameDetected": False,
     }
     assert packets[3] == {"offset": data.find(b"#Sensor1:ADC"), "type": "garbage", "reason": "cut off", "length": 12}
     assert packets[9]["reason"] == "not finished"
@@ -108,16 +108,16 @@ def test_each_frame_has_the_calibration_of_its_device_although_it_came_before(
     run(str(capture), "--json")
     report = json.loads(capsys.readouterr().out)
     frames = [packet for packet in report["packets"] if packet["type"] == "frame"]
-    assert [packet["mean_c"] for packet in frames] == pytest.approx([30, 60, 90], abs=0.1)
+    assert [packet["meanC"] for packet in frames] == pytest.approx([30, 60, 90], abs=0.1)
     for packet in frames:
-        assert packet["ambient_c"] == pytest.approx(30, abs=0.05)
-        assert packet["vdd_v"] == pytest.approx(3.29, abs=0.01)
+        assert packet["ambientC"] == pytest.approx(30, abs=0.05)
+        assert packet["vddV"] == pytest.approx(3.29, abs=0.01)
         assert packet["subpage"] == 0
     summary = report["summary"]
     assert summary["packets"] == {"serial": 1, "reading": 1, "frame": 3, "garbage": 3, "eeprom": 2}
     assert summary["garbage"] == {"cut off": 1, "no start": 1, "not finished": 1}
     assert summary["devices"] == ["a", "b", "c"]
-    assert summary["temperature_c"]["mean"] == pytest.approx(60, abs=0.1)
+    assert summary["temperatureC"]["mean"] == pytest.approx(60, abs=0.1)
 
 
 def test_temperatures_are_written_as_float32(capture: Path, tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ def test_a_real_devices_capture_is_understood_to_the_last_byte(capsys: pytest.Ca
     assert summary["packets"] == {"reading": 27, "frame": 27, "eeprom": 1}
     assert summary["devices"] == ["1234"]
     assert summary["garbage"] == {}
-    assert summary["ambient_c"] == pytest.approx(31.5, abs=0.1)
+    assert summary["ambientC"] == pytest.approx(31.5, abs=0.1)

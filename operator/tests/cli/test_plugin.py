@@ -18,7 +18,7 @@ from embereye.process.lifecycle import UserError
 from embereye_cli import plugin
 from embereye_cli.cluster import storage
 from embereye_cli.cluster.kubectl_options import target_of
-from embereye_cli.explain.fleet import tell
+from embereye_cli.explain.fleet import print_explanation
 from embereye_cli.main import main
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
@@ -98,7 +98,7 @@ def test_a_message_of_several_lines_leaves_a_table_and_an_explanation_whole(caps
     assert len(plugin.devices_table(plugin.devices_of(fleet, read_record(fleet, None))).splitlines()) == 5
     assert len(plugin.addresses_table(fleet).splitlines()) == 2
     assert len(plugin.rollout_text(fleet).splitlines()) == 2
-    tell(fleet, "table")
+    print_explanation(fleet, "table")
     assert capsys.readouterr().out.splitlines()[-1].endswith("no shards here\\x1b[2J")
 
 
@@ -296,7 +296,7 @@ def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, t
     site.scale(4)
     wait_for(lambda: json.loads(run("status", "-o", "json"))[0]["shards"] == 4, "the new number")
     assert json.loads(run("status", "-o", "json"))[0]["paused"]
-    assert "goes on" in run("resume", "hall")
+    assert "is active again" in run("resume", "hall")
     site.wait_until_healed(4)
 
 

@@ -112,8 +112,8 @@ def test_a_report_holds_fleets_and_no_password(
     where = ["--kubeconfig", str(cluster.kubeconfig), "-n", namespace]
     assert plugin.main(["report", *where, "--to", str(path)]) == 0
     told = capsys.readouterr()
-    assert "Look at it before you send it" in told.out
-    assert f"no pod of ours was found in namespace {namespace}" in told.err
+    assert "Read it before you send it" in told.out
+    assert f"no pod of EmberEye is in namespace {namespace}" in told.err
     found = read(path)
     assert json.loads(found["objects/SensorFleet.json"])[0]["metadata"]["name"] == "hall"
     assert (

@@ -45,9 +45,9 @@ def self_test(cluster: ApiServer, namespace: str) -> "subprocess.CompletedProces
 def test_without_an_operator_it_says_so_and_leaves_nothing(cluster: ApiServer, namespace: str) -> None:
     declare(cluster, namespace, {LABEL: "true"})  # what an interrupted one left
     done = self_test(cluster, namespace)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "the sensor was not covered within 1 s" in done.stderr
-    assert f'no operator looks after "{namespace}"' in done.stderr
+    assert f'no operator watches "{namespace}"' in done.stderr
     assert "refused" in done.stderr.lower()
     assert cluster.get(fleets(namespace))["items"] == []
 
@@ -56,7 +56,7 @@ def test_a_fleet_of_that_name_that_is_somebody_elses_is_left_alone(cluster: ApiS
     declare(cluster, namespace, {})
     done = self_test(cluster, namespace)
     assert done.returncode == 2
-    assert f"{namespace}/{NAME} is not of a self-test" in done.stderr
+    assert f"{namespace}/{NAME} does not belong to a self-test" in done.stderr
     (fleet,) = cluster.get(fleets(namespace))["items"]
     assert fleet["spec"]["sensors"] == [{"id": "s", "zone": "z"}]
 

@@ -172,7 +172,7 @@ def test_devices_listed_in_a_config_map_are_planned(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([], "name fleets, or say --sensors"),
+        ([], "nothing to plan. Name manifests, or give --sensors"),
         (["--sensors", "-1"], "--sensors -1 is not between"),
         (["--cameras", "1", "--size", "big"], '--size "big" is not'),
         (["--cameras", "1", "--fps", "0"], "--fps 0 is not between"),
