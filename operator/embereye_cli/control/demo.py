@@ -1,6 +1,6 @@
-"""`embereye control demo`: a simulated pan-tilt head follows the hottest spot, and what each turn of its loop costs.
+"""Steer a simulated pan-tilt head to the hottest spot, and measure each turn of the control loop.
 
-Without --hub it starts a hub of its own, and a head, and ends both.
+Without --hub it starts a temporary hub and a head.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rich.table import Table
 
 from embereye.client.control import CALL, ControllerLink
 from embereye.client.link import Link, LinkError, Wait
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UnreachableError, UserError
 from embereye.process.tls.client import ClientTls
 from embereye.sim.own_hub import running_hub
 from embereye.sim.pan_tilt import follow_hottest
@@ -30,46 +30,47 @@ from embereye_cli.simulate.head import add_association_options, add_motion_optio
 from embereye_cli.terminal import Terminal
 from embereye_cli.values import duration_or_seconds
 
-FOUND_SECONDS = 20.0  # for the head to be connected
+CONNECT_SECONDS = 20.0  # longest time until the head is connected
 WAITS = (*(wait.value for wait in Wait), "all")
 
 
 @dataclass
 class Turns:
-    """What was measured of a loop, turn by turn; nanoseconds."""
+    """Measurements of a control loop, turn by turn; nanoseconds."""
 
     wait: Wait
-    blocked: list[int] = field(default_factory=list)  # waiting for the hub's answer
-    idle: list[int] = field(default_factory=list)  # waiting for the next tick, where the controller has its own
-    busy: list[int] = field(default_factory=list)  # deciding, writing, reading
-    sent: Counter[int] = field(default_factory=Counter)  # by bytes
+    blocked: list[int] = field(default_factory=list)  # time that each turn waited for the hub's answer
+    idle: list[int] = field(default_factory=list)  # time until the next tick, if the controller has a clock
+    busy: list[int] = field(default_factory=list)  # time to decide, write and read
+    sent: Counter[int] = field(default_factory=Counter)  # messages by size in bytes
     received: Counter[int] = field(default_factory=Counter)
-    off: list[float] = field(default_factory=list)  # radians from the axis to what is hottest
-    processor: int = 0  # nanoseconds of it in all
+    off: list[float] = field(default_factory=list)  # radians from the axis to the hottest spot
+    processor: int = 0  # total processor time
     elapsed: int = 0
-    missed: int = 0  # by the hub's count
-    overruns: int = 0  # turns that were not over when the next was due
+    missed: int = 0  # deadlines, as the hub counts them
+    overruns: int = 0  # turns that ended after the next was due
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_association_options(parser, "; default: one of the demonstration's own")
-    parser.add_argument("--actuator", default="head", help="with --hub: what to steer (%(default)s)")
+    add_association_options(parser, "; default: a temporary hub")
+    parser.add_argument("--actuator", default="head", help="with --hub: name of the actuator (%(default)s)")
     add_motion_options(parser)
     parser.add_argument("--duration", type=duration_or_seconds, default=10.0, metavar="DURATION",
-                        help="of each way to wait (10s)")  # fmt: skip
+                        help="duration of each way to wait (10s)")  # fmt: skip
     parser.add_argument("--wait", choices=WAITS, default=Wait.BLOCK.value,
-                        help="block: asleep until the answer comes; poll: looking all the time; sleep: looking every "
-                        "50 µs; all: one after the other (%(default)s)")  # fmt: skip
+                        help="block: sleep until the answer arrives; poll: check all the time; sleep: check every 50 "
+                        "µs; "
+                        "all: one after the other (%(default)s)")  # fmt: skip
     parser.add_argument("--free-running", action="store_true",
-                        help="at this program's own pace, not whenever the head has a new state")  # fmt: skip
-    parser.add_argument("--timings", action="store_true", help="show how blocked, idle and busy time are distributed")
-    parser.add_argument("--trace-sizes", action="store_true", help="show how long messages were, in bytes")
+                        help="send at a fixed rate instead of after each new state")  # fmt: skip
+    parser.add_argument("--timings", action="store_true", help="show the distribution of blocked, idle and busy time")
+    parser.add_argument("--trace-sizes", action="store_true", help="show the sizes of messages in bytes")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each way to wait")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demonstration. UserError with the reason where the head cannot be steered."""
+    """Run the demonstration. UserError with the reason if the head cannot be steered."""
     check_motion(arguments)
     waits = list(Wait) if arguments.wait == "all" else [Wait(arguments.wait)]
     with contextlib.ExitStack() as stack:
@@ -82,23 +83,25 @@ def run(arguments: argparse.Namespace) -> int:
             address, token = hub.unix, hub.token
             stack.callback(_end, _start_head(address, token, arguments))
         try:
-            found = [_measure(wait, address, token, tls, arguments) for wait in waits]
+            measured = [_measure(wait, address, token, tls, arguments) for wait in waits]
         except LinkError as error:
-            raise UserError(str(error)) from error
+            raise UnreachableError(str(error)) from error
     if arguments.json:
-        for turns in found:
+        for turns in measured:
             print(json.dumps(_summary(turns)))
     else:
-        _print(found, arguments)
+        _print(measured, arguments)
     return 0
 
 
 def _start_head(address: str, token: str, arguments: argparse.Namespace) -> "subprocess.Popen[bytes]":
     command = ["simulate", "head", "--hub", address, "--name", arguments.actuator]
     command += ["--rate", str(arguments.rate), "--range", str(arguments.reach)]
-    # The token not as an argument, which everybody on the machine may read.
-    shown = {**os.environ, "EMBEREYE_TOKEN": token}
-    return subprocess.Popen([sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL, env=shown)
+    # Not as an argument: every user of this machine can read the list of processes.
+    environment = {**os.environ, "EMBEREYE_TOKEN": token}
+    return subprocess.Popen(
+        [sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL, env=environment
+    )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -111,7 +114,7 @@ def _connect(
 ) -> ControllerLink:
     """Steer the head, once it is connected."""
     mode = Controller.MODE_FREE_RUNNING if arguments.free_running else Controller.MODE_SYNCHRONISED
-    until = time.monotonic() + FOUND_SECONDS
+    until = time.monotonic() + CONNECT_SECONDS
     while True:
         link = Link(address, CALL, token, tls=tls, wait=wait)
         try:
@@ -127,7 +130,7 @@ def _measure(wait: Wait, address: str, token: str, tls: ClientTls | None, argume
     side = _connect(wait, address, token, tls, arguments)
     with side.link:
         if side.period_ns <= 0 or len(side.actuator.outputs) != 4:
-            raise UserError(f"{arguments.actuator} is no pan-tilt head: it has {len(side.actuator.outputs)} outputs")
+            raise UserError(f"{arguments.actuator} is not a pan-tilt head: it has {len(side.actuator.outputs)} outputs")
         return _turn(side, wait, arguments)
 
 
@@ -139,7 +142,7 @@ def _turn(side: ControllerLink, wait: Wait, arguments: argparse.Namespace) -> Tu
         state = side.step([0.0] * 4)
     began, worked = time.monotonic_ns(), time.process_time_ns()
     until, due = began + int(arguments.duration * SECOND), began
-    show = _shown(arguments)
+    show = _progress_printer(arguments)
     now = began
     while now < until:
         waited, before = link.waited_ns, now
@@ -168,20 +171,20 @@ def _turn(side: ControllerLink, wait: Wait, arguments: argparse.Namespace) -> Tu
     return turns
 
 
-def _shown(arguments: argparse.Namespace) -> Callable[[int, State], None]:
-    """What shows a person once a second where the head looks."""
-    told = 0
+def _progress_printer(arguments: argparse.Namespace) -> Callable[[int, State], None]:
+    """A function that prints once a second where the head points."""
+    next_ns = 0
 
     def show(elapsed: int, state: State) -> None:
-        nonlocal told
-        if arguments.json or elapsed < told:
+        nonlocal next_ns
+        if arguments.json or elapsed < next_ns:
             return
-        told += SECOND
+        next_ns += SECOND
         pan, tilt, _, lamp = state.measured
         degrees = [57.29578 * value for value in (pan, tilt, state.sensors[1], state.sensors[2])]
-        looks = f"looks {degrees[0]:+6.1f}° {degrees[1]:+6.1f}°"
-        seen = f"hottest {state.sensors[0]:5.1f} °C at {degrees[2]:+5.1f}° {degrees[3]:+5.1f}° of that"
-        print(f"{elapsed / SECOND:5.1f} s   {looks}   {seen}   lamp {'on' if lamp else 'off'}", file=sys.stderr)
+        axis = f"points {degrees[0]:+6.1f}° {degrees[1]:+6.1f}°"
+        spot = f"hottest {state.sensors[0]:5.1f} °C at {degrees[2]:+5.1f}° {degrees[3]:+5.1f}° of that"
+        print(f"{elapsed / SECOND:5.1f} s   {axis}   {spot}   lamp {'on' if lamp else 'off'}", file=sys.stderr)
 
     return show
 
@@ -215,11 +218,11 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
     return {name: round(_share(values, share) / MILLISECOND, 3) for name, share in places.items()}
 
 
-def _print(found: Sequence[Turns], arguments: argparse.Namespace) -> None:
+def _print(measured: Sequence[Turns], arguments: argparse.Namespace) -> None:
     console = Terminal()
     table = Table("Wait", "Turns", "Rate", "Blocked", "Idle", "Processor", "Missed", "Overruns", "Off by", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
-    for turns in found:
+    for turns in measured:
         table.add_row(
             turns.wait.value, str(len(turns.blocked)), f"{len(turns.blocked) / (turns.elapsed / SECOND):.1f} Hz",
             f"{sum(turns.blocked) / turns.elapsed:.1%}", f"{sum(turns.idle) / turns.elapsed:.1%}",
@@ -229,13 +232,13 @@ def _print(found: Sequence[Turns], arguments: argparse.Namespace) -> None:
     console.print(table)
     if arguments.timings:
         table = Table("Wait", "Part", "p50 ms", "p90", "p99", "max", box=None, header_style="dim", pad_edge=False)
-        for turns in found:
+        for turns in measured:
             for name, values in _parts(turns):
                 table.add_row(turns.wait.value, name, *(f"{value:.3f}" for value in _spread(values).values()))
         console.print(table)
     if arguments.trace_sizes:
         table = Table("Wait", "Message", "Bytes", "Times", box=None, header_style="dim", pad_edge=False)
-        for turns in found:
+        for turns in measured:
             for name, counts in (("command", turns.sent), ("state", turns.received)):
                 for size, times in sorted(counts.items()):
                     table.add_row(turns.wait.value, name, str(size), str(times))

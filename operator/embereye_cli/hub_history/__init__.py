@@ -1,1 +1,1 @@
-"""What a hub has stored, copied from one place to another."""
+"""Copies of a hub's stored history: backup, restore and migration."""

@@ -1,4 +1,7 @@
-"""Write all that a hub has stored, but clips, into one file, as it is at one moment. The hub may go on running."""
+"""Write a hub's stored history, without clips, to one file. The hub can keep running.
+
+The file shows the history at one moment.
+"""
 
 import contextlib
 from argparse import ArgumentParser, Namespace
@@ -14,21 +17,21 @@ from embereye_cli.hub_history.places import add_place, closing, find_place, prin
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     add_place(parser)
-    parser.add_argument("file", type=Path, help="to be written: a database of SQLite, whichever the hub has")
+    parser.add_argument("file", type=Path, help="file to write: an SQLite database, also if the hub uses PostgreSQL")
 
 
 def run(arguments: Namespace) -> int:
-    """Write the file, whole or not at all."""
+    """Write the complete file, or nothing."""
     file: Path = arguments.file
     if file.exists():
-        raise UserError(f"{file} exists already: name another file")
+        raise UserError(f"{file} already exists. Name another file.")
     draft = file.with_name(f".{file.name}.partial")
     try:
         draft.unlink(missing_ok=True)
-        draft.touch(0o600)  # it has who did what, and digests of tokens
+        draft.touch(0o600)  # it contains the audit trail and digests of tokens
         with reading(find_place(arguments)) as source, closing(SqliteDatabase(draft)) as target:
             copied = copy_history(source, target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, for media that nobody can write
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, also for read-only media
         sync_file(draft)
         draft.rename(file)
         sync_folder(file.absolute().parent)
@@ -36,7 +39,7 @@ def run(arguments: Namespace) -> int:
         raise UserError(f"{file} cannot be written: {error.strerror or error}") from error
     finally:
         for left in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
-            with contextlib.suppress(OSError):  # where nothing can be written, nothing was left
+            with contextlib.suppress(OSError):  # a read-only folder has no leftovers
                 left.unlink(missing_ok=True)
     print_copied(copied, str(file))
     return 0

@@ -1,6 +1,6 @@
-"""Move all that a hub has stored, but clips, into another database. The hub has to be stopped meanwhile.
+"""Copy a hub's stored history, without clips, to another database. Stop the hub first.
 
-What it was moved from stays as it is. Start the hub with --database and the same address afterwards.
+The old database does not change. Afterwards, start the hub with --database and the new address.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -15,15 +15,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     add_place(parser)
     parser.add_argument("--to", required=True, metavar="ADDRESS",
-                        help="a PostgreSQL, as for --database, or a hub's data folder")  # fmt: skip
-    parser.add_argument("--replace", action="store_true", help="lose what is there now")
+                        help="address of a PostgreSQL, as for --database, or a hub's data folder")  # fmt: skip
+    parser.add_argument("--replace", action="store_true", help="replace the history that is there now")
 
 
 def run(arguments: Namespace) -> int:
-    """Fill the other database, or leave it as it is."""
+    """Fill the other database completely, or not at all."""
     place, to = find_place(arguments), _place(arguments.to)
     if to == place:
-        raise UserError("--to names the place where it is already")  # and may hold a password
+        raise UserError("--to names the database that the history is in already")  # the address can contain a password
     check_stored(place)
     with owning(place) as source, owning(to) as target:
         copied = copy_history(source, target, replace=arguments.replace)

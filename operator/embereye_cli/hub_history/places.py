@@ -1,4 +1,4 @@
-"""Where a hub keeps what it has stored, as commands name it."""
+"""The place of a hub's stored history, as commands name it."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.storage.store import lock_folder, open_database
 from embereye.hub.storage.transfer import CopiedTable
 from embereye.process.files import restrict
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import NotFoundError, UserError
 from embereye_cli.processes.hub import add_database
 
 
 @dataclass(frozen=True)
 class Place:
-    """A hub's data folder, or the address of its PostgreSQL, which counts where there is one."""
+    """A hub's data folder, or the address of its PostgreSQL; the address wins."""
 
     folder: Path = Path()
     database: str = ""
@@ -30,43 +30,43 @@ class Place:
 
 
 def add_place(parser: ArgumentParser) -> None:
-    """Declare --data and --database, one of which is needed: what is said counts before variables."""
+    """Declare --data and --database; one of them is required. Options win over environment variables."""
     parser.add_argument("--data", type=Path, default=None,
-                        help="the hub's data folder, where its database is in there [EMBEREYE_DATA]")  # fmt: skip
+                        help="the hub's data folder, if its database is there [EMBEREYE_DATA]")  # fmt: skip
     add_database(parser)
     parser.set_defaults(database="")
 
 
 def find_place(arguments: Namespace) -> Place:
-    """Where `arguments` say that it is, or variables where they say nothing. UserError where neither does."""
+    """The place that `arguments` name, or else environment variables. UserError if neither does."""
     data, database = arguments.data, arguments.database
     if data is None and not database:
         data, database = os.environ.get("EMBEREYE_DATA", ""), os.environ.get("EMBEREYE_DATABASE", "")
     if database:
         return Place(database=database)
     if not data:
-        raise UserError("--data or --database is missing: name the hub's data folder, or its PostgreSQL")
+        raise UserError("--data or --database is missing. Name the hub's data folder, or its PostgreSQL.")
     return Place(Path(data))
 
 
 def check_stored(place: Place) -> None:
-    """UserError where no hub has ever stored anything in the folder."""
+    """Raise NotFoundError if no hub has stored anything in the folder."""
     if not place.database and not place.file.exists():
-        raise UserError(
-            f"{place.file} does not exist: name the data folder of a hub, or its PostgreSQL with --database"
+        raise NotFoundError(
+            f"{place.file} does not exist. Name the data folder of a hub, or its PostgreSQL with --database."
         )
 
 
 @contextlib.contextmanager
 def reading(place: Place) -> Iterator[Database]:
-    """The database at `place`, beside the hub that may be running on it."""
+    """The database at `place`, for reading; a hub may be using it."""
     with closing(_open_beside(place)) as database:
         yield database
 
 
 @contextlib.contextmanager
 def owning(place: Place) -> Iterator[Database]:
-    """The database at `place`, made where there is none; UserError where a hub is running on it."""
+    """The database at `place`, created if needed; UserError if a hub is using it."""
     if place.database:
         with closing(open_database(Path(), place.database)) as database:
             yield database
@@ -82,7 +82,7 @@ def owning(place: Place) -> Iterator[Database]:
 
 @contextlib.contextmanager
 def closing(database: Database) -> Iterator[Database]:
-    """`database`, which has to be of use now; UserError where it is not, or ceases to be."""
+    """`database`, closed at the end; UserError if it fails, now or in the block."""
     try:
         if database.failing:
             raise UserError(database.failing)
@@ -94,11 +94,11 @@ def closing(database: Database) -> Iterator[Database]:
 
 
 def _prepare(file: Path) -> None:
-    """Give it to whoever owns the folder, as a service's user does, and keep strangers out as the hub does.
+    """Create the file with the folder's owner, and close it to other users as the hub does.
 
-    SQLite gives its log the owner and the permissions that the file has.
+    SQLite gives its log the same owner and permissions.
     """
-    with contextlib.suppress(OSError):  # where nothing can be written, opening it says so
+    with contextlib.suppress(OSError):  # if the folder is read-only, opening the file reports it
         file.touch(0o660)
         folder = file.parent.stat()
         os.chown(file, folder.st_uid, folder.st_gid)
@@ -113,7 +113,7 @@ def _open_beside(place: Place) -> Database:
 
 
 def print_copied(copied: Sequence[CopiedTable], target: str) -> None:
-    """Say what was copied."""
+    """Print the number of rows of each table."""
     for table in copied:
         print(f"{table.name:12} {table.rows:9,} {'row' if table.rows == 1 else 'rows'}")
     print(f"copied to {target}, compared row by row: identical")

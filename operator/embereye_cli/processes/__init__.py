@@ -1,1 +1,1 @@
-"""Commands that run a process until it is told to stop: operator, hub, shards, and all of them together."""
+"""Commands that run a process until it is stopped: operator, hub, shards, and all of them together."""

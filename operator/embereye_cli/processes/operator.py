@@ -1,4 +1,4 @@
-"""`embereye operator`: watches fleets and keeps their shards as declared."""
+"""Run the Kubernetes operator: it watches fleets and runs their shards as declared."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
+from embereye_cli.parser import did_you_mean
 from embereye_cli.values import duration_or_seconds, port_number, seconds, size, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
@@ -25,28 +26,28 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--namespace",
         action="append",
         metavar="NAME,…",
-        help="watch these namespaces alone; may be repeated [EMBEREYE_NAMESPACE]",
+        help="watch only these namespaces; repeatable [EMBEREYE_NAMESPACE]",
     )
-    scope.add_argument("--all-namespaces", action="store_true", help="watch all namespaces; so without --namespace")
+    scope.add_argument("--all-namespaces", action="store_true", help="watch all namespaces (default)")
     parser.add_argument(
         "--watch-nodes",
         action="store_true",
         default=env("WATCH_NODES") == "true",
-        help="with --namespace: leave nodes that are emptied or lost, too, which takes the right to list and watch "
-        "nodes, and to get Leases in kube-node-lease [EMBEREYE_WATCH_NODES=true]",
+        help="with --namespace: also move shards off drained or lost nodes (needs list and watch on nodes, and get on "
+        "Leases in kube-node-lease) [EMBEREYE_WATCH_NODES=true]",
     )
     parser.add_argument(
         "--fleet-selector",
         default=env("FLEET_SELECTOR"),
         metavar="SELECTOR",
-        help="look after fleets with these labels alone, for example site=north [EMBEREYE_FLEET_SELECTOR]",
+        help="manage only fleets with these labels, for example site=north [EMBEREYE_FLEET_SELECTOR]",
     )
     parser.add_argument(
         "--take-over-after",
         type=seconds,
         default=env("TAKE_OVER_AFTER", f"{TAKE_OVER:g}"),
         metavar="SECONDS",
-        help="how long another operator's Lease must not have changed until its fleets are taken over "
+        help="take over the fleets of another operator if its Lease has not changed for this long "
         "[EMBEREYE_TAKE_OVER_AFTER]",
     )
     parser.add_argument(
@@ -58,29 +59,29 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--hubs",
         default=env("HUBS"),
         metavar="JSON",
-        help="more hubs, as a list of {name, address, process, namespaces, names}: for the fleets of these namespaces "
-        "and those that name one in spec.hub; process is its name in its certificate [EMBEREYE_HUBS]",
+        help="more hubs, as a list of {name, address, process, namespaces, names}. A hub serves the fleets of its "
+        "namespaces, and those that name it in spec.hub. process is its name in its certificate [EMBEREYE_HUBS]",
     )
     parser.add_argument("--image", default=env("IMAGE"), help="image of the shards [EMBEREYE_IMAGE]")
     parser.add_argument(
         "--image-pull-policy",
         default=env("IMAGE_PULL_POLICY"),
         choices=["", "Always", "IfNotPresent", "Never"],
-        help="of the shards; empty: Kubernetes' default [EMBEREYE_IMAGE_PULL_POLICY]",
+        help="pull policy of the shards; empty: Kubernetes' default [EMBEREYE_IMAGE_PULL_POLICY]",
     )
     parser.add_argument(
         "--image-pull-secrets",
         default=env("IMAGE_PULL_SECRETS"),
         metavar="NAME,…",
-        help="Secrets of each fleet's namespace that its shards' image is pulled with, beside the fleet's own "
+        help="Secrets in each fleet's namespace for pulling the shards' image, added to the fleet's "
         "[EMBEREYE_IMAGE_PULL_SECRETS]",
     )
     parser.add_argument(
         "--shard-user",
         default=env("SHARD_USER", str(Settings.user)),
         metavar="ID",
-        help="user and group that shards run as, by number; none: nobody is named and the cluster says whom, as "
-        "OpenShift does; default: %(default)s [EMBEREYE_SHARD_USER]",
+        help="number of the user and group that shards run as; none: the cluster chooses, as OpenShift does; "
+        "default: %(default)s [EMBEREYE_SHARD_USER]",
     )
     parser.add_argument(
         "--shard-host",
@@ -91,38 +92,38 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--lease",
         default=env("LEASE"),
         metavar="[NAMESPACE/]NAME",
-        help="of several operators only the holder of this Lease acts; empty: there is only one [EMBEREYE_LEASE]",
+        help="Lease for several operators, of which only its holder acts; empty: there is only one [EMBEREYE_LEASE]",
     )
     parser.add_argument(
         "--release",
         default=env("RELEASE", OperatorOptions.release),
         metavar="NAME",
-        help="the certificate authority is in the Secret NAME-ca of the Lease's namespace, the hub's certificate in "
-        "NAME-hub-identity; made where they are missing; default: embereye [EMBEREYE_RELEASE]",
+        help="prefix of two Secrets in the Lease's namespace, created if missing: NAME-ca with the certificate "
+        "authority, NAME-hub-identity with the hub's certificate; default: embereye [EMBEREYE_RELEASE]",
     )
     parser.add_argument(
         "--authority-secret",
         default=env("AUTHORITY_SECRET"),
         metavar="NAME",
-        help="the Secret of the Lease's namespace in which cert-manager, say, keeps an authority for us; empty: the "
-        "operator makes one itself [EMBEREYE_AUTHORITY_SECRET]",
+        help="Secret in the Lease's namespace with a certificate authority, from cert-manager for example; empty: the "
+        "operator creates an authority [EMBEREYE_AUTHORITY_SECRET]",
     )
     parser.add_argument(
         "--hub-names",
         default=env("HUB_NAMES"),
         metavar="NAME,…",
-        help="names and addresses that people dial the hub by, for its certificate [EMBEREYE_HUB_NAMES]",
+        help="names and addresses that people use for the hub, for its certificate [EMBEREYE_HUB_NAMES]",
     )
     parser.add_argument(
         "--role",
         default=env("ROLE"),
-        help="the operator's own ClusterRole, with --namespace its Role: disruption budgets go with it, and half an "
-        "hour after the operator; empty: they stay with their fleets [EMBEREYE_ROLE]",
+        help="the operator's ClusterRole, or Role with --namespace: disruption budgets are deleted with it, and half "
+        "an hour after the operator stops; empty: they remain with their fleets [EMBEREYE_ROLE]",
     )
     parser.add_argument(
         "--prometheus",
         default=env("PROMETHEUS", Settings.prometheus),
-        help="URL of the Prometheus that KEDA asks for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
+        help="URL of the Prometheus that KEDA queries for fleets with autoscaling.mode keda [EMBEREYE_PROMETHEUS]",
     )
     parser.add_argument(
         "--scrape-annotations",
@@ -135,35 +136,36 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         default=Path(env("SCALING_TRACE")) if env("SCALING_TRACE") else None,
         metavar="DIR",
-        help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
+        help="folder to record the inputs of scaling in, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
     )
     parser.add_argument(
         "--scaling-trace-size",
         type=size,
         default=env("SCALING_TRACE_SIZE", "1G"),
         metavar="SIZE",
-        help="room for it, for example 500M or 2G; the oldest records go (%(default)s) [EMBEREYE_SCALING_TRACE_SIZE]",
+        help="largest size of that folder, for example 500M or 2G; the oldest records are deleted (%(default)s) "
+        "[EMBEREYE_SCALING_TRACE_SIZE]",
     )
     parser.add_argument(
         "--rollout-max-fleets",
         type=int,
         default=env("ROLLOUT_MAX_FLEETS", "5"),
         metavar="COUNT",
-        help="fleets that take another --image at once, after the first one alone [EMBEREYE_ROLLOUT_MAX_FLEETS]",
+        help="fleets that roll out a new --image at the same time, after the first one [EMBEREYE_ROLLOUT_MAX_FLEETS]",
     )
     parser.add_argument(
         "--rollout-delay",
         type=duration_or_seconds,
         default=env("ROLLOUT_DELAY", "10s"),
         metavar="DURATION",
-        help="from the end of one fleet to the beginning of the next [EMBEREYE_ROLLOUT_DELAY]",
+        help="pause between the roll-outs of two fleets [EMBEREYE_ROLLOUT_DELAY]",
     )
     parser.add_argument(
         "--rollout-halt-on",
         default=env("ROLLOUT_HALT_ON", ",".join(QUESTIONS)),
         metavar="CONDITION,…",
-        help="what a shard has to be before the next one, and what halts the other fleets where it is not: Ready, "
-        "Covered; empty: Ready is waited for, and nothing halts [EMBEREYE_ROLLOUT_HALT_ON]",
+        help="conditions that a shard must meet before the next one is updated, and that halt the roll-out of other "
+        "fleets: Ready, Covered; empty: wait for Ready, and never halt [EMBEREYE_ROLLOUT_HALT_ON]",
     )
     parser.add_argument(
         "--health-port", type=port_number, default=env("HEALTH_PORT", "8080"), help="port of /healthz and /metrics"
@@ -180,14 +182,15 @@ def _user(text: str) -> int | None:
     if text == "none":
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
-        raise UserError(f"--shard-user {text} is neither a user's number above 0 nor none")
+        raise UserError(f"--shard-user {text} is neither a number above 0 nor none")
     return int(text)
 
 
 def _questions(text: str) -> tuple[Question, ...]:
     named = split_names([text])
     if unknown := [name for name in named if name not in QUESTIONS]:
-        raise UserError(f"--rollout-halt-on {unknown[0]} is not one of {', '.join(QUESTIONS)}")
+        hint = did_you_mean(unknown[0], QUESTIONS)
+        raise UserError(f"--rollout-halt-on {unknown[0]} is not one of {', '.join(QUESTIONS)}.{hint}")
     return tuple(question for question in QUESTIONS if question in named)
 
 
@@ -199,7 +202,7 @@ def _hubs(text: str) -> tuple[NamedHub, ...]:
 
 
 def run(arguments: Namespace) -> int:
-    """Run the operator until SIGTERM; returns the exit code."""
+    """Run the operator until SIGTERM; return the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     named = arguments.namespace or [os.environ.get("EMBEREYE_NAMESPACE", "")]
     options = OperatorOptions(

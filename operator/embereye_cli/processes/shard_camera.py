@@ -1,4 +1,4 @@
-"""The `embereye shard camera` command."""
+"""Run one camera shard: video and pictures in, evidence and coverage out to the hub."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run one camera shard until it is told to stop; returns the exit code."""
+    """Run one camera shard until SIGTERM, or until the operator has drained it; return the exit code."""
     lifecycle.configure_logging()
     options = shard_options.parse_options(arguments)
     from embereye.camera.shard import CameraShard

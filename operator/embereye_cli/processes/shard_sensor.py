@@ -17,10 +17,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     shard_options.add_arguments(parser)
     telemetry = os.environ.get("EMBEREYE_TELEMETRY", "")
     parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
-                        help="keep raw readings as Parquet files, needs pyarrow [EMBEREYE_TELEMETRY]")  # fmt: skip
+                        help="folder to archive raw readings in, as Parquet files [EMBEREYE_TELEMETRY]")  # fmt: skip
     size = os.environ.get("EMBEREYE_TELEMETRY_BYTES", str(RETENTION_BYTES))
     parser.add_argument("--telemetry-bytes", type=int, default=size, metavar="N",
-                        help="of them at most, %(default)s [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
+                        help="largest size of that archive (%(default)s) [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:

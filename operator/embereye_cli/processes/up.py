@@ -1,4 +1,4 @@
-"""Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
+"""Run fleets on this machine: hub, shards and console as local processes instead of pods."""
 
 import argparse
 import ipaddress
@@ -22,60 +22,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FLEET.yaml",
-        help="SensorFleet and CameraFleet manifests, and the ConfigMaps that they take devices from",
+        help="SensorFleet and CameraFleet manifests, and ConfigMaps with their devices",
     )
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
-                        help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip
+                        help="folder of history, spools and logs; other commands find it (default: "
+                        ".embereye)")  # fmt: skip
     parser.add_argument("--for", dest="seconds", type=duration_or_seconds, metavar="DURATION",
-                        help="stop by itself this long after all is ready: 90s, 5m, 2h; with exit code 1 where it "
-                        "is not ready within that, or two minutes where that is less")  # fmt: skip
+                        help="stop this long after everything is ready: 90s, 5m, 2h; exit code 1 if it is not ready "
+                        "within this time, at least two minutes")  # fmt: skip
     parser.add_argument("--json", action="store_true",
-                        help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip
+                        help="print one JSON object with all addresses once everything is ready")  # fmt: skip
     parser.add_argument("--no-sim", action="store_true",
                         help=f"do not start simulators for fleets annotated {SIMULATE}")  # fmt: skip
     parser.add_argument("--console-port", type=named_port, default=8080, help="port of the console (default: 8080)")
     parser.add_argument("--hub-port", type=named_port, default=50052, help="gRPC port of the hub (default: 50052)")
     parser.add_argument("--metrics-port", type=port_number, default=0,
-                        help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
+                        help="port of /metrics about the fleets (default: a free one, printed by --json)")  # fmt: skip
     parser.add_argument("--listen", default=HOST, metavar="ADDRESS",
-                        help="address that devices and people reach this machine at; :: or 0.0.0.0: all that it has. "
-                        "The hub then speaks TLS, and fleets have to say spec.access (default: 127.0.0.1)")  # fmt: skip
+                        help="address where devices and people reach this machine; :: or 0.0.0.0: all addresses. The "
+                        "hub then uses TLS, and fleets need spec.access (default: 127.0.0.1)")  # fmt: skip
     parser.add_argument("--advertise", default="", metavar="HOST",
-                        help="the name or address that they are told, and that certificates have "
+                        help="name or address to publish and to put into certificates "
                         "(default: --listen, or with :: and 0.0.0.0 this machine's address)")  # fmt: skip
     parser.add_argument("--shard-ports", type=int, default=0, metavar="PORT",
-                        help="the first of the ports where senders over gRPC reach a shard of their own, for firewalls "
-                        "(default: free ones)")  # fmt: skip
+                        help="first of the shards' own gRPC ports, for firewalls (default: free ports)")  # fmt: skip
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
-                        help="another name that browsers may call the console by; may be given again")  # fmt: skip
+                        help="another host name of the console that browsers can use; repeatable")  # fmt: skip
     parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
-                        help="YAML or JSON file that declares webhooks, as docs/how-to/feeds.md says")  # fmt: skip
+                        help="YAML or JSON file that declares webhooks (docs/how-to/feeds.md)")  # fmt: skip
     parser.add_argument("--logs", choices=["files", "stderr"], default="files",
-                        help="of hub and shards: to files in --data, or with this one's (default: files)")  # fmt: skip
+                        help="where hub and shards log: files in --data, or this process's stderr (default: "
+                        "files)")  # fmt: skip
     parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(),
                         metavar="DURATION",
-                        help="of the certificates by which its processes know each other; renewed after two thirds "
-                        "of it, at least 30s (default: 7d)")  # fmt: skip
+                        help="life of the certificates between hub, shards and operator, at least 30s; renewed after "
+                        "two thirds (default: 7d)")  # fmt: skip
 
 
 def _reach(arguments: argparse.Namespace) -> Reach:
-    """From where this machine is reached; UserError where --listen is no address."""
+    """The addresses where this machine is reached; UserError if --listen is no address."""
     listen = arguments.listen.strip("[]")
     try:
         address = ipaddress.ip_address(listen)
     except ValueError as error:
-        sentence = f'--listen "{listen}" is no address of this machine, such as 192.168.1.10, 0.0.0.0 or ::'
+        sentence = f'--listen "{listen}" is not an address of this machine, such as 192.168.1.10, 0.0.0.0 or ::'
         raise UserError(sentence) from error
     if arguments.shard_ports and not 1024 <= arguments.shard_ports <= 65000:
         raise UserError(f"--shard-ports {arguments.shard_ports} is not between 1024 and 65000")
-    told = arguments.advertise or (outward_address() if address.is_unspecified else listen)
-    return Reach(listen, told, arguments.shard_ports)
+    advertised = arguments.advertise or (outward_address() if address.is_unspecified else listen)
+    return Reach(listen, advertised, arguments.shard_ports)
 
 
 def read_options(arguments: argparse.Namespace) -> UpOptions:
-    """What the arguments ask for; UserError where a value makes no sense."""
+    """The options that the arguments give; UserError for an impossible value."""
     if not 30 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
-        raise UserError("--certificate-life is not between 30s and a year: processes need some seconds to read them")
+        raise UserError(
+            "--certificate-life is not between 30s and a year. Processes need some seconds to read a certificate."
+        )
     return UpOptions(
         manifests=arguments.manifests,
         data=arguments.data,

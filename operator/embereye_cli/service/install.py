@@ -1,4 +1,4 @@
-"""Have systemd run `embereye up` from now on: started with the machine, started again when it fails."""
+"""Install `embereye up` as a systemd service: it starts with the machine and restarts if it fails."""
 
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
@@ -9,7 +9,7 @@ from pathlib import Path
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye_cli.processes import up
-from embereye_cli.service.unit import DATA, NAME, Places, build_unit, stays_up, systemctl
+from embereye_cli.service.unit import DATA, NAME, Places, build_unit, is_stable, systemctl
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.runtime.local.runtime import check_port
 from embereye_operator.up.folder import load_fleets
@@ -19,16 +19,16 @@ from embereye_operator.up.options import UpOptions, check_access, wanted_ports
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("manifests", nargs="+", type=Path, metavar="FLEET.yaml",
-                        help="manifests of fleets; copied to /etc/embereye, where you edit them then")  # fmt: skip
-    parser.add_argument("--no-start", action="store_true", help="write the files alone")
+                        help="manifests of fleets; copied to /etc/embereye, edit them there")  # fmt: skip
+    parser.add_argument("--no-start", action="store_true", help="write the files, and start nothing")
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR",
-                        help="write below DIR instead of /, as for an image; implies --no-start")  # fmt: skip
+                        help="write below DIR instead of /, for an image; implies --no-start")  # fmt: skip
     parser.add_argument("--up", nargs=REMAINDER, default=[], metavar="OPTION",
-                        help="last: options of `embereye up`, for example --up --listen 0.0.0.0")  # fmt: skip
+                        help="options of `embereye up`, at the end: --up --listen 0.0.0.0")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
-    """Write unit and manifests, and start it; returns the exit code."""
+    """Write unit and manifests, and start the service; return the exit code."""
     places = Places(arguments.root)
     fleets = load_fleets(arguments.manifests)
     options = _read_options(arguments.up)
@@ -42,11 +42,11 @@ def run(arguments: Namespace) -> int:
     if webhooks:
         words += ["--webhooks", f"/etc/embereye/{webhooks[-1].name}"]
     if twice := sorted(name for name, count in Counter(path.name for path in files).items() if count > 1):
-        raise UserError(f"{twice[0]} is there twice: in {places.manifests} each file needs a name of its own")
+        raise UserError(f"{twice[0]} is there twice. Files in {places.manifests} need different names.")
     if places.is_this_machine and (closed := _closed_to_others(Path(sys.executable), Path(__file__))):
         raise UserError(
-            f"{closed} can be read by its owner alone, and the service runs as a user of its own: install EmberEye "
-            "elsewhere, for example `python3 -m venv /opt/embereye`, and run this command from there"
+            f"{closed} is readable by its owner only, and the service runs as another user. Install EmberEye "
+            "elsewhere, for example with `python3 -m venv /opt/embereye`, and run this command from there."
         )
     try:
         places.manifests.mkdir(parents=True, exist_ok=True)
@@ -58,76 +58,77 @@ def run(arguments: Namespace) -> int:
     except OSError as error:
         raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
     print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
-    if told := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
+    if exposed := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
         print(
-            f"every user of this machine can read the passwords of {', '.join(told)} in {places.manifests}: name a "
-            f"folder in {DATA}/credentials with files username and password as credentialsRef instead",
+            f"warning: every user of this machine can read the passwords of {', '.join(exposed)} in "
+            f"{places.manifests}. "
+            f"Use credentialsRef: a folder in {DATA}/credentials with the files username and password.",
             file=sys.stderr,
         )
     if arguments.no_start or not places.is_this_machine:
         return 0
     systemctl("daemon-reload")
     systemctl("enable", NAME)
-    systemctl("restart", NAME)  # starts it where it does not run, and has a running one take another unit
-    if not stays_up():
+    systemctl("restart", NAME)  # also starts a stopped service
+    if not is_stable():
         print(
-            "embereye: it is started again and again, and nothing is watched: journalctl --unit embereye --lines 20 "
-            "says why; mend that, and install again",
+            "embereye: the service restarts again and again, and nothing is watched. Run journalctl --unit embereye "
+            "--lines 20 for the reason, correct it, and install again.",
             file=sys.stderr,
         )
         return 1
     print("started; its log: journalctl --unit embereye --follow")
-    print(f"sign in by a link: {options.link_command()}")
+    print(f"sign in with a link: {options.link_command()}")
     return 0
 
 
 def _read_options(words: Sequence[str]) -> UpOptions:
-    """As the service will have them; UserError where `embereye up` would not take them, or the service sets them."""
+    """The options of the service; UserError if `embereye up` refuses them, or if the service sets them itself."""
     parser = _Checking(add_help=False)
     up.add_arguments(parser)
     parser.set_defaults(data=None, logs=None)
     parsed = parser.parse_args(["manifest.yaml", *words])
     if parsed.data is not None or parsed.logs is not None:
-        own = "--data" if parsed.data is not None else "--logs"
-        raise UserError(f"{own} is the service's own: its data is in {DATA}, its log in the journal")
+        option = "--data" if parsed.data is not None else "--logs"
+        raise UserError(f"{option} is fixed for the service: its data is in {DATA}, its log in the journal")
     if len(parsed.manifests) > 1:
-        raise UserError(f"--up: {parsed.manifests[1]} is no option; name manifests before --up")
+        raise UserError(f"--up: {parsed.manifests[1]} is not an option. Name manifests before --up.")
     parsed.data, parsed.logs = DATA, "stderr"
     return up.read_options(parsed)
 
 
 def _webhooks(words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The file that --webhooks names, if any, and the other words: the service finds and reads its own copy alone."""
+    """The file of --webhooks, if any, and the other words: the service can read only its own copy."""
     parser = ArgumentParser(add_help=False)
     parser.add_argument("--webhooks", type=Path)
-    found, others = parser.parse_known_args(words)
-    return [found.webhooks] if found.webhooks else [], others
+    known, others = parser.parse_known_args(words)
+    return [known.webhooks] if known.webhooks else [], others
 
 
 def _with_passwords(fleet: Fleet) -> Iterable[str]:
-    """The cameras whose addresses hold a user and a password."""
+    """Yield the cameras with a user and a password in their addresses."""
     for camera in fleet.devices:
         if "@" in str(getattr(camera, "source", "")):
             yield camera.id
 
 
 class _Checking(ArgumentParser):
-    """Tells what is wrong with options that are another command's."""
+    """Reports mistakes in options of `embereye up` as errors of this command."""
 
     def error(self, message: str) -> "None":  # type: ignore[override]
-        """Say it as a mistake of this command's user."""
+        """Raise UserError with `message`."""
         raise UserError(f"--up: {message}; see embereye up --help")
 
 
 def _copy(source: Path, target: Path) -> None:
     if target.exists() and source.samefile(target):
-        return  # installed anew, with the manifests that it has already
+        return  # the manifest is in its place already
     write_whole(target, source.read_bytes())
     target.chmod(0o644)
 
 
 def _closed_to_others(*paths: Path) -> Path | None:
-    """The first folder above `paths` that other users may not enter."""
+    """The first folder above `paths` that other users cannot enter; None if they can enter all."""
     for path in paths:
         for folder in reversed([*path.absolute().parents, *path.resolve().parents]):
             if not folder.stat().st_mode & 0o001:

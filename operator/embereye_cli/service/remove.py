@@ -1,4 +1,4 @@
-"""Have systemd stop and forget `embereye up`; its data stays unless --purge says otherwise."""
+"""Stop and delete the systemd service of `embereye up`. Its data remains, unless --purge deletes it."""
 
 import os
 import shutil
@@ -12,22 +12,22 @@ from embereye_cli.service.unit import NAME, Places, systemctl
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--purge", action="store_true",
-                        help="delete its data and manifests, too: history, clips, identity, tokens")  # fmt: skip
+                        help="also delete its data and manifests: history, clips, identity, tokens")  # fmt: skip
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR",
                         help="delete below DIR instead of /; nothing is stopped")  # fmt: skip
 
 
 def run(arguments: Namespace) -> int:
-    """Stop it and delete its unit; returns the exit code."""
+    """Stop the service and delete its unit; return the exit code."""
     places = Places(arguments.root)
     installed = places.unit.exists()
-    kept_before = os.path.lexists(places.manifests) or os.path.lexists(places.data)
-    if not installed and not (arguments.purge and kept_before):
-        print(f"{places.unit} is not there: nothing to remove")
+    has_data = os.path.lexists(places.manifests) or os.path.lexists(places.data)
+    if not installed and not (arguments.purge and has_data):
+        print(f"{places.unit} does not exist: nothing to remove")
         return 0
     data = places.data.resolve()
     if arguments.purge and not data.is_relative_to(places.root.resolve()):
-        raise UserError(f"{places.data} leads to {data}, which is not below {places.root}: delete the link first")
+        raise UserError(f"{places.data} is a link to {data}, which is not below {places.root}. Delete the link first.")
     if installed and places.is_this_machine:
         systemctl("disable", "--now", NAME)
     try:
@@ -41,6 +41,6 @@ def run(arguments: Namespace) -> int:
         raise UserError(f"{error.filename} cannot be deleted: {error.strerror}; run this as root") from error
     if installed and places.is_this_machine:
         systemctl("daemon-reload")
-    kept = "" if arguments.purge else f"; kept are {places.manifests} and {places.data}, which --purge deletes"
-    print(f"removed{kept}")
+    remaining = "" if arguments.purge else f"; {places.manifests} and {places.data} remain, --purge deletes them"
+    print(f"removed{remaining}")
     return 0

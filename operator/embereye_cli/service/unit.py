@@ -1,4 +1,4 @@
-"""The systemd unit that runs `embereye up`, and where what belongs to it stands."""
+"""The systemd unit that runs `embereye up`, and the paths of its files."""
 
 import shutil
 import subprocess
@@ -10,12 +10,12 @@ from pathlib import Path
 from embereye.process.lifecycle import UserError
 
 NAME = "embereye.service"
-DATA = Path("/var/lib/embereye")  # what StateDirectory=embereye makes
+DATA = Path("/var/lib/embereye")  # created by StateDirectory=embereye
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where files stand; `root` is put before each, for images and for tests."""
+    """The paths of the service's files, below `root` for images and tests."""
 
     root: Path = Path("/")
 
@@ -31,23 +31,23 @@ class Places:
 
     @property
     def data(self) -> Path:
-        """History, spools, identity: a link, of systemd's own, to /var/lib/private/embereye."""
+        """The folder of history, spools and identity: systemd makes it a link to /var/lib/private/embereye."""
         return self.root / DATA.relative_to("/")
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether it is the running system's own."""
+        """True if the paths are those of the running system."""
         return self.root == Path("/")
 
 
 def build_unit(python: str, manifests: Sequence[str], options: Sequence[str]) -> str:
-    """The unit's text: `python` runs `embereye up` with manifests of /etc/embereye and `options`.
+    """The unit's text: `python` runs `embereye up` with `manifests` of /etc/embereye and `options`.
 
-    It runs as a user that systemd makes for it, who can read this installation and write its state directory alone.
+    It runs as a dynamic user that can read this installation, and write to its state directory only.
     """
     arguments = ["-m", "embereye_cli", "up", "--data", str(DATA), "--logs", "stderr", *options]
     words = [_quoted(word) for word in [*arguments, *(f"/etc/embereye/{name}" for name in manifests)]]
-    # The program's path alone is not searched for variables.
+    # systemd expands no variables in the program's path.
     command = " ".join([_quoted(python).replace("$$", "$"), *words])
     return f"""\
 [Unit]
@@ -62,9 +62,9 @@ Type=exec
 ExecStart={command}
 Restart=always
 RestartSec=2
-# It ends what hangs of its processes, and systemd ends it where it hangs itself.
+# `embereye up` ends processes that hang; systemd ends `embereye up` if it hangs.
 WatchdogSec=60
-# Its processes are stopped by itself, in the order that loses nothing; what is left then is killed.
+# `embereye up` stops its processes in the order that loses nothing; systemd kills the rest.
 KillMode=mixed
 TimeoutStopSec=30
 DynamicUser=yes
@@ -94,32 +94,34 @@ WantedBy=multi-user.target
 
 
 def _quoted(word: str) -> str:
-    """`word` as systemd reads it again: neither specifiers nor variables, and with quotes where it needs them."""
+    """`word` quoted for a unit file, without specifiers and variables."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if any(character.isspace() or character in "\"'\\;" for character in plain) else plain
 
 
 def systemctl(*arguments: str) -> str:
-    """Run systemctl, and return what it printed; UserError says what it said where it fails."""
+    """Run systemctl and return its output; UserError with its message if it fails."""
     command = shutil.which("systemctl")
     if command is None or not Path("/run/systemd/system").is_dir():
-        raise UserError("systemd does not run here: use --no-start, or run `embereye up` by what runs services here")
+        raise UserError(
+            "systemd does not run here. Use --no-start, or run `embereye up` with this machine's service manager."
+        )
     done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"systemctl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
-def stays_up(ask: Callable[..., str] = systemctl, pause: float = 1.0) -> bool:
-    """Whether the service, which was just started, still runs after ten pauses, and was not started again meanwhile.
+def is_stable(ask: Callable[..., str] = systemctl, pause: float = 1.0) -> bool:
+    """True if the service that was just started still runs after ten pauses without a restart.
 
-    systemd calls a service started that ends a moment later, and has it start again for ever.
+    systemd reports a service as started even if it ends a moment later, and restarts it forever.
     """
     state = ""
     for _ in range(10):
         time.sleep(pause)
-        said = dict(line.split("=", 1) for line in ask("show", "--property=ActiveState,NRestarts", NAME).splitlines())
-        state = said["ActiveState"]
-        if state not in {"active", "activating"} or said["NRestarts"] != "0":
+        shown = dict(line.split("=", 1) for line in ask("show", "--property=ActiveState,NRestarts", NAME).splitlines())
+        state = shown["ActiveState"]
+        if state not in {"active", "activating"} or shown["NRestarts"] != "0":
             return False
     return state == "active"

@@ -1,4 +1,4 @@
-"""`embereye simulate cameras`: cameras that serve, push or send drawn rooms, fires and clips."""
+"""Simulate cameras that serve, push or send drawn rooms, fires and clips."""
 
 import argparse
 import asyncio
@@ -40,23 +40,24 @@ logger = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `embereye simulate cameras`."""
     parser.add_argument("--listen", default="127.0.0.1:8090", help="HOST:PORT of the MJPEG server (%(default)s)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--count", type=int, default=None,
-                       help="how many cameras: camera-1, … (4; 0 where --clip or --thermal is given)")  # fmt: skip
-    which.add_argument("--cameras", default="", help="id=zone,… instead of --count")
-    which.add_argument("--clients", type=int, default=None, metavar="N",
-                       help="with --push: a load test by camera-1 to camera-N; with --cameras: --report")  # fmt: skip
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("--count", type=int, default=None,
+                       help="number of cameras: camera-1, … (4; 0 with --clip or --thermal)")  # fmt: skip
+    selection.add_argument("--cameras", default="", help="id=zone,… instead of --count")
+    selection.add_argument("--clients", type=int, default=None, metavar="N",
+                       help="with --push: load test with camera-1 to camera-N; with --cameras, use "
+                       "--report")  # fmt: skip
     parser.add_argument("--fps", "--rate", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
-    parser.add_argument("--seed", type=seed, default=1, help="other rooms for other seeds")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of the drawn rooms (%(default)s)")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
-                        help="a fire: when, how long, where; may be repeated")  # fmt: skip
+                        help="a fire: start and duration in seconds, and its place; repeatable")  # fmt: skip
     parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
                         help=f"show the first {CLIP_FRAMES} pictures of a video file, over and over, as camera ID; "
-                        "may be repeated")  # fmt: skip
+                        "repeatable")  # fmt: skip
     parser.add_argument("--thermal", action="append", default=[], metavar="ID[=ZONE]",
                         help="a radiometric camera, 160x120, 9 frames/s, raw 16-bit centikelvin; needs --push; "
-                        "may be repeated")  # fmt: skip
+                        "repeatable")  # fmt: skip
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--push", default="", metavar="HOST:PORT", help="push frames over gRPC instead of serving them")
     add_device_token_option(parser, "--push")
@@ -67,8 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--codec", default="jpeg", choices=["jpeg", "h264", "h265"],
                         help="what --rtsp serves; ?codec=h264 in a URL asks for another (%(default)s)")  # fmt: skip
     parser.add_argument("--onvif", default="", metavar="HOST:PORT",
-                        help="besides --rtsp: answer by ONVIF, also `embereye discover`, with a profile of --size and "
-                        "one of half that")  # fmt: skip
+                        help="with --rtsp: also answer ONVIF and `embereye discover`, with a profile of --size and "
+                        "one of "
+                        "half that size")  # fmt: skip
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
                         help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
     parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run, as --for; 0: until stopped")
@@ -76,18 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
-    """The cameras that the arguments name; UserError where they are not understood."""
+    """The cameras that the arguments name; UserError if they are malformed."""
     clips = _parse_clips(arguments.clip)
     specs = {}
     if arguments.cameras:
         for part in arguments.cameras.split(","):
             camera, _, zone = part.strip().partition("=")
             if not camera or "/" in camera or camera in specs:
-                raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is there twice')
+                raise UserError(f'--cameras "{arguments.cameras}": "{part}" is not id=zone, or is repeated')
             specs[camera] = CameraSpec(camera, zone, clips.get(camera))
     else:
         count = next(
-            (one for one in (arguments.count, arguments.clients) if one is not None),
+            (given for given in (arguments.count, arguments.clients) if given is not None),
             0 if clips or arguments.thermal else 4,
         )
         if not 0 <= count <= 10_000:
@@ -99,7 +101,7 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
         if not arguments.push:
             raise UserError(f"--thermal {text}: temperatures cannot be served as MJPEG, name a shard with --push")
         if not camera or camera in specs or camera in clips:
-            raise UserError(f'--thermal "{text}" is not ID or ID=ZONE, or that camera is there twice')
+            raise UserError(f'--thermal "{text}" is not ID or ID=ZONE, or that camera is repeated')
         specs[camera] = CameraSpec(camera, zone, thermal=True)
     for camera, path in clips.items():
         specs.setdefault(camera, CameraSpec(camera, "", path))
@@ -120,7 +122,7 @@ def _parse_clips(texts: Sequence[str]) -> dict[str, Path]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the simulated cameras; returns the exit code."""
+    """Run the simulated cameras; return the exit code."""
     lifecycle.configure_logging()
     return lifecycle.run(lambda stop: _main(arguments, stop))
 
@@ -128,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     check_load_options(arguments, arguments.fps)
     if is_load_test(arguments) and (not arguments.push or arguments.thermal):
-        raise UserError("a load test needs --push, and pictures: all others are dialled by a shard at its own pace")
+        raise UserError("a load test needs --push and no --thermal: a shard reads other cameras at its own pace")
     _check_rtsp_options(arguments)
     specs = parse_specs(arguments)
     if is_load_test(arguments) and not specs:
@@ -166,7 +168,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
 
 
 def _size(text: str) -> tuple[int, int]:
-    """Width and height of "640x480", in pixels; UserError where it is none."""
+    """Width and height of "640x480", in pixels; UserError if it is malformed."""
     width, times, height = text.partition("x")
     if not (
         times and width.isdecimal() and height.isdecimal() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096
@@ -192,7 +194,7 @@ def _check_rtsp_options(arguments: argparse.Namespace) -> None:
     if arguments.codec != "jpeg" and not arguments.rtsp:
         raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
     if arguments.onvif and (not arguments.rtsp or arguments.codec == "jpeg"):
-        raise UserError("--onvif: name what its cameras play, with --rtsp HOST:PORT and --codec h264 or h265")
+        raise UserError("--onvif needs --rtsp HOST:PORT and --codec h264 or h265")
 
 
 async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: asyncio.Event) -> int:
@@ -208,7 +210,7 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
         logger.info("sending %s to %s, ports %d to %d", counted(count, "camera"), host, port, last)
         await send_rtp(cameras, host, port, stop)
         return 0
-    # By ONVIF cameras tell the address that was given.
+    # ONVIF cameras announce the given address, so its port must be fixed.
     host, port = address_option("--rtsp", arguments.rtsp, any_port=not arguments.onvif)
 
     def ready(bound: int) -> None:

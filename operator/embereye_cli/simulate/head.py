@@ -1,4 +1,4 @@
-"""`embereye simulate head`: a pan-tilt head with a thermal sensor, which a controller steers through the hub."""
+"""Simulate a pan-tilt head with a thermal sensor, which a controller steers through the hub."""
 
 import argparse
 import math
@@ -20,32 +20,32 @@ REACH = math.floor(math.degrees(PAN))
 
 
 def add_association_options(parser: argparse.ArgumentParser, missing: str = "") -> None:
-    """Declare where the hub takes associations; `missing` says what happens where none is named."""
+    """Declare the hub's association address; `missing` explains in help what happens without it."""
     parser.add_argument("--hub", default=os.environ.get("EMBEREYE_ASSOCIATION", ""), required=False,
-                        metavar="HOST:PORT|unix:PATH", help="where the hub takes associations (its --association-port "
+                        metavar="HOST:PORT|unix:PATH", help="association address of the hub (its --association-port "
                         f"or --association-socket){missing} [EMBEREYE_ASSOCIATION]")  # fmt: skip
     add_token_option(parser)
     add_hub_tls_options(parser)
 
 
 def add_motion_options(parser: argparse.ArgumentParser) -> None:
-    """Declare how fast, and how far."""
+    """Declare the rate and the range of the motion."""
     parser.add_argument("--rate", type=float, default=248.0, metavar="HZ",
-                        help="states and commands a second (%(default)g)")  # fmt: skip
+                        help="states and commands per second (%(default)g)")  # fmt: skip
     parser.add_argument("--range", type=float, default=40.0, metavar="DEGREES", dest="reach",
-                        help="how far what is hot moves to either side (%(default)g)")  # fmt: skip
+                        help="how far the hot spot moves to each side (%(default)g)")  # fmt: skip
 
 
 def check_motion(arguments: argparse.Namespace) -> None:
-    """UserError where rate or range cannot be."""
+    """Raise UserError if rate or range are impossible."""
     if not RATES[0] <= arguments.rate <= RATES[1]:
         raise UserError(f"--rate {arguments.rate:g} is not between {RATES[0]} and {RATES[1]}")
     if not 0 <= arguments.reach <= REACH:
-        raise UserError(f"--range {arguments.reach:g} is not between 0 and {REACH}, as far as the head turns")
+        raise UserError(f"--range {arguments.reach:g} is not between 0 and {REACH}, the range of the head")
 
 
 def dialler(arguments: argparse.Namespace) -> Link:
-    """An association for control, as the options say. LinkError."""
+    """The association for control that the options name. LinkError."""
     host = arguments.hub.rpartition(":")[0] if not arguments.hub.startswith("unix:") else "localhost"
     return Link(arguments.hub, CALL, token_for(arguments.token, host), tls=hub_tls(arguments))
 
@@ -53,21 +53,21 @@ def dialler(arguments: argparse.Namespace) -> Link:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_association_options(parser)
-    parser.add_argument("--name", default="head", help="of the actuator (%(default)s)")
+    parser.add_argument("--name", default="head", help="name of the actuator (%(default)s)")
     add_motion_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Be a head until stopped: connected, and in its safe state whenever it is not."""
+    """Simulate a head until stopped; it is in its safe state while it is not connected."""
     if not arguments.hub:
-        raise UserError("--hub is missing: say where the hub takes associations")
+        raise UserError("--hub is missing. Give the association address of the hub.")
     check_motion(arguments)
     head = PanTiltHead(int(SECOND / arguments.rate), Wanderer(reach=math.radians(arguments.reach)))
     stop = threading.Event()
     lifecycle.stop_thread_on_signals(stop)
 
-    def tell(reason: str) -> None:
+    def report_safe_state(reason: str) -> None:
         print(f"embereye: {arguments.name} is in its safe state: {reason}", file=sys.stderr, flush=True)
 
-    run_actuator(lambda: dialler(arguments), arguments.name, head, stop, tell)
+    run_actuator(lambda: dialler(arguments), arguments.name, head, stop, report_safe_state)
     return 0

@@ -1,4 +1,4 @@
-"""`embereye simulate sensors`: devices that speak the real protocol; with --clients a load test of a shard."""
+"""Simulate thermal and gas sensors over the real protocol; with --clients, load-test a shard."""
 
 import argparse
 import asyncio
@@ -32,7 +32,7 @@ from embereye_cli.values import seconds, seed
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
-    """Devices from "id=zone,id=zone"; a zone may be left out."""
+    """Devices from "id=zone,id=zone"; UserError if one is malformed or has no zone."""
     specs: list[SensorSpec] = []
     for part in text.split(","):
         name, _, zone = part.strip().partition("=")
@@ -40,6 +40,8 @@ def parse_devices(text: str) -> list[SensorSpec]:
             encode(SerialNumber(name))
         except ValueError as error:
             raise UserError(f"--devices {text}: {error}") from error
+        if not zone:
+            raise UserError(f"--devices {text}: {name} has no zone. Write {name}=ZONE.")
         if any(spec.id == name for spec in specs):
             raise UserError(f"--devices {text}: {name} is there twice")
         specs.append(SensorSpec(name, zone))
@@ -52,24 +54,24 @@ def count_devices(count: int) -> list[SensorSpec]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `embereye simulate sensors`."""
+    """Declare the options of `embereye simulate sensors`."""
     parser.add_argument("--target", required=True, metavar="HOST:PORT", help="text listener of a sensor shard")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    devices = parser.add_mutually_exclusive_group()
+    devices.add_argument(
         "--count", type=int, default=1, help="simulate sensor-0001 to sensor-N, four to a zone (default 1)"
     )
-    which.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
-    which.add_argument("--clients", type=int, metavar="N", help="load test by sensor-0001 to sensor-N")
+    devices.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
+    devices.add_argument("--clients", type=int, metavar="N", help="load test by sensor-0001 to sensor-N")
     parser.add_argument("--rate", type=float, default=10.0,
-                        help="readings a second and device (default 10); 0: none; packets in a load test")  # fmt: skip
-    parser.add_argument("--frame-rate", type=float, default=None, help="thermal frames likewise (default 4)")
+                        help="readings per second and device (10); 0: none; in a load test: packets")  # fmt: skip
+    parser.add_argument("--frame-rate", type=float, default=None, help="thermal frames per second and device (4)")
     parser.add_argument("--seed", type=seed, default=0, help="the same seed gives the same calibrations and noise")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
-                        help="a fire, seconds after the start; may be given more than once")  # fmt: skip
+                        help="a fire: start and duration in seconds, and its place; repeatable")  # fmt: skip
     parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
     add_device_token_option(parser, "--grpc")
     add_tls_options(parser)
-    parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
+    parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: store unacknowledged readings in FILE")
     parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run, as --for; 0: until stopped")
     add_load_options(parser, "packets")
     parser.add_argument("--include-frames", action="store_true",
@@ -83,9 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")
     if is_load_test(arguments) and arguments.frame_rate is not None:
-        raise UserError(
-            "--frame-rate means nothing in a load test: --include-frames has every second packet be a frame"
-        )
+        raise UserError("--frame-rate has no effect in a load test: --include-frames makes every second packet a frame")
     arguments.frame_rate = 4.0 if arguments.frame_rate is None else arguments.frame_rate
     for name in ("rate", "frame_rate", "duration"):
         if not 0 <= getattr(arguments, name) <= 1e6:
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     tls = tls_options(arguments)
     if is_load_test(arguments):
         if fires or arguments.spool:
-            raise UserError("--fire and --spool mean nothing in a load test: simulate devices beside it")
+            raise UserError("--fire and --spool have no effect in a load test: simulate devices in another process")
         return lifecycle.run(lambda stop: _load(arguments, specs, tls, stop))
 
     async def main(stop: asyncio.Event) -> int:

@@ -342,7 +342,7 @@ def test_a_fleet_that_cannot_be_read_hides_no_other(
     assert [line.split()[1] for line in told.out.splitlines()[1:]] == ["sf/hall", "sf/yard"]
     assert "SensorFleet default/odd: " in told.err
     assert plugin.main(["explain", "yard"]) == 0
-    assert plugin.main(["explain", "odd"]) == 2
+    assert plugin.main(["explain", "odd"]) == 5
     assert "there are: sf/hall, sf/yard" in capsys.readouterr().err
 
 

@@ -14,7 +14,7 @@ from harness.need import SYSTEMD
 from embereye_cli.main import main
 from embereye_cli.processes import up
 from embereye_cli.service.install import _closed_to_others, _read_options
-from embereye_cli.service.unit import build_unit, stays_up
+from embereye_cli.service.unit import build_unit, is_stable
 
 from ..api.test_schema import ROOT
 
@@ -170,7 +170,7 @@ def test_webhooks_are_copied_to_where_the_service_reads_them(tmp_path: Path, mon
 def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[str], stays: bool) -> None:
     said = iter(answers)
     last = answers[-1]
-    assert stays_up(lambda *_: next(said, last), pause=0.0) is stays
+    assert is_stable(lambda *_: next(said, last), pause=0.0) is stays
 
 
 @pytest.mark.parametrize(

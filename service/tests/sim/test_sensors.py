@@ -244,6 +244,7 @@ def parse(*arguments: str) -> argparse.Namespace:
         (["--frame-rate", "nan"], "--frame-rate nan is not between"),
         (["--devices", "a,,b"], "cannot be a name"),
         (["--devices", "a=x,a=y"], "a is there twice"),
+        (["--devices", "1234"], "--devices 1234: 1234 has no zone\\. Write 1234=ZONE\\."),
         (["--fire", "at=now"], "at=now is not a number of seconds"),
         (["--fire", "at=1,device=x"], "no simulated device is there"),
     ],
@@ -254,10 +255,9 @@ def test_arguments_that_make_no_sense_are_named(arguments: list[str], sentence: 
 
 
 def test_devices_are_named_or_counted() -> None:
-    assert simulate_sensors.parse_devices("a=hall, b=yard,c") == [
+    assert simulate_sensors.parse_devices("a=hall, b=yard") == [
         SensorSpec("a", "hall"),
         SensorSpec("b", "yard"),
-        SensorSpec("c"),
     ]
     assert [(spec.id, spec.zone) for spec in simulate_sensors.count_devices(5)][3:] == [
         ("sensor-0004", "zone-01"),
