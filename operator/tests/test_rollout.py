@@ -414,7 +414,7 @@ def test_a_fleet_can_choose_its_image(spec: Any, operators: str, target: str) ->
 
 
 def test_undoing_a_rollout_needs_a_previous_image() -> None:
-    with pytest.raises(UserError, match=r"name one in spec\.image"):
+    with pytest.raises(UserError, match=r"Set spec\.image"):
         undone(parse_fleet(manifest()))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
+from embereye_cli.parser import Parser, plain
 from embereye_cli.processes import up
 from embereye_cli.service.unit import DATA, NAME, Places, build_unit, is_stable, systemctl
 from embereye_operator.api.fleets import Fleet
@@ -84,7 +85,7 @@ def run(arguments: Namespace) -> int:
 
 def _read_options(words: Sequence[str]) -> UpOptions:
     """The options of the service; UserError if `embereye up` refuses them, or if the service sets them itself."""
-    parser = _Checking(add_help=False)
+    parser = _UpParser(add_help=False)
     up.add_arguments(parser)
     parser.set_defaults(data=None, logs=None)
     parsed = parser.parse_args(["manifest.yaml", *words])
@@ -112,12 +113,12 @@ def _with_passwords(fleet: Fleet) -> Iterable[str]:
             yield camera.id
 
 
-class _Checking(ArgumentParser):
+class _UpParser(Parser):
     """Reports mistakes in options of `embereye up` as errors of this command."""
 
     def error(self, message: str) -> "None":  # type: ignore[override]
         """Raise UserError with `message`."""
-        raise UserError(f"--up: {message}; see embereye up --help")
+        raise UserError(f"--up: {plain(message)}", "See: embereye up --help")
 
 
 def _copy(source: Path, target: Path) -> None:

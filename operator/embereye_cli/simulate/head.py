@@ -12,7 +12,7 @@ from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.sim.pan_tilt import PAN, PanTiltHead, Wanderer
 from embereye.units import SECOND
-from embereye_cli.hub.connection import add_hub_tls_options, hub_tls
+from embereye_cli.hub.connection import add_hub_tls_options, hub_address, hub_tls
 from embereye_cli.hub.token import add_token_option, token_for
 
 RATES = 1, 1000  # per second
@@ -21,7 +21,7 @@ REACH = math.floor(math.degrees(PAN))
 
 def add_association_options(parser: argparse.ArgumentParser, missing: str = "") -> None:
     """Declare the hub's association address; `missing` explains in help what happens without it."""
-    parser.add_argument("--hub", default=os.environ.get("EMBEREYE_ASSOCIATION", ""), required=False,
+    parser.add_argument("--hub", type=hub_address, default=os.environ.get("EMBEREYE_ASSOCIATION", ""), required=False,
                         metavar="HOST:PORT|unix:PATH", help="association address of the hub (its --association-port "
                         f"or --association-socket){missing} [EMBEREYE_ASSOCIATION]")  # fmt: skip
     add_token_option(parser)

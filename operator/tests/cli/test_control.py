@@ -48,9 +48,8 @@ def test_what_a_turn_costs_is_shown_where_it_is_asked_for() -> None:
     ("arguments", "sentence"),
     [
         (("--rate", "0"), "--rate 0 is not between 1 and 1000"),
-        (("--range", "90"), "--range 90 is not between 0 and 80, as far as the head turns"),
-        (("--hub", "unix:/nowhere"), "unix:/nowhere cannot be reached"),
-        (("--hub", "nowhere"), "nowhere is not HOST:PORT"),
+        (("--range", "90"), "--range 90 is not between 0 and 80, the range of the head"),
+        (("--hub", "nowhere"), '"nowhere" is not HOST:PORT'),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
@@ -103,3 +102,8 @@ def test_a_head_that_loses_its_hub_says_that_it_is_safe_and_comes_back(tmp_path:
         process.terminate()
         assert process.wait(30) == 0
     assert "head is in its safe state: the hub stops: dial again" in (tmp_path / "log").read_text()
+
+
+def test_a_hub_that_cannot_be_reached_has_an_exit_code_for_it() -> None:
+    done = embereye("control", "demo", "--hub", "unix:/nowhere")
+    assert (done.returncode, "unix:/nowhere" in done.stderr, "Traceback" in done.stderr) == (3, True, False)

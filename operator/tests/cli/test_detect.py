@@ -186,7 +186,7 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_of_an_annotated_video(tmp_pa
 
 
 def test_a_folder_without_videos_is_told(tmp_path):
-    with pytest.raises(UserError, match="holds no video"):
+    with pytest.raises(UserError, match="has no video"):
         list(expand([str(tmp_path)]))
 
 

@@ -68,7 +68,7 @@ def test_credentials_of_the_environment_are_used_and_missing_ones_are_asked_for(
         (["--name", "A"], '--name "A" is not the name of a Kubernetes object'),
         (["--interface", "nonsense"], "no such interface"),
         (["--host", "me:secret@cam"], "leave user and password out"),
-        (["--host", "a", "--interface", "lo"], "--interface has no meaning"),
+        (["--host", "a", "--interface", "lo"], "--interface has no effect with --host"),
         (["--credentials", "/nowhere"], "--credentials /nowhere: No such file"),
     ],
 )

@@ -158,7 +158,7 @@ def sentence(*arguments: str) -> str:
 
 def test_files_that_cannot_be_read_or_written_are_named(capture: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing.bin"
-    assert sentence(str(missing)) == f"cannot read the capture {missing}: No such file or directory"
+    assert sentence(str(missing)) == f"{missing} does not exist. Name a file with the bytes that a device sent."
     assert sentence(str(tmp_path)) == f"cannot read the capture {tmp_path}: Is a directory"
     out = tmp_path / "no" / "such" / "folder.npy"
     assert sentence(str(capture), "--out", str(out)).startswith(f"cannot write the temperatures to {out}: No such file")
@@ -168,9 +168,9 @@ def test_files_that_cannot_be_read_or_written_are_named(capture: Path, tmp_path:
     ("data", "expected"),
     [
         (b"", "is empty"),
-        (b"\x89PNG\r\n\x1a\n!!!", "holds no line of a sensor device"),
-        (b"a line that never ends", "holds no line of a sensor device"),
-        (frame("a", 1, 30), "no temperatures for 1 frame: the capture holds no EEPROM: send EEPROM1"),
+        (b"\x89PNG\r\n\x1a\n!!!", "has no line of a sensor"),
+        (b"a line that never ends", "has no line of a sensor"),
+        (frame("a", 1, 30), "no temperatures for 1 frame: the capture has no EEPROM. Send EEPROM1"),
         (
             frame("a", 1, 30) + encode(Eeprom("a", bytes(1664))),
             "the EEPROM at offset 3347 is not usable: EEPROM is blank",

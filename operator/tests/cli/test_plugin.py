@@ -138,7 +138,7 @@ def test_without_a_cluster_the_remedy_is_told(
         assert "--data" not in said, "an option of `embereye explain fleet` alone"
     assert main(["explain", "fleet", "hall"]) == 2
     assert "set KUBECONFIG" in (said := capsys.readouterr().err)
-    assert "`embereye up` by --data" in said
+    assert "`embereye up` with --data" in said
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,11 @@ def test_what_an_image_leads_to_outside_of_it_is_not_deleted(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--up", "--lisen", "0.0.0.0"], "--up: unrecognized arguments: --lisen 0.0.0.0; see embereye up --help"),
-        (["--up", "--data", "/srv"], "--data is the service's own: its data is in /var/lib/embereye"),
-        (["--up", "--log", "files"], "--logs is the service's own"),
-        (["--up", "other.yaml"], "--up: other.yaml is no option; name manifests before --up"),
-        (["--up", "--listen", "router.lan"], "is no address of this machine"),
+        (["--up", "--lisen", "0.0.0.0"], "--up: --lisen: there is no such option. Did you mean --listen?"),
+        (["--up", "--data", "/srv"], "--data is fixed for the service: its data is in /var/lib/embereye"),
+        (["--up", "--log", "files"], "--logs is fixed for the service"),
+        (["--up", "other.yaml"], "--up: other.yaml is not an option. Name manifests before --up."),
+        (["--up", "--listen", "router.lan"], "is not an address of this machine"),
         (["--up", "--listen", "0.0.0.0"], "default/sensors/hall: spec.access is not set"),
         (["--up", "--shard-ports", "80"], "--shard-ports 80 is not between"),
         (["--up", "--certificate-life", "1s"], "--certificate-life is not between"),

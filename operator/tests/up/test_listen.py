@@ -93,7 +93,7 @@ async def test_listening_for_other_machines_requires_access_rules(tmp_path: Path
     sentence = await refused(str(manifest), "--listen", "0.0.0.0", *ports)
     assert sentence.startswith("embereye: default/sensors/hall: spec.access is not set")
     assert "spec.access" in sentence
-    assert "no address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
+    assert "not an address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
 
 
 def test_a_foreign_address_is_explained_and_no_port_called_taken(

@@ -349,7 +349,7 @@ async def test_a_hub_of_some_namespaces_takes_nothing_from_shards_of_others(site
 def test_a_hub_that_nobody_proves_anything_to_cannot_tell_namespaces_apart(site: Site) -> None:
     site.start("hub", "--namespace", "default", identity=False)
     assert site.processes["hub"].wait(30) != 0
-    assert "--namespace takes --identity" in site.log("hub")
+    assert "--namespace needs --identity" in site.log("hub")
     del site.processes["hub"]
 
 

@@ -394,7 +394,7 @@ async def test_a_password_in_the_arguments_is_warned_of_and_not_logged(
     hub = make_hub(Stored(tmp_path))
     hub.start("--database", "postgresql://ada:secret-word@127.0.0.1:1/none")
     async with asyncio.timeout(30):
-        while "reads the password in --database" not in hub.log() or "cannot be reached" not in hub.log():
+        while "read the password in --database" not in hub.log() or "cannot be reached" not in hub.log():
             await asyncio.sleep(0.1)
     assert "secret-word" not in hub.log()
 

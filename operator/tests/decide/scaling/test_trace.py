@@ -277,7 +277,7 @@ def test_a_fleet_is_selected_by_name_and_kind() -> None:
     cameras = parse_fleet({**fleet_of(), "kind": "CameraFleet", "spec": {}})
     assert explain.select([sensors, cameras], "sf/hall") is sensors
     assert explain.select([sensors, cameras], "camerafleets/hall") is cameras
-    with pytest.raises(UserError, match="say which"):
+    with pytest.raises(UserError, match="Name one of them"):
         explain.select([sensors, cameras], "hall")
     with pytest.raises(UserError, match="there are: sf/hall"):
         explain.select([sensors], "yard")
