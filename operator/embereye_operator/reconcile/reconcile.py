@@ -54,8 +54,8 @@ async def reconcile(
 ) -> Outcome:
     """Move the cluster closer to what `fleet` declares; repeat until `Outcome.complete`, then after every change.
 
-    Idempotent: without differences it writes nothing. Unsafe steps are left to a later pass: a shard gets devices once
-    it answers, releases a device once the next owner covers it, and is deleted once the others have taken over.
+    Idempotent: without differences it writes nothing. Unsafe steps are left to a later pass. A shard gets devices once
+    it answers. It releases a device once the next owner covers it. It is deleted once the others have taken over.
     `memory` contains the results of earlier passes over the fleet. `clock` measures time; `stepped` is the wall clock,
     which people read, minus `clock`.
     """

@@ -484,8 +484,8 @@ class Up:
     async def _follow_files(self, stop: asyncio.Event) -> None:
         """Apply changed manifests once two checks in a row see the same version, because some editors write in steps.
 
-        The files are polled, not watched: other programs may use up the user's watches, a folder may be unreadable,
-        network file systems report no events, and a redirected link causes none in its target's folder.
+        The files are polled, not watched. Other programs may use up the user's watches, and a folder may be unreadable.
+        Network file systems report no events, and a redirected link causes none in its target's folder.
         """
         seen = self._versions
         while not await first_of(stop.wait(), timeout=FILES_SECONDS):

@@ -83,7 +83,7 @@ async def test_only_the_open_ports_are_reachable_at_the_machines_address(tmp_pat
             words = [*command, "--data", str(running.data)]
             process = await asyncio.create_subprocess_exec(*embereye_command(*words), stdout=asyncio.subprocess.PIPE)
             printed, _ = await asyncio.wait_for(process.communicate(), 60)
-            assert json.loads(printed.splitlines()[0])["zone"], "a command finds the hub and its certificate by itself"
+            assert json.loads(printed.splitlines()[0])["zone"], "commands find the hub and its certificate"
 
 
 async def test_listening_for_other_machines_requires_access_rules(tmp_path: Path) -> None:

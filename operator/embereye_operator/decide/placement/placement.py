@@ -43,10 +43,11 @@ def place(
 
     A device stays with its owner in `current` if that is one of `shards`. The others go, heaviest first, to a shard
     with room, preferring the one with the fewest devices of the same zone: a lost shard must not blind a whole zone.
-    Then, if a shard has more than LIMIT of the mean load (with `rebalance`), or none while others have several devices,
-    shards above the mean give devices to those below it, and no more devices move than necessary. `weights` are the
-    devices' loads in any one unit; a device without one gets the mean of the others. The result depends only on the
-    arguments, and not on their order.
+    Then the shards are balanced if one has no device while others have several, or with `rebalance` if one has more
+    than LIMIT of the mean load. Shards above the mean give devices to those below it, as few as possible.
+
+    `weights` are the devices' loads in any one unit; a device without one gets the mean of the others. The result
+    depends only on the arguments, and not on their order.
     """
     if not shards:
         return {}
