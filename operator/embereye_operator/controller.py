@@ -38,11 +38,11 @@ from embereye_operator.workqueue import WorkQueue
 logger = logging.getLogger(__name__)
 WORKERS = 8  # fleets reconciled at the same time
 PERIOD = 2.0  # seconds between passes over all fleets, for changes that only shards know
-REST_SECONDS = 0.03  # added to the period of idle fleets for each fleet
+REST_SECONDS = 0.03  # seconds that each fleet adds to the period of idle fleets
 REST_PASSES = 3  # passes without any action after which a fleet is idle
 MAX_PERIOD = 60.0  # longest period of an idle fleet, in seconds
 STATUS_LIMIT = 5.0  # seconds for writing the status of a failed pass
-RESYNC_PERIOD = 30.0  # seconds shortest interval between complete lists, which find what watches missed
+RESYNC_PERIOD = 30.0  # seconds; shortest interval between complete lists, which find what watches missed
 NODES_PERIOD = 5.0  # seconds between checks for drained or lost nodes, without events
 IDENTITY_PERIOD = 60.0  # seconds between checks for certificates to renew
 IDENTITY_RETRY = 2.0  # seconds between attempts until the first certificate exists

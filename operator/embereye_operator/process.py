@@ -59,7 +59,7 @@ class OperatorOptions:
     prometheus: str = Settings.prometheus  # the Prometheus server that KEDA queries
     scrape_annotations: bool = False
     scaling_trace: Path | None = None  # folder
-    scaling_trace_size: int = ROOM  # bytes size limit of the folder
+    scaling_trace_size: int = ROOM  # bytes; size limit of the folder
     rollout_max_fleets: int = 5
     rollout_delay: float = 10.0  # seconds
     rollout_halt_on: Sequence[Question] = QUESTIONS

@@ -48,7 +48,7 @@ def halted() -> tuple[Controller, Turns]:
 
 async def test_another_operators_fleet_halts_no_rollout() -> None:
     controller, turns = halted()
-    await controller._leave_alone(("SensorFleet", "default", "hall"), FleetRecord(), "green/operator holds it")
+    await controller._leave_alone(("SensorFleet", "default", "hall"), FleetRecord(), "green/operator owns it")
     assert not turns.why_not(YARD, NOW + GRACE)
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-REPEAT = 30.0  # seconds shortest interval between updates of one entry's count
+REPEAT = 30.0  # seconds; shortest interval between updates of one entry's count
 BURST = 10  # new entries of one subject that are written at once
 REFILL = 30.0  # seconds until a subject may have one more new entry
 RETAINED = 500  # written entries that are remembered to count repetitions; older ones start again at 1

@@ -42,7 +42,7 @@ class Snapshot:
     hub: NamedHub | None = None  # the fleet's hub; None: unknown, so nothing is changed
     hub_address: str = ""  # IP address and port of `hub`; "" if unknown
     hub_epoch: int = 0  # of the hub's roster for this name, maybe of a deleted namesake; 0: none known
-    stepped: int = 0  # nanoseconds wall clock minus `now`
+    stepped: int = 0  # nanoseconds; wall clock minus `now`
 
     @property
     def wall_time_ns(self) -> int:

@@ -36,7 +36,7 @@ class Panel:
 
     title: str
     description: str
-    unit: str  # Grafana's name of it
+    unit: str  # in Grafana's notation
     alert: str
     queries: tuple[Query, ...]
     form: Literal["timeseries", "stat", "table"] = "timeseries"

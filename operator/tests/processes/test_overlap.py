@@ -141,7 +141,7 @@ def test_selectors_and_namespaces_divide_fleets_and_a_label_moves_one(
         cluster.merge(south, {"metadata": {"labels": {"site": "north"}}})
         wait_for(lambda: holder(cluster, south) == "blue", "the operator that selects it now")
         wait_for(lambda: image(cluster, others[0]) == "embereye:blue", "its image")
-        assert "status" not in cluster.get(outside), "nobody looks after what is in no listed namespace"
+        assert "status" not in cluster.get(outside), "fleets in other namespaces are not reconciled"
     lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/blue")
     scope = json.loads(lease["metadata"]["annotations"]["embereye.dev/scope"])
     assert scope == {"namespaces": [namespace, others[0]], "selector": "site=north"}

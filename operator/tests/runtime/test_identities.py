@@ -239,7 +239,7 @@ async def test_a_foreign_secret_is_left_unchanged(release: Release) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
     await release.identities.renew([release.namespace])
-    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
+    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity belongs to somebody else"):
         await release.identities.identify(release.fleet, [SHARD])
     assert set(release.secret(f"{SHARD}-identity")["data"]) == {"a"}
 
@@ -250,7 +250,7 @@ async def test_an_unwritable_certificate_delays_no_other(release: Release, clock
     runtime = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
     await runtime.renew_identities()
     shards = [SHARD, "hall-sensors-1", "hall-sensors-2"]
-    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
+    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity belongs to somebody else"):
         await runtime.identify(release.fleet, shards)
     first = [release.secret(f"{shard}-identity") for shard in shards[1:]]
     assert all(first), "the others have theirs"
@@ -402,7 +402,7 @@ def by_issuer(release: Release) -> Identities:
 async def test_an_issuers_authority_issues_and_both_sides_trust_only_it(release: Release, tmp_path: Path) -> None:
     identities = by_issuer(release)
     await identities.renew([release.namespace])
-    assert "issued has no authority: it is not there" in identities.trouble
+    assert "issued has no authority: it does not exist" in identities.trouble
     with pytest.raises(UnavailableError, match="issued has no authority"):
         await identities.identify(release.fleet, [SHARD])
     authority = issuer_secret(release, utc_now())

@@ -119,4 +119,4 @@ async def test_a_log_that_cannot_be_rotated_stays_unchanged(tmp_path: Path, capl
     (tmp_path / "hub.log.1").mkdir()
     processes._rotate(log)
     assert log.read_text() == "kept"
-    assert "is not set aside" in caplog.text
+    assert "cannot be rotated" in caplog.text

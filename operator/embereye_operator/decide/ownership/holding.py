@@ -11,7 +11,7 @@ from embereye_operator.decide.ownership.selection import Scope
 ANNOTATION_OPERATOR = "embereye.dev/operator"  # on a fleet: the operator that a person chose
 ANNOTATION_SCOPE = "embereye.dev/scope"  # on a Lease: the fleets of its operator
 TAKE_OVER = 60.0  # seconds without a change of its Lease until an operator counts as dead
-OBSERVATION_GAP = 10.0  # seconds between two observations that count at most: an absent observer sees no changes
+OBSERVATION_GAP = 10.0  # seconds; longer gaps between observations are not counted
 
 
 @dataclass
@@ -19,8 +19,8 @@ class Holder:
     """The observed state of another operator. Times are monotonic seconds: other clocks are not trusted."""
 
     seen: tuple[object, ...] | None = None  # fields of its Lease; None: not read yet
-    changed: float = 0.0  # of its Lease's last change, moved forward by gaps between observations
-    observed: float = 0.0  # of the latest observation
+    changed: float = 0.0  # time of its Lease's last change, moved forward by gaps between observations
+    observed: float = 0.0  # time of the latest observation
     scope: Scope = field(default_factory=Scope)
     unreadable: str = ""  # why its Lease cannot be read
 

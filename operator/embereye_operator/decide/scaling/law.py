@@ -10,7 +10,7 @@ from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.shared import Autoscaling
 
 CAPACITY = 1.0  # cores that one shard can use: a shard is one event loop
-DEFAULT_LEAD = 10.0  # seconds until a new shard is ready, until one was measured
+DEFAULT_LEAD = 10.0  # seconds until a new shard is ready; replaced by a measurement
 CONFIRM = 4 * SECOND  # how long more shards must be required before an ordinary step up; a burst does not wait
 PANIC_FACTOR = 1.5  # times the present shards; a requirement of so many is a burst
 GAP = 20 * SECOND  # gap between measurements after which the stabilization window starts again

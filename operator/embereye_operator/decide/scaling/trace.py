@@ -17,7 +17,7 @@ from embereye_operator.decide.scaling.law import Measured, Observed
 
 logger = logging.getLogger(__name__)
 LIMIT = 8_000_000  # bytes of a trace; then a new file starts, and one old file is retained
-ROOM = 1024**3  # bytes limit of the traces of all fleets together
+ROOM = 1024**3  # bytes; limit of the traces of all fleets together
 BLOCK = 4096  # bytes; a file's size on disk is a multiple of it
 SAME = 10_000_000_000  # nanoseconds; an unchanged observation is written again after this time
 MAX_FLEETS = 10_000  # fleets whose latest observation is remembered; a forgotten one gets a surplus line
@@ -97,7 +97,7 @@ class Trace:
     """Writes a file per fleet into a folder."""
 
     folder: Path
-    room: int = ROOM  # bytes limit of all files; the oldest are deleted
+    room: int = ROOM  # bytes; limit of all files, of which the oldest are deleted
     _latest: dict[str, Observed] = field(default_factory=dict)
     _failing: bool = False
     _grown: float = math.inf  # bytes written since the latest check of the limit

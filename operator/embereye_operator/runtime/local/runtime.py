@@ -211,7 +211,7 @@ class LocalRuntime:
         self._objects = Objects(data / "objects")
         self._processes: dict[
             tuple[str, str, str], Manifest
-        ] = {}  # Deployments: not stored: they exist as long as this process
+        ] = {}  # Deployments; not stored, they exist as long as this process
         self._ports: dict[str, ShardPorts] = {}  # by the name of the process
         self.statuses: dict[str, Manifest] = {}  # by fleet key
         self._unwritten: dict[Path, bytes] = {}  # files of statuses that a full disk refused

@@ -128,7 +128,7 @@ def test_costs_survive_a_round_trip_and_incomplete_ones_are_refused() -> None:
     del document["readings"]
     with pytest.raises(ValueError, match="readings is missing"):
         parse_costs(json.dumps(document))
-    with pytest.raises(ValueError, match="no measurements at rising rates"):
+    with pytest.raises(ValueError, match="not measurements at rising rates"):
         parse_costs(COSTS.to_json().replace("10000.0", "1000.0"))
     assert command.load_costs(None).measured, "costs are recorded with every version"
 

@@ -46,8 +46,8 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
         (pod(phase="Pending", conditions=UNPLACED), ["cannot be placed: 0/3 nodes", "Insufficient memory"]),
         (waiting("ImagePullBackOff"), ["embereye:9", "ImagePullBackOff", "spec.image"]),
         (waiting("CrashLoopBackOff", OUT_OF_MEMORY), ["crashes repeatedly (OOMKilled, exit code 137)", "--previous"]),
-        (waiting("CrashLoopBackOff", ENDED), ["again (exit code 2)"]),
-        (waiting("CrashLoopBackOff"), ["again and again: kubectl"]),
+        (waiting("CrashLoopBackOff", ENDED), ["repeatedly (exit code 2)"]),
+        (waiting("CrashLoopBackOff"), ["repeatedly: kubectl"]),
         (waiting("CreateContainerConfigError", message='secret "a" not found'), ["cannot be started: secret"]),
     ],
 )

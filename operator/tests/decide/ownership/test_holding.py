@@ -71,7 +71,7 @@ def test_an_unowned_or_own_fleet_is_reconciled() -> None:
 
 def test_another_operators_fleet_is_left_alone_until_its_lease_is_old() -> None:
     holder = seen(at=100)
-    assert "blue/embereye-operator holds it" in why_left_alone(ME, OTHER, fleet(), holder, now=159)
+    assert "blue/embereye-operator owns it" in why_left_alone(ME, OTHER, fleet(), holder, now=159)
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=160)
     holder.observe(("uid", "pod-1", "10:01"), Scope(), 159)
     assert why_left_alone(ME, OTHER, fleet(), holder, now=200)

@@ -164,7 +164,7 @@ async def test_a_silent_device_is_released_after_a_while() -> None:
         passes += 1
         assert passes < 20
     assert patience(5 * SECOND) // (2 * SECOND) <= passes <= patience(5 * SECOND) // (2 * SECOND) + 3
-    assert any("have not heard" in action for action in outcome.actions)
+    assert any("have not received" in action for action in outcome.actions)
 
 
 async def test_a_device_that_was_already_dark_is_not_awaited() -> None:
