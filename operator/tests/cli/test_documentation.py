@@ -59,6 +59,12 @@ def test_the_documentation_has_commands() -> None:
     assert len(commands(fenced())) >= 80
 
 
+def test_the_reference_lists_every_command() -> None:
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    rows = [f"| `embereye {' '.join(words)}` | {sentence} |" for words, (_, sentence) in COMMANDS.items()]
+    assert sorted(rows) == sorted(line for line in page.splitlines() if line.startswith("| `"))
+
+
 def problem(words: list[str]) -> str:
     """The message with which the command's own parser refuses `words`; empty if it accepts them."""
     errors = io.StringIO()
