@@ -28,7 +28,7 @@ WIDTH, HEIGHT = 160, 120  # pixels; the size that detectors work at
 RATE = 10.0  # frames/s, enough for flicker
 CALM = 5  # frames before the fire
 FLAME_SCORE = 0.5  # even odds, independent of the fleet's threshold, which may be higher
-LEAST_RATE = 5.0  # frames/s that an overloaded shard still analyses, as for a usual camera
+MIN_RATE = 5.0  # frames/s that an overloaded shard still analyses, as for a usual camera
 
 
 class FireFilm:
@@ -98,7 +98,7 @@ class CameraCanary:
         fleets = CameraSettings()
         fleets.CopyFrom(settings)
         fleets.flame_threshold = FLAME_SCORE
-        device = Device(id=fire.device, zone=ZONE, detectors=["flame"], fps_target=2 * RATE, fps_min=LEAST_RATE)
+        device = Device(id=fire.device, zone=ZONE, detectors=["flame"], fps_target=2 * RATE, fps_min=MIN_RATE)
         camera, film, number = CameraDevice(device, fleets, links), FireFilm(), 0
         drawing = 0.0
         try:

@@ -19,8 +19,8 @@ from embereye.wire.onvif.discovery import GROUP_V4, MAX_ANSWER, PORT, probe, rea
 from embereye.wire.rtsp.messages import printable
 
 PROBES = (0.0, 0.5, 1.5)  # seconds after the start; repeated because datagrams get lost
-MOST_CAMERAS = 512  # found in one search, at most
-MOST_ANSWERS = 20_000  # datagrams read in one search, at most
+MAX_CAMERAS = 512  # found in one search, at most
+MAX_ANSWERS = 20_000  # datagrams read in one search, at most
 AT_ONCE = 8  # cameras asked at the same time
 ANSWER_SECONDS = 5.0  # for each answer of a camera
 ASK_SECONDS = 15.0  # for all questions to one camera
@@ -65,7 +65,7 @@ async def search(interfaces: Iterable[str], seconds: float, report: Progress) ->
     """
     message = str(uuid.uuid4())
     cameras: dict[str, FoundCamera] = {}
-    left = MOST_ANSWERS
+    left = MAX_ANSWERS
 
     def receive(receiver: socket.socket) -> None:
         nonlocal left
@@ -75,7 +75,7 @@ async def search(interfaces: Iterable[str], seconds: float, report: Progress) ->
                 left -= 1
                 for match in read_matches(data, message):
                     camera = located(match, sender[0])
-                    if camera and camera.source not in cameras and len(cameras) < MOST_CAMERAS:
+                    if camera and camera.source not in cameras and len(cameras) < MAX_CAMERAS:
                         cameras[camera.source] = camera
                         description = f"{printable(camera.name)} {printable(camera.maker)}".strip()
                         report(f"{camera.source} answers{f': {description}' if description else ''}")

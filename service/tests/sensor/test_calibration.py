@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.detect.sensing.calibration import settings_of
-from embereye.detect.sensing.mq135 import LEAST_KOHM, Mq135, r0_kohm, resistance_kohm
+from embereye.detect.sensing.mq135 import MIN_KOHM, Mq135, r0_kohm, resistance_kohm
 from embereye.detect.sensing.mq135 import ppm as ppm_of
 from embereye.detect.sensing.thresholds import board_of
 from embereye.levels import Kind, Level
@@ -206,7 +206,7 @@ def test_a_fleet_accepts_the_settings_that_calibrating_prints(device: str, capsy
         ({"drift": -0.5}, "Let the sensor warm up"),
         ({"entry": {"covered": False, "reason": "silent"}}, "s-1 is not covered: silent"),
         ({"entry": {"latest": []}}, "reports no gas"),
-        ({"resistance": LEAST_KOHM}, "R0 would be .* Check it for a short circuit or a broken wire"),
+        ({"resistance": MIN_KOHM}, "R0 would be .* Check it for a short circuit or a broken wire"),
         ({"resistance": float(resistance_kohm(0, BOARD, 4095))}, "R0 would be .* Check it for a short circuit"),
         ({"entry": {"id": "other"}}, "there is no device s-1: no fleet declares it"),
     ],

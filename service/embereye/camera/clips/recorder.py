@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 PENDING_BYTES = 16 * 1024 * 1024  # bytes waiting for the disk above which frames are left out and no clip is begun
-PENDING_MOST = 64 * 1024 * 1024  # bytes above which even stills, which are small, are left out
+PENDING_MAX_BYTES = 64 * 1024 * 1024  # bytes above which even stills, which are small, are left out
 REMEMBERED = 1_000  # episodes whose recorded level is remembered
 
 Key = tuple[str, Kind]
@@ -116,7 +116,7 @@ class Recorder:
 
     def record_still(self, about: Clip, picture: ClipFrame, report: EvidenceItem, box: Box | None) -> None:
         """Make a still of `picture` for `report`."""
-        if self._pending > PENDING_MOST:
+        if self._pending > PENDING_MAX_BYTES:
             self.left_out += 1
             return
         self._write(partial(self._write_still, about, picture, report, box), picture.size)

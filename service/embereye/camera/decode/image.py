@@ -18,7 +18,7 @@ from embereye.wire.jpeg.header import EOI
 DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
 
 STILL_SIDE = 320  # pixels of a still's long side, at most
-STILL_LEAST = 240  # pixels; an image this large serves detection and the still, so one decoding is enough
+STILL_MIN_SIDE = 240  # pixels; an image this large serves detection and the still, so one decoding is enough
 STILL_BYTES = 20_000  # of a still, at most: every status report carries one
 NO_IMAGE: DecodedImage = np.zeros((0, 0, 3), np.uint8)  # the image of a frame that is not analysed
 EXIF_REACH = 64  # bytes at the start that contain Exif's marker, also after a JFIF segment: the image may be rotated
@@ -82,7 +82,7 @@ def decode_frame(
         image = decode(data, order.scale, (width, height), into)
         still = b""
         if order.still is not None:
-            scale = reduction(width, height, STILL_LEAST)
+            scale = reduction(width, height, STILL_MIN_SIDE)
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
         closer = detail = None

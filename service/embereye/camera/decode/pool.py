@@ -73,7 +73,7 @@ PREFETCH_FRAMES = 3  # frames, at least, so that a decoder never waits for its n
 # how long a video that crashed a decoder is decoded in a separate process; longer with each crash
 ISOLATION_SECONDS = 60.0
 PAUSE_SECONDS = 2.0  # how long it is not decoded at all after its second crash; doubles per crash
-PAUSE_MOST = 120.0
+PAUSE_MAX_SECONDS = 120.0
 COST_SHARE = 0.05  # weight of one frame in the smoothed cost of a picture or access unit
 
 
@@ -306,7 +306,7 @@ class DecoderPool:
     def _is_paused(self, camera: DecodedCamera, home: _StreamPin, now: float) -> bool:
         """True if a video that crashed decoders has to wait. Once its isolation is over, unpin it."""
         since = now - home.crashed
-        if home.crashes > 1 and since < min(PAUSE_MOST, PAUSE_SECONDS * 2 ** (home.crashes - 2)):
+        if home.crashes > 1 and since < min(PAUSE_MAX_SECONDS, PAUSE_SECONDS * 2 ** (home.crashes - 2)):
             return True
         if since > ISOLATION_SECONDS * home.crashes and camera not in self._running:
             self._forget_stream(home)

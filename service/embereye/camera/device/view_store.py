@@ -14,7 +14,7 @@ from embereye.v1.types_pb2 import Device
 logger = logging.getLogger(__name__)
 
 EVERY_NS = 600 * SECOND  # between two saves of one camera, so a crash loses no more
-MOST = 1_000  # stored views, including those of removed cameras; many more than a shard has cameras
+MAX_VIEWS = 1_000  # stored views, including those of removed cameras; many more than a shard has cameras
 Camera = TypeVar("Camera")
 
 
@@ -57,7 +57,7 @@ class ViewStore:
     def _make_room(self) -> None:
         """Remove the views saved longest ago if there are too many; their cameras are probably gone."""
         stored = sorted(self._folder.glob("*.view"), key=lambda path: path.stat().st_mtime_ns)
-        for path in stored[: max(0, len(stored) - MOST + 1)]:
+        for path in stored[: max(0, len(stored) - MAX_VIEWS + 1)]:
             path.unlink(missing_ok=True)
 
     def next_due(self, cameras: Mapping[str, Camera], now_ns: int) -> Camera | None:

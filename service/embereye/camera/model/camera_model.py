@@ -28,7 +28,7 @@ MOVES = 0.005  # share of the picture that has to differ from the background for
 RUNS = 5  # over which the median run time is judged
 LATE_RUNS = 3  # idle intervals without a run after which the model is late
 LATE_NS = 5 * SECOND  # shortest time without a run that is late: a machine may pause for a moment
-LOST_MOST = 0.3  # of a picture; the model does not run if more is missing
+LOST_MAX = 0.3  # of a picture; the model does not run if more is missing
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CameraModel:
             self._answered_ns = now
         if frame is None or not self.is_run_due(seen):
             return
-        if sum(w * h for _, _, w, h in frame.lost) > LOST_MOST:
+        if sum(w * h for _, _, w, h in frame.lost) > LOST_MAX:
             return
         if self._waiting is None:
             self._asked_ns = now

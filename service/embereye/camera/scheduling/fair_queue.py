@@ -10,8 +10,8 @@ Key = TypeVar("Key")  # a camera, hashable
 
 # seconds for which the queue has to be non-empty before fairness decides; in a short queue order hardly matters
 LONG_SECONDS = 0.2
-MOST_STALE = 64  # outdated entries retained in a heap, in addition to twice the waiting cameras
-MOST_SECONDS = 1.0  # longest time charged for one turn; a longer one means that the machine was suspended
+MAX_STALE = 64  # outdated entries retained in a heap, in addition to twice the waiting cameras
+MAX_SECONDS = 1.0  # longest time charged for one turn; a longer one means that the machine was suspended
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class FairQueue(Generic[Key]):
 
     def _tidy(self) -> None:
         """Drop outdated entries. A turn picked from one heap stays in the others until it reaches their front."""
-        most = 2 * self._waiting + MOST_STALE
+        most = 2 * self._waiting + MAX_STALE
         if len(self._fair) > most:
             self._fair = [turn for turn in self._fair if self._is_current(turn[3], turn[2])]
             heapq.heapify(self._fair)
@@ -122,9 +122,9 @@ class FairQueue(Generic[Key]):
         return key, now - entry.entered
 
     def charge(self, key: Key, seconds: float) -> None:
-        """Charge `seconds` of the pool's time to `key`, up to MOST_SECONDS."""
+        """Charge `seconds` of the pool's time to `key`, up to MAX_SECONDS."""
         if entry := self._entries.get(key):
-            entry.tag += min(seconds, MOST_SECONDS)
+            entry.tag += min(seconds, MAX_SECONDS)
 
     def forget(self, key: Key) -> None:
         """Remove `key` from the queue and forget its tag."""

@@ -17,11 +17,11 @@ CUT = 0.95  # at a cut, new work relative to the work that was served
 CUT_LOOP = 0.8  # at a cut because of the event loop, work relative to now: its load does not show its capacity
 CUT_MIN = 0.5  # smallest factor of a cut: one bad measurement must not cost everything
 RAISE_DELAY_SECONDS = 1.0  # between a cut and the first raise
-GROWTH_MOST = 1.5  # largest factor of a raise
+GROWTH_MAX = 1.5  # largest factor of a raise
 PROBE = 1.04  # factor of the work while the pool is neither overloaded nor idle; each step in a row is larger
 PROBE_POWER = 1.5  # each further step is larger than the previous one by this factor
 COST_UNKNOWN = 0.001  # seconds per frame, while no camera's cost is known
-LEAST_SECONDS = 0.001  # smallest budget: a raise multiplies it, and zero would stay zero
+MIN_SECONDS = 0.001  # smallest budget: a raise multiplies it, and zero would stay zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class PoolBudget:
         elif (
             self.is_limited and now - self._cut_at >= RAISE_DELAY_SECONDS and now - self._raised_at >= OVERLOAD_SECONDS
         ):
-            self._scale(min(GROWTH_MOST, max(self._probe, FULL / max(load.decoders_busy, load.loop_busy, 0.1))), wants)
+            self._scale(min(GROWTH_MAX, max(self._probe, FULL / max(load.decoders_busy, load.loop_busy, 0.1))), wants)
             self._raised_at, self._probe = now, 1.0 + (self._probe - 1.0) * PROBE_POWER
 
     def _scale(self, factor: float, wants: Sequence[Want]) -> None:
@@ -101,7 +101,7 @@ class PoolBudget:
             self.seconds = math.inf
             return
         low, high = (choose(_work(want, share) for want in wants) for choose, share in ((min, 0.0), (max, math.inf)))
-        low = max(LEAST_SECONDS, low)
+        low = max(MIN_SECONDS, low)
         while high > 1.01 * low:
             middle = (low + high) / 2
             if sum(_work(want, middle) for want in wants) > allowed:

@@ -3,7 +3,7 @@
 from embereye.units import SECOND
 
 EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is still admitted
-LEAST_EARLY = 0.9  # of the minimum rate's period: the next frame may come a whole camera period later
+MIN_RATE_EARLY = 0.9  # of the minimum rate's period: the next frame may come a whole camera period later
 ANALYSES_PER_DEADLINE = 2.0  # frames to analyse within a camera's deadline, even if fps.min is lower
 
 
@@ -61,7 +61,7 @@ class RateController:
             return 0
         wanted_ns = self._due_ns - int((1 - EARLY) * int(SECOND / self.target))
         if self.is_limited:
-            pause = min((1.0 - self._credit) / self.rate, LEAST_EARLY / max(self.least, 0.001))
+            pause = min((1.0 - self._credit) / self.rate, MIN_RATE_EARLY / max(self.least, 0.001))
             wanted_ns = max(wanted_ns, self._admitted_ns + int(pause * SECOND))
         return wanted_ns
 

@@ -11,10 +11,10 @@ from enum import IntEnum
 
 from embereye.units import SECOND
 
-UNSENT_MOST = 32  # units that wait for the next frame; the one after them is analysed even above the rate
+MAX_UNSENT = 32  # units that wait for the next frame; the one after them is analysed even above the rate
 UNSENT_BYTES = 2 * 1024 * 1024
 # units since a key frame that are retained for another decoder; beyond that it waits for the next one
-REPLAYED_MOST = 96
+MAX_REPLAYED = 96
 REPLAYED_BYTES = 2 * 1024 * 1024
 # Bytes of the units that go out with one frame; with 1 MB of joined frames they fit into a decoder's slot. More waits
 # only if nothing was decoded for seconds; then the camera waits for the next key frame.
@@ -57,7 +57,7 @@ class PictureGroup:
             return
         self._units.append(unit)
         self._bytes += len(unit.data)
-        if len(self._units) > REPLAYED_MOST or self._bytes > REPLAYED_BYTES:
+        if len(self._units) > MAX_REPLAYED or self._bytes > REPLAYED_BYTES:
             self._drop(self._sent)
         if self._bytes > SENT_BYTES:
             self.give_up()
@@ -77,7 +77,7 @@ class PictureGroup:
     def is_full(self) -> bool:
         """True if so many units wait that they have to be decoded now."""
         unsent = self._units[max(0, self._sent - self._dropped) :]
-        return len(unsent) >= UNSENT_MOST or sum(len(unit.data) for unit in unsent) > UNSENT_BYTES
+        return len(unsent) >= MAX_UNSENT or sum(len(unit.data) for unit in unsent) > UNSENT_BYTES
 
     def unsent(self, until: int) -> Sequence[CodedUnit] | None:
         """Return the unsent units before position `until` and mark them as sent; None if some are lost."""

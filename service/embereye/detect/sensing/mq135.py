@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTDOOR_PPM = 425.0  # CO2 in clean outdoor air
-MOST_PPM = 1_000_000.0  # pure gas
-LEAST_KOHM = 1e-3  # counts as zero resistance
-LEAST_COUNTS = 1e-3  # a converter that reads 0 sees a sensor with nearly infinite resistance
+MAX_PPM = 1_000_000.0  # pure gas
+MIN_KOHM = 1e-3  # counts as zero resistance
+MIN_COUNTS = 1e-3  # a converter that reads 0 sees a sensor with nearly infinite resistance
 HALF_A_COUNT = 0.5  # the converter's last step begins here, and includes everything beyond its range
 
 
@@ -33,14 +33,14 @@ def resistance_kohm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_s
     """
     counts = np.asarray(adc, np.float64)
     most = (full_scale - HALF_A_COUNT) * min(board.supply_ratio, 1.0)
-    resistance = board.load_kohm * (board.supply_ratio * full_scale / np.clip(counts, LEAST_COUNTS, most) - 1)
-    return np.where(counts >= most, LEAST_KOHM, resistance)
+    resistance = board.load_kohm * (board.supply_ratio * full_scale / np.clip(counts, MIN_COUNTS, most) - 1)
+    return np.where(counts >= most, MIN_KOHM, resistance)
 
 
 def ppm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_scale: float) -> Any:
     """Convert ADC counts, one or many, to ppm of CO2-equivalent."""
     ratio = resistance_kohm(adc, board, full_scale) / board.r0_kohm
-    amount = np.minimum(board.curve_scale * ratio**board.curve_exponent, MOST_PPM)
+    amount = np.minimum(board.curve_scale * ratio**board.curve_exponent, MAX_PPM)
     return amount if amount.ndim else float(amount)
 
 

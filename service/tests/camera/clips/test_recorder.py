@@ -136,7 +136,7 @@ async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder, monke
 
 
 async def test_signs_wait_in_memory_up_to_a_limit_while_the_disk_stalls(recorder, monkeypatch):
-    for limit in ("PENDING_BYTES", "PENDING_MOST"):
+    for limit in ("PENDING_BYTES", "PENDING_MAX_BYTES"):
         monkeypatch.setattr(f"embereye.camera.clips.recorder.{limit}", 50_000)
     released = threading.Event()
     blocker = asyncio.ensure_future(recorder.run(lambda _: released.wait()))

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embereye.camera.scheduling.mailbox import WAITS_FOR_KEY, Mailbox
-from embereye.camera.scheduling.video import REPLAYED_MOST, UNSENT_MOST, Depth
+from embereye.camera.scheduling.video import MAX_REPLAYED, MAX_UNSENT, Depth
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -164,7 +164,7 @@ def test_with_more_slots_every_frame_has_a_separate_turn():
 def test_a_long_group_is_not_retained_for_a_restarted_decoder():
     box = Mailbox()
     offered(box, unit(0, key=True))
-    for number in range(1, REPLAYED_MOST + 20):
+    for number in range(1, MAX_REPLAYED + 20):
         offered(box, unit(number))
         assert taken(box)
     box.restart_decoding(replay=True)
@@ -183,7 +183,7 @@ def test_undecoded_units_do_not_pile_up_at_a_low_rate():
     for number in range(1, 400):
         box.offer_unit(unit(number), STEP, STEP + number, boosted=False, refused=False)
         sizes.append(len(taken(box) or []))
-    assert max(sizes) == UNSENT_MOST
+    assert max(sizes) == MAX_UNSENT
     assert sum(sizes) > 300
 
 

@@ -151,7 +151,7 @@ async def test_an_invalid_camera_name_is_not_remembered(running, sender):
 
 
 async def test_a_sender_that_reads_no_responses_is_not_read_further(monkeypatch):
-    for name, value in (("MOST_RESPONSES", 10), ("STRANGER_PAUSE", 0.0), ("RECHECK_PERIOD", 0.001)):
+    for name, value in (("MAX_RESPONSES", 10), ("STRANGER_PAUSE", 0.0), ("RECHECK_PERIOD", 0.001)):
         monkeypatch.setattr(service, name, value)
 
     class Requests:

@@ -34,7 +34,7 @@ RECHECK_PERIOD = 0.2  # seconds between two checks during a pause, because a fir
 SILENT_NS = 5 * SECOND  # without a frame of a camera, after which it no longer prevents pauses of its stream
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is closed
 MAX_NAME = 253  # characters of a camera's id on the wire; declared ids have 63 at most
-MOST_RESPONSES = 1_000  # unread responses after which a sender's frames are no longer read
+MAX_RESPONSES = 1_000  # unread responses after which a sender's frames are no longer read
 UNKNOWN = f"more than {MAX_UNKNOWN} unknown cameras on one stream, or one with more than {MAX_NAME} characters"
 
 
@@ -198,7 +198,7 @@ class PushService(FramesServicer):
                 await asyncio.sleep(STRANGER_PAUSE)
             while (pause := stream.pause(now_ns())) > 0:
                 await asyncio.sleep(min(pause, RECHECK_PERIOD))
-            while len(stream.outgoing) > MOST_RESPONSES:
+            while len(stream.outgoing) > MAX_RESPONSES:
                 await asyncio.sleep(RECHECK_PERIOD)
 
     def _receive_frame(self, stream: _Stream, request: PushRequest) -> bool:

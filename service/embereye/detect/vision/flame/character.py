@@ -10,11 +10,11 @@ from embereye.units import PixelBox
 Grey = npt.NDArray[np.uint8]
 
 REACH = 6  # pixels that a thing may have travelled
-FEWEST_FRAMES = 6
-FEWEST_PIXELS = 6
-MOST_PIXELS = 150  # of a region, at most, are analysed
+MIN_FRAMES = 6
+MIN_PIXELS = 6
+MAX_PIXELS = 150  # of a region, at most, are analysed
 NEAR = 0.4  # standard deviations from the median that count as rest: 31 % of noise, 38 to 45 % of flames
-SHOWN_LEAST = 0.5  # of the pixels that have to be unclipped to represent all of them
+SHOWN_MIN = 0.5  # of the pixels that have to be unclipped to represent all of them
 STEPS = 4  # of the power iteration
 
 
@@ -24,7 +24,7 @@ def travel(earlier: Grey, later: Grey, box: PixelBox, pixels: npt.NDArray[np.boo
     A thing that moves as a whole is found again a few pixels away; a flame is not. Returns None if there are too few
     pixels.
     """
-    if np.count_nonzero(pixels) < FEWEST_PIXELS:
+    if np.count_nonzero(pixels) < MIN_PIXELS:
         return None
     x, y, width, height = box
     rows, columns = later.shape
@@ -54,10 +54,10 @@ def rest_and_unity(
     top, left = (y + y % 2 - above) // 2, (x + x % 2 - before) // 2
     lately = sum(time_ns - seen_ns <= SPAN_NS for seen_ns in recent.samples.times)
     pictures = recent.samples.pictures[-lately:]
-    if lately < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
+    if lately < MIN_FRAMES or np.count_nonzero(chosen) < 2:
         return None
     rows, columns = np.nonzero(chosen)
-    step = 1 + len(rows) // MOST_PIXELS
+    step = 1 + len(rows) // MAX_PIXELS
     indices = (rows[::step] + top) * pictures.shape[2] + columns[::step] + left
     series = series_of(pictures, indices)
     ordered, middle = np.sort(series, axis=0), len(series) // 2  # numpy's median takes three times as long
@@ -66,7 +66,7 @@ def rest_and_unity(
     series -= series.mean(axis=0)
     deviation = np.sqrt(np.einsum("ij,ij->j", series, series) / len(series)).mean()
     shown = median <= shown_max
-    if SHOWN_LEAST * shown.size <= np.count_nonzero(shown) < shown.size:
+    if SHOWN_MIN * shown.size <= np.count_nonzero(shown) < shown.size:
         resting = resting[:, shown]
     rest = np.count_nonzero(resting < NEAR * deviation) / resting.size
     products = series @ series.T

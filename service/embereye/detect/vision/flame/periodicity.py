@@ -15,9 +15,9 @@ KNOWN_NS = 3_400_000_000
 CELL = 8  # pixels; regions with their middles in one cell count as one region
 DIP_FAST = 0.3  # below this correlation a lag is more than similarity of successive pictures
 DIP_SLOW = 0.1
-MOST_PIXELS = 200  # of a region, at most, are analysed
-FEWEST = 8  # pictures or swings that suffice for a result
-FEWEST_PAIRS = 4  # of swings at a lag's distance that suffice for a result
+MAX_PIXELS = 200  # of a region, at most, are analysed
+MIN_PICTURES = 8  # pictures or swings that suffice for a result
+MIN_PAIRS = 4  # of swings at a lag's distance that suffice for a result
 
 
 class Periodicity:
@@ -52,7 +52,7 @@ class Periodicity:
     def _fast(self, box: PixelBox) -> float:
         film = self._recent.pictures
         count = len(film.times)
-        if count < FEWEST or (period := film.slot_ns) <= 0:
+        if count < MIN_PICTURES or (period := film.slot_ns) <= 0:
             return 0.0
         limits = self._limits
         longest = min(count // 2, int(limits.repeat_longest_ns / period))
@@ -62,9 +62,9 @@ class Periodicity:
     def _slow(self, box: PixelBox) -> float:
         swings = self._recent.swings
         count = len(swings.times)
-        if count < FEWEST:
+        if count < MIN_PICTURES:
             return 0.0
-        return best_return(swings, box, 1, count - FEWEST_PAIRS, DIP_SLOW, FEWEST_PAIRS)
+        return best_return(swings, box, 1, count - MIN_PAIRS, DIP_SLOW, MIN_PAIRS)
 
 
 def best_return(film: Film, box: PixelBox, shortest: int, longest: int, dip: float, pairs: int = 1) -> float:
@@ -79,7 +79,7 @@ def best_return(film: Film, box: PixelBox, shortest: int, longest: int, dip: flo
     count, rows, columns = pictures.shape
     wide, high = min(width, columns - x), min(height, rows - y)
     # Copy only the analysed pixels from the pictures: a region may be most of them.
-    chosen = np.arange(0, wide * high, 1 + wide * high // MOST_PIXELS)
+    chosen = np.arange(0, wide * high, 1 + wide * high // MAX_PIXELS)
     indices = (chosen // wide + y) * columns + chosen % wide + x
     series = series_of(pictures, indices)
     series -= series.mean(axis=0)

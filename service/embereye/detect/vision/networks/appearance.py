@@ -35,7 +35,7 @@ VALID_NS = 4 * SECOND  # after which an inspection is invalid
 SITES = 0, 0, 1, 1  # close-ups per inspection, at most, by interest
 CLOSE_UP = 2.2  # longer side of a close-up, relative to its site's
 # longer side, relative to the picture's: a smaller close-up has too few pixels, even with a detail
-CLOSE_UP_LEAST = 0.15
+CLOSE_UP_MIN = 0.15
 SAME_SITE = 0.3  # overlap of two close-ups of the same site
 
 
@@ -131,7 +131,7 @@ def close_up_of(box: Box, width: float, height: float) -> Box:
     """Return the square close-up of the site `box` in a picture of `width` x `height` pixels."""
     x, y, w, h = box
     longest = max(width, height)
-    side = max(CLOSE_UP * max(w * width, h * height), CLOSE_UP_LEAST * longest)
+    side = max(CLOSE_UP * max(w * width, h * height), CLOSE_UP_MIN * longest)
     wide, high = min(1.0, side / width), min(1.0, side / height)
     left = min(max(0.0, x + w / 2 - wide / 2), 1.0 - wide)
     top = min(max(0.0, y + h / 2 - high / 2), 1.0 - high)

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 WARM_UPS = 2  # runs on a grey picture: the first ones allocate memory and choose kernels
 GREY = 114  # of the bars next to a picture that retains its proportions, as the YOLO families are trained
 OVERLAP = 0.45  # if the settings say 0
-MOST_BOXES = 1000  # of a picture, by score, before overlapping ones are merged
+MAX_BOXES = 1000  # of a picture, by score, before overlapping ones are merged
 RUNTIMES = {Model.RUNTIME_OPENCV: "opencv", Model.RUNTIME_ONNXRUNTIME: "onnxruntime"}
 
 
@@ -218,7 +218,7 @@ def _boxes(rows: Floats, placed: Placed) -> Floats:
 
 def _distinct(boxes: Floats, scores: Floats, threshold: float, overlap: float) -> list[int]:
     """Return the numbers of the distinct boxes, by score; if all are below `threshold`, only the best."""
-    order = np.argsort(-scores)[:MOST_BOXES]
+    order = np.argsort(-scores)[:MAX_BOXES]
     distinct: list[int] = []
     for number in order[scores[order] >= threshold].tolist():
         if all(_overlap(boxes[number], boxes[other]) <= overlap for other in distinct):
