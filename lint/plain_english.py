@@ -27,7 +27,7 @@ MESSAGE_WORDS = 3  # a string of fewer words is a key or a value, not a message
 
 # Texts that are checked line by line, and what no person writes or edits.
 TEXTS = re.compile(
-    r"(\.(ya?ml|tpl|txt|proto|js|html|css|go|sh|toml|service)|/?(Makefile|Dockerfile)|e2e/(fresh|cluster/[^./]+))$"
+    r"(\.(ya?ml|tpl|txt|proto|js|html|css|go|sh|toml|service)|/?(Makefile|Dockerfile)|\.ci/run|e2e/(fresh|cluster/[^./]+|cluster/node/[^./]+))$"
 )
 SKIPPED = re.compile(
     r"^(lint/vocabulary|lint/tests/|requirements|LICENSE|charts/tests/golden/|charts/embereye/files/|bench/results/|.*go\.(sum|mod)$)"
@@ -202,12 +202,15 @@ def check(root: Path, paths: list[str]) -> list[Place]:
         file = root / path
         if SKIPPED.match(path) or not file.is_file() or file.is_symlink():
             continue
-        if path.endswith(".py"):
-            places += python(path, file.read_text(), wire_names)
+        text = file.read_text(errors="replace")
+        if path.endswith(".py") or ("python" in text.partition("\n")[0] and text.startswith("#!")):
+            places += python(path, text, wire_names)
         elif path.endswith(".md"):
-            places += document(path, file.read_text())
+            places += document(path, text)
+        elif path.endswith(".proto"):
+            places += phrases(path, 1, re.sub(r"^[^/]*(//|$)", "", text, flags=re.MULTILINE))  # comments
         elif TEXTS.search(path):
-            places += phrases(path, 1, file.read_text())
+            places += phrases(path, 1, text)
     return places
 
 
