@@ -85,7 +85,7 @@ async def test_people_act_over_http(served: Served) -> None:
     status, event = await served.post(f"{zone}/acknowledge", {"who": " Ada ", "note": "going"})
     assert (status, event["who"], event["why"]) == (200, "Ada (admin)", "acknowledged by Ada (admin): going")
     status, body = await served.post(f"{zone}/acknowledge", {"who": "Bob"})
-    assert (status, "Ada (admin) has acknowledged" in str(body["error"])) == (409, True)
+    assert (status, "Ada (admin) has already acknowledged" in str(body["error"])) == (409, True)
     status, event = await served.post(f"{zone}/reset", {"who": "Ada"})
     assert (status, event["state"]) == (200, "ZONE_STATE_NORMAL")
 
@@ -97,7 +97,7 @@ async def test_people_act_over_http(served: Served) -> None:
         ("hall/acknowledge", ["Ada"], {}, (400, "not a JSON object")),
         ("hall/acknowledge", {"who": "x" * 201}, {}, (400, "at most 200")),
         ("hall/acknowledge", {"note": "x" * 2001}, {}, (400, "note: 2001 characters, at most 2000")),
-        ("hall/silences", {"reason": "x" * 2001, "minutes": 5}, {}, (400, "reason has 2001 characters")),
+        ("hall/silences", {"reason": "x" * 2001, "minutes": 5}, {}, (400, "reason: 2001 characters")),
         ("hall/acknowledge", {"who": "Ada"}, {"Content-Type": "text/plain"}, (415, "application/json")),
         ("attic/reset", {"who": "Ada"}, {}, (404, "no zone default/attic")),
         ("hall/explode", {"who": "Ada"}, {}, (404, "404")),
