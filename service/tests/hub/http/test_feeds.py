@@ -74,7 +74,7 @@ async def test_an_impossible_message_gets_an_error_and_changes_nothing(
         ("unstored=maybe", 400, 'unstored: "maybe" is not one of no, yes'),
         ("kind=fog", 400, 'kinds: "fog" is not one of heat, smoke, gas, flame'),
         ("subscription=none", 404, 'no subscription "none" is stored'),
-        ("subscription=night&zone=hall", 400, "leave out zone, level, kind, device, type"),
+        ("subscription=night&zone=hall", 400, "Leave out zone, level, kind, device, type"),
         ("cursor=7", 409, "cursor 7 is newer than the newest event, 0"),
     ],
 )
