@@ -254,7 +254,7 @@ async def test_text_typed_before_the_session_ended_is_restored(house: House, bro
     await browser.ask("fill", selector="#ask-note", text="welding till noon")
     await house.hub.access.revoke(ADA, "guard")
     await browser.until("document.querySelector('#token')")
-    assert "session is over" in await browser.text("#problem")
+    assert "session has ended" in await browser.text("#problem")
     await browser.ask("fill", selector="#token", text=TOKEN)
     await browser.ask("press", key="Enter")
     await browser.until(f"document.querySelector('{SILENCE}')")

@@ -18,7 +18,7 @@ from embereye.v1.alarms_pb2 import Zone
         ("mqtt://me:secret/x@broker", {}, "no address"),
         ("mqtt://broker/topic", {}, "mqtt://HOST:1883"),
         ("mqtt://me:secret@broker", {}, "has a user in it"),
-        ("mqtt://broker", {"certificates": Path("x")}, "say mqtts://"),
+        ("mqtt://broker", {"certificates": Path("x")}, "Use mqtts://"),
         ("mqtt://broker", {"prefix": ""}, "prefix"),
         ("mqtt://broker", {"prefix": "a/#"}, "prefix"),
         ("mqtt://broker", {"discovery": "/x"}, "discovery"),
