@@ -284,7 +284,7 @@ async def test_a_person_signs_in_acts_under_their_name_and_signs_out(site: Site)
     assert (await site.ask("/v1/zones", cookies=cookies))[0] == 401
 
 
-@pytest.mark.parametrize("told", ["https", "HTTPS, http"], ids=["one proxy", "two proxies"])
+@pytest.mark.parametrize("protocol", ["https", "HTTPS, http"], ids=["one proxy", "two proxies"])
 async def test_a_cookie_behind_tls_is_never_sent_unencrypted(site: Site, protocol: str) -> None:
     _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": protocol})
     (cookie,) = response.cookies.values()
