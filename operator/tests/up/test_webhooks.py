@@ -18,7 +18,7 @@ def test_webhooks_are_declared_in_yaml_or_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("webhooks: [", "is not YAML"),
+        ("webhooks: [", "not YAML"),
         ("webhooks: []\nwebhooks: []", 'line 2: the key "webhooks" is repeated'),
         ("webhooks: [{name: pager}]", r"webhooks\[0\].url: set either url or urlFile"),
         ("- name: pager", "it is not"),
