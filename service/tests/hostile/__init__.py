@@ -1,1 +1,1 @@
-"""Attacks on real processes; meanwhile honest devices are served as ever."""
+"""Attacks on real processes, which must serve honest devices as usual in the meantime."""

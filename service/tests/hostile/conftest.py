@@ -1,4 +1,4 @@
-"""The site that attacks are made on."""
+"""The site under attack."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from .site import Site
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """No process runs yet."""
+    """A site without running processes."""
     async with Tasks() as tasks:
         site = Site(tmp_path, tasks)
         try:

@@ -1,4 +1,4 @@
-"""A site of real processes on loopback: a hub, shards, and honest devices whose alarms must arrive whatever happens."""
+"""Run a site of real processes on loopback: a hub, shards, and honest devices whose alarms must always arrive."""
 
 import asyncio
 import contextlib
@@ -34,20 +34,20 @@ STEPPED = Path(__file__).with_name("stepped.py")
 CALM = b"#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n"
 SMOKE = b"#Sensor:ADC1=3900,ADC2=1305,ADC3=2,DIO=0!\r\n"
 TOKEN = "a-token-of-the-admin-in-hostile-tests"
-ALARM_SECONDS = 30.0  # within which an honest device's alarm has to be there; generous: it is no measurement
+ALARM_SECONDS = 30.0  # within which an honest device's alarm must arrive; generous, because it is not a measurement
 
 
 @dataclass
 class Speaker:
-    """An honest text device: says how it is five times a second, for ever."""
+    """An honest text device: sends its reading five times a second, without end."""
 
     name: str
     port: int
     line: bytes = CALM
     silent: bool = False
     tls: ClientTls | None = None
-    source: str = ""  # address that it connects from
-    opened: int = 0  # connections that it was greeted on
+    source: str = ""  # address to connect from
+    opened: int = 0  # connections that were greeted by a server
 
     async def run(self) -> None:
         while True:
@@ -72,32 +72,32 @@ class Speaker:
                     writer.transport.abort()
 
 
-def shown(url: str) -> urllib.request.Request:
-    """A request that shows the admin's token."""
+def with_token(url: str) -> urllib.request.Request:
+    """A request with the admin's token."""
     return urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
 
 
 @dataclass
 class Site:
-    """Processes by name. `hub` is one; a shard's devices stand in a zone each, which has the device's name."""
+    """Processes by name; one is `hub`. Every device of a shard has its own zone, with the device's name."""
 
     folder: Path
     tasks: Tasks
-    prefix: Sequence[str] = ()  # of every command: another user, a namespace
+    prefix: Sequence[str] = ()  # put before every command: another user, a namespace
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports: dict[str, list[int]] = field(default_factory=dict)
     devices: dict[str, list[str]] = field(default_factory=dict)
     data: dict[str, Path] = field(default_factory=dict)
 
     def start(self, name: str, *arguments: str) -> None:
-        """Start a process, or start it again on its ports and data, once it has ended."""
+        """Start a process, or restart it with its ports and data after it has ended."""
         before = self.processes.get(name)
         assert before is None or before.poll() is not None, f"{name} is running"
         grpc, other, metrics, control = map(str, self.ports.setdefault(name, free_ports(4)))
         data = self.data.setdefault(name, self.folder / name)
         command = ["--host", HOST, "--grpc-port", grpc, "--control-port", control, "--data", str(data), *arguments]
         if name == "hub":
-            # Not beside the data: some tests fill that disk, and look at it from another namespace.
+            # Not next to the data: some tests fill that disk, and inspect it from another namespace.
             (self.folder / "admin-token").write_text(TOKEN)
             command = ["hub", *command, "--http-port", other, "--admin-token-file", str(self.folder / "admin-token")]
         else:
@@ -114,12 +114,12 @@ class Site:
             )
 
     def launch(self, name: str, *arguments: str) -> None:
-        """Start another process of Python's."""
+        """Start another Python process."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen([sys.executable, *arguments], stderr=log)
 
     def set_clock(self, name: str, seconds: float) -> None:
-        """Put a process's wall clock `seconds` ahead of the real one, at once."""
+        """Set a process's wall clock `seconds` ahead of the real one, at once."""
         with (self.folder / f"{name}.step").open("r+b") as file:
             file.write(int(seconds * SECOND).to_bytes(8, sys.byteorder, signed=True))
 
@@ -157,7 +157,7 @@ class Site:
         return speaker
 
     async def honest(self, *others: str) -> Speaker:
-        """A hub, and a shard that covers the device "honest", which speaks; the shard is to have `others`, too."""
+        """Start a hub, and a shard that covers the device "honest", which sends; the shard also has `others`."""
         self.start("hub")
         self.assign("shard-0", "honest", *others)
         self.start("shard-0")
@@ -176,7 +176,7 @@ class Site:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    # What the hub says
+    # Queries to the hub
 
     @property
     def hub(self) -> str:
@@ -184,25 +184,25 @@ class Site:
 
     @property
     def control(self) -> str:
-        """Where the hub answers shards."""
+        """The address at which the hub answers shards."""
         return f"{HOST}:{self.ports['hub'][3]}"
 
     def url(self, path: str) -> str:
         return f"http://{HOST}:{self.ports['hub'][1]}{path}"
 
     def read(self, path: str) -> str:
-        with urllib.request.urlopen(shown(self.url(path)), timeout=30) as answer:
+        with urllib.request.urlopen(with_token(self.url(path)), timeout=30) as answer:
             return str(answer.read().decode())
 
     async def get(self, path: str) -> Any:
         return json.loads(await asyncio.to_thread(self.read, path))
 
     async def metric(self, process: str, name: str) -> float:
-        """A metric without labels, of the hub or of a shard."""
+        """The value of a metric without labels, of the hub or of a shard."""
         port = self.ports[process][1 if process == "hub" else 2]
 
         def read() -> str:
-            with urllib.request.urlopen(shown(f"http://{HOST}:{port}/metrics"), timeout=30) as answer:
+            with urllib.request.urlopen(with_token(f"http://{HOST}:{port}/metrics"), timeout=30) as answer:
                 return str(answer.read().decode())
 
         for line in (await asyncio.to_thread(read)).splitlines():
@@ -222,12 +222,12 @@ class Site:
             return event
 
     async def alarms(self, zone: str) -> list[AlarmEvent]:
-        """Every step of `zone` into alarm."""
+        """The events of `zone` going into alarm."""
         return [event for event in await self.history() if event.zone == zone and event.state == ZoneState.ALARM
                 and event.type == AlarmEvent.TYPE_STATE]  # fmt: skip
 
     async def alarmed(self, zone: str, times: int = 1) -> None:
-        """Wait until `zone` has gone into alarm so many times."""
+        """Wait until `zone` has gone into alarm `times` times."""
         await until(lambda: self.has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
 
     async def has_alarmed(self, zone: str, times: int) -> bool:
@@ -238,13 +238,13 @@ class Site:
     async def covered(self, devices: Collection[str], seconds: float = 60) -> None:
         """Wait until exactly `devices` are covered."""
 
-        async def so() -> bool:
+        async def all_covered() -> bool:
             with contextlib.suppress(OSError):
                 listed = (await self.get("/v1/devices"))["devices"]
-                return {one["id"] for one in listed if one["covered"]} == set(devices)
+                return {device["id"] for device in listed if device["covered"]} == set(devices)
             return False
 
-        await until(so, f"{sorted(devices)} covered", seconds)
+        await until(all_covered, f"{sorted(devices)} covered", seconds)
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -253,9 +253,9 @@ class Site:
             process.wait(10)
 
 
-async def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
+async def until(condition: Callable[[], Any], goal: str, seconds: float = 60) -> None:
     """Wait until `condition` holds."""
     deadline = time.monotonic() + seconds
     while not await condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{goal}: not within {seconds:g} s"
         await asyncio.sleep(0.05)

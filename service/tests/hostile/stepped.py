@@ -1,7 +1,7 @@
-"""`embereye` on a wall clock that a test sets: `python stepped.py FILE ARGUMENTS…`; FILE holds seconds to be added.
+"""Run `embereye` on a wall clock set by a test: `python stepped.py FILE ARGUMENTS…`; FILE has the nanoseconds to add.
 
-Every reading of Python's wall clock in the process goes through here, its libraries' too. The monotonic clock stays.
-A hub forgets what is past its retention all the time, not once a minute: what a step does to that is to be seen.
+Every reading of Python's wall clock in the process is shifted, those of libraries too. The monotonic clock is not. A
+hub forgets expired events all the time, not once a minute, so that the effect of a step shows at once.
 """
 
 import importlib
@@ -17,7 +17,7 @@ FORGETFUL = ("embereye.hub.storage.history", "embereye.hub.storage.clip_store")
 
 
 def install(path: Path) -> None:
-    """Add what `path` holds, at any time, to `time.time` and `time.time_ns`."""
+    """Add the content of `path`, which may change at any time, to `time.time` and `time.time_ns`."""
     with path.open("rb") as file:
         step = mmap.mmap(file.fileno(), STEP.size, access=mmap.ACCESS_READ)
     real = time.time_ns

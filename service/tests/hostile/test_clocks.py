@@ -1,4 +1,4 @@
-"""Wall clocks that are set while it burns: no alarm is lost or doubled, and what is called covered is."""
+"""Wall clocks set during fires: no alarm is lost or doubled, and coverage stays true."""
 
 import asyncio
 
@@ -19,12 +19,12 @@ STEPS = (1.0, -1.0, HOUR, -HOUR, YEAR, -YEAR)
 
 
 @pytest.mark.parametrize("processes", [("hub",), ("shard-0",), ("hub", "shard-0")], ids="+".join)
-async def test_every_fire_is_one_alarm_and_coverage_stays_true_whatever_the_clocks_are_set_to(
+async def test_each_fire_alarms_once_and_coverage_stays_true_under_any_clock(
     site: Site, processes: tuple[str, ...]
 ) -> None:
     fires = [f"fire-{number}" for number in range(len(STEPS))]
     site.start("hub")
-    # Longer than this machine may stand still: that would be a fault, too.
+    # Longer than this machine may stall: a stall would be a fault, too.
     site.assign("shard-0", *fires, "calm", "dead", deadline="6s")
     site.start("shard-0")
     speakers = {name: site.speaker("shard-0", name) for name in (*fires, "calm", "dead")}
@@ -38,7 +38,7 @@ async def test_every_fire_is_one_alarm_and_coverage_stays_true_whatever_the_cloc
         speakers[fire].line = SMOKE
         await site.alarmed(fire)
         await site.covered(honest)
-    # All burn on. Whoever acknowledges and resets one of them gets it back, under whatever clock.
+    # All fires burn on. An alarm that is acknowledged and reset returns, under any clock.
     for process in processes:
         site.set_clock(process, -HOUR)
     await site.act("Acknowledge", fires[0])
@@ -63,10 +63,8 @@ async def test_every_fire_is_one_alarm_and_coverage_stays_true_whatever_the_cloc
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR, YEAR, -YEAR])
-async def test_a_hub_that_starts_again_under_another_clock_keeps_its_history_and_its_alarms(
-    site: Site, step: float
-) -> None:
-    # Longer than the hub may have been away: that much of a step is believed.
+async def test_a_hub_restarted_under_another_clock_retains_its_history_and_alarms(site: Site, step: float) -> None:
+    # The retention exceeds the time that the hub may have been away: a step up to that is believed.
     site.start("hub", "--retention", "2h")
     site.assign("shard-0", "old", "new")
     site.start("shard-0")
@@ -89,7 +87,7 @@ async def test_a_hub_that_starts_again_under_another_clock_keeps_its_history_and
 
 
 @pytest.mark.slow
-async def test_a_camera_shard_whose_clock_is_set_alarms_each_fire_once_and_covers_its_cameras(site: Site) -> None:
+async def test_a_camera_shard_whose_clock_is_set_alarms_once_and_covers_its_cameras(site: Site) -> None:
     site.start("hub")
     grpc, control, metrics = free_ports(3)
     step = site.folder / "yard-0.step"

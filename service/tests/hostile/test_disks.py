@@ -1,4 +1,4 @@
-"""Disks that are full, cannot be written, or hand back garbage: what can be done goes on, and the rest is told."""
+"""Disks that are full, read-only or damaged: processes continue as far as possible, and report the rest."""
 
 import asyncio
 import contextlib
@@ -23,15 +23,15 @@ from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, until
 
 @pytest.fixture
 async def disk(tmp_path: Path) -> AsyncIterator[Disk]:
-    """Four megabytes, mounted where the hub of `site` keeps its data."""
+    """Four megabytes, mounted where the hub of `site` stores its data."""
     if not can_mount():
-        pytest.skip("a file system of its own takes root, unshare and nsenter")
+        pytest.skip("a separate file system needs root, unshare and nsenter")
     async with contextlib.AsyncExitStack() as stack:
         try:
-            found = await stack.enter_async_context(mounted_disk(tmp_path / "hub", 4))
+            mounted = await stack.enter_async_context(mounted_disk(tmp_path / "hub", 4))
         except RuntimeError as error:
             pytest.skip(str(error))
-        yield found
+        yield mounted
 
 
 async def serving(site: Site) -> bool:
@@ -42,7 +42,7 @@ async def serving(site: Site) -> bool:
 
 async def zone_state(site: Site, zone: str) -> str:
     zones = (await site.get("/v1/zones"))["zones"]
-    return next((str(one["state"]) for one in zones if one["name"] == zone), "")
+    return next((str(entry["state"]) for entry in zones if entry["name"] == zone), "")
 
 
 async def failing(site: Site) -> str:
@@ -52,7 +52,7 @@ async def failing(site: Site) -> str:
 
 
 async def watch(site: Site) -> asyncio.subprocess.Process:
-    """`embereye alarms watch` at the hub, once it has shown the zones."""
+    """Start `embereye alarms` at the hub; return it once it has shown the zones."""
     watching = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "embereye_cli", "alarms", "--hub", site.hub, "--token", f"@{site.folder / 'admin-token'}",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -62,18 +62,18 @@ async def watch(site: Site) -> asyncio.subprocess.Process:
     return watching
 
 
-async def said(watching: asyncio.subprocess.Process, word: str) -> list[str]:
-    """What it says to its standard error from now on, up to the line with `word`."""
+async def error_lines(watching: asyncio.subprocess.Process, word: str) -> list[str]:
+    """Read its standard error up to the line with `word`."""
     lines = list[str]()
     assert watching.stderr
     while line := (await watching.stderr.readline()).decode().strip():
         lines.append(line)
         if word in line:
             return lines
-    raise AssertionError(f"it ended without a word of {word!r}: {lines}")
+    raise AssertionError(f"it ended without {word!r}: {lines}")
 
 
-async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_of_it(site: Site, disk: Disk) -> None:
+async def test_a_hub_with_a_full_disk_shows_the_fire_and_loses_nothing(site: Site, disk: Disk) -> None:
     site.prefix = disk.prefix
     site.start("hub")
     site.assign("shard-0", "first", "second")
@@ -89,15 +89,15 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
 
     await until(seen, "the fire is seen", ALARM_SECONDS)
     await until(lambda: failing(site), "the hub says that it cannot write", ALARM_SECONDS)
-    told = await said(watching, "ALARM")
-    assert told[-1].endswith(" (not stored yet)")
-    assert "ALARM default/first: " in told[-1]
-    if not any("cannot write" in line for line in told):
-        told = await said(watching, "cannot write")
+    lines = await error_lines(watching, "ALARM")
+    assert lines[-1].endswith(" (not stored yet)")
+    assert "ALARM default/first: " in lines[-1]
+    if not any("cannot write" in line for line in lines):
+        lines = await error_lines(watching, "cannot write")
     assert (
         "embereye: the hub cannot write its database: database or disk is full; events are published now, and "
         "once more when it is stored"
-    ) in told
+    ) in lines
     await asyncio.sleep(1)
     assert site.read("/healthz") == "ok\n"
     assert await serving(site)
@@ -105,7 +105,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
     assert await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0, "nothing is acknowledged"
     assert await site.metric("shard-0", "embereye_shard_degraded") == 1
     refusal = f"hub {HOST}:{site.ports['hub'][3]} acknowledges no reports: the hub cannot write its database: database"
-    assert site.log("shard-0").count(refusal) == 1, "the shard knows why, and says so once"
+    assert site.log("shard-0").count(refusal) == 1, "the shard reports the reason once"
     await site.covered(["first", "second"])
     second.line = SMOKE
     disk.free()
@@ -114,7 +114,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
         assert len(await site.alarms(zone)) == 1
     assert not await failing(site)
     assert not await site.metric("shard-0", "embereye_shard_degraded")
-    assert (await said(watching, "again"))[-1].startswith("embereye: the hub can write its database again")
+    assert (await error_lines(watching, "again"))[-1].startswith("embereye: the hub can write its database again")
     watching.terminate()
     await watching.wait()
     assert site.running("hub")
@@ -122,7 +122,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
 
 @pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-async def test_a_hub_that_is_started_on_a_disk_it_cannot_write_serves_what_it_holds_and_goes_on_once_it_can(
+async def test_a_hub_started_on_an_unwritable_disk_serves_its_data_and_recovers(
     site: Site, disk: Disk, fault: str, ended: signal.Signals
 ) -> None:
     site.prefix = disk.prefix
@@ -141,8 +141,8 @@ async def test_a_hub_that_is_started_on_a_disk_it_cannot_write_serves_what_it_ho
         disk.remount("ro")
     site.start("hub")
     await until(lambda: failing(site), "the hub serves and says that it cannot write")
-    kept = await site.history()
-    assert kept == history
+    served = await site.history()
+    assert served == history
     after.line = SMOKE
 
     async def seen() -> bool:
@@ -170,7 +170,7 @@ REMOVALS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
-async def test_a_hub_whose_database_is_removed_under_it_begins_anew_and_acknowledges_nothing_that_is_lost(
+async def test_a_hub_whose_database_is_removed_reloads_and_loses_no_report(
     site: Site, remove: Callable[[Path], object]
 ) -> None:
     site.start("hub")
@@ -187,10 +187,10 @@ async def test_a_hub_whose_database_is_removed_under_it_begins_anew_and_acknowle
     remove(site.data["hub"])
     first.line = SMOKE
 
-    async def anew() -> bool:
+    async def reloaded() -> bool:
         return "reloading: " in site.log("hub") and await _spooled(site) == 0
 
-    await until(anew, "it begins anew, and has what the shard saw")
+    await until(reloaded, "it reloads, and has the shard's reports")
     site.end("shard-0", signal.SIGKILL)
     shutil.rmtree(site.data["shard-0"])
     site.end("hub", signal.SIGKILL)
@@ -200,9 +200,7 @@ async def test_a_hub_whose_database_is_removed_under_it_begins_anew_and_acknowle
 
 
 @pytest.mark.parametrize("damage", ["garbled", "truncated"])
-async def test_a_shard_whose_spool_is_damaged_reports_all_the_same_and_says_what_it_lost(
-    site: Site, damage: str
-) -> None:
+async def test_a_shard_with_a_damaged_spool_still_reports_and_names_its_losses(site: Site, damage: str) -> None:
     site.start("hub")
     site.assign("shard-0", "before", "after")
     site.start("shard-0")
@@ -224,16 +222,16 @@ async def test_a_shard_whose_spool_is_damaged_reports_all_the_same_and_says_what
     await site.alarmed("after")
     await site.covered(["before", "after"])
     assert site.running("shard-0")
-    told = "was damaged" in site.log("shard-0")
-    assert told == (await site.metric("shard-0", "embereye_shard_degraded") == 1)
-    assert told or damage == "truncated", "what is cut off may leave a database of fewer reports"
+    is_reported = "was damaged" in site.log("shard-0")
+    assert is_reported == (await site.metric("shard-0", "embereye_shard_degraded") == 1)
+    assert is_reported or damage == "truncated", "a truncated database may have fewer reports"
 
 
 async def _spooled(site: Site) -> bool:
     return await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0
 
 
-async def test_rows_that_cannot_be_read_stop_nothing(site: Site) -> None:
+async def test_unreadable_rows_stop_nothing(site: Site) -> None:
     site.start("hub")
     site.assign("shard-0", "before", "after")
     site.start("shard-0")
@@ -259,7 +257,7 @@ async def test_rows_that_cannot_be_read_stop_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("linger", [30.0, 1.0])
-async def test_a_shard_that_is_to_go_waits_for_its_hub_and_says_what_is_lost_when_that_takes_too_long(
+async def test_a_terminating_shard_waits_for_its_hub_and_reports_losses_when_too_late(
     site: Site, linger: float
 ) -> None:
     site.start("hub")
@@ -285,7 +283,7 @@ async def test_a_shard_that_is_to_go_waits_for_its_hub_and_says_what_is_lost_whe
     assert len(await site.alarms("gone")) == 1
 
 
-async def test_a_shard_that_is_to_go_gives_what_it_saw_to_another_while_the_hub_is_away(site: Site) -> None:
+async def test_a_terminating_shard_hands_its_reports_to_a_peer_while_the_hub_is_down(site: Site) -> None:
     site.start("hub")
     site.assign("shard-1", "stays")
     site.start("shard-1")
@@ -300,16 +298,16 @@ async def test_a_shard_that_is_to_go_gives_what_it_saw_to_another_while_the_hub_
     assert await asyncio.to_thread(site.end, "shard-0") == 0
     assert "shard-1 has taken over all reports: this shard ends" in site.log("shard-0")
     site.end("shard-1", signal.SIGKILL)
-    site.start("shard-1")  # what it took over is on its disk
+    site.start("shard-1")  # its disk has what it took over
     site.start("hub")
     await site.covered(["stays"], 60)
     await site.alarmed("gone")
     assert len(await site.alarms("gone")) == 1
 
 
-async def test_a_shard_whose_peers_take_nothing_over_waits_for_its_hub_all_the_same(site: Site) -> None:
+async def test_a_shard_whose_peers_are_unreachable_waits_for_its_hub(site: Site) -> None:
     site.start("hub")
-    site.ports["shard-1"] = free_ports(4)  # where nobody listens
+    site.ports["shard-1"] = free_ports(4)  # without a listener
     site.assign("shard-0", "gone", peers=["shard-1"])
     site.start("shard-0", "--linger", "60")
     gone = site.speaker("shard-0", "gone")

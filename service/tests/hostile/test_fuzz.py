@@ -1,7 +1,7 @@
-"""Every parser that faces the network, fed garbage and damaged messages: it refuses with its own error, or reads on.
+"""Feed garbage and damaged messages to every parser that faces the network: it may raise only its own errors.
 
-`make test` tries some hundred inputs of each; `make fuzz MINUTES=10` goes on for so long with each, and prints what
-made one fail.
+`make test` tries a few hundred inputs per parser; `make fuzz MINUTES=10` continues for that long with each, and prints
+inputs that fail.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ PAYLOADS = {
 
 
 class Target(NamedTuple):
-    """A parser: what reads `data`, cut at `cuts` where it takes a stream, and the errors that are its own."""
+    """A parser: `read` parses data, cut at places if it is a stream; `errors` are its own errors."""
 
     read: Callable[[bytes, list[int]], object]
     seeds: tuple[bytes, ...]
@@ -93,13 +93,13 @@ def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def _lines(data: bytes, cuts: list[int]) -> None:
-    one, other = LineReader(), LineReader()
+    ahead, plain = LineReader(), LineReader()
     for piece in _pieces(data, cuts):
-        one.receive(piece)
-        one.parse_ahead()
-        other.receive(piece)
-    assert one.pending <= len(data)
-    read_together([one, other])
+        ahead.receive(piece)
+        ahead.parse_ahead()
+        plain.receive(piece)
+    assert ahead.pending <= len(data)
+    read_together([ahead, plain])
 
 
 def _batches(data: bytes, _: list[int]) -> None:
@@ -123,22 +123,22 @@ def _rtp(data: bytes, cuts: list[int]) -> None:
 
 
 def _video(encoding: str) -> Callable[[bytes, list[int]], None]:
-    """Payloads behind RTP headers that are in order, as a camera sends them, and packets as they are."""
+    """Payloads behind valid RTP headers, as a camera sends them, and the same bytes without headers."""
 
     def read(data: bytes, cuts: list[int]) -> None:
         behind_headers, bare = (VideoReceiver(encoding, 97, [], 10**9, 0) for _ in range(2))
-        held = 0
+        received = 0
         for number, piece in enumerate(_pieces(data, cuts)):
             header = struct.pack("!BBHII", 0x80, 97 | 0x80 * (number % 3 == 2), number, 6000 * (number // 3), 1)
             for receiver, packet in ((behind_headers, header + piece), (bare, piece)):
                 if not packet:
                     continue
                 for unit in receiver.feed_joined(memoryview(packet), len(packet), number * 1_000_000):
-                    held += len(unit.data)
+                    received += len(unit.data)
                     assert unit.size[0] >= 0
         for receiver in (behind_headers, bare):
             receiver.poll(10**15)
-        assert held <= 2 * (len(data) + 8 * len(data) + 64 * 4096)
+        assert received <= 2 * (len(data) + 8 * len(data) + 64 * 4096)
 
     return read
 
@@ -147,8 +147,8 @@ def _parameter_sets(codec: Codec) -> Callable[[bytes, list[int]], None]:
     def read(data: bytes, _: list[int]) -> None:
         for nal in (data, *nal_units(data)):
             codec.is_intra(nal)
-            found = codec.inspect(nal)
-            assert found.size[0] >= 0
+            unit = codec.inspect(nal)
+            assert unit.size[0] >= 0
 
     return read
 
@@ -163,12 +163,12 @@ def _description(data: bytes, _: list[int]) -> None:
 def _rtsp(data: bytes, cuts: list[int]) -> None:
     parser = rtsp.RtspParser()
     for piece in _pieces(data, cuts):
-        for found in parser.feed(piece):
-            if isinstance(found, rtsp.Message):
-                rtsp.read_transport(found.header("Transport"))
-                rtsp.read_session(found.header("Session"))
-                assert found.sequence is not None
-                rtsp.read_description(found.body, "rtsp://camera/stream")
+        for item in parser.feed(piece):
+            if isinstance(item, rtsp.Message):
+                rtsp.read_transport(item.header("Transport"))
+                rtsp.read_session(item.header("Session"))
+                assert item.sequence is not None
+                rtsp.read_description(item.body, "rtsp://camera/stream")
 
 
 def _multipart(data: bytes, cuts: list[int]) -> None:
@@ -184,7 +184,7 @@ def _onvif(data: bytes, _: list[int]) -> None:
         assert str(profile).isprintable()
         assert profile.side >= 0
     for read in (
-        media.read_uri, soap.read_fault, lambda said: onvif_device.read_clock(said, TODAY), onvif_device.read_services,
+        media.read_uri, soap.read_fault, lambda part: onvif_device.read_clock(part, TODAY), onvif_device.read_services,
         onvif_device.read_capabilities, onvif_device.read_information,
     ):  # fmt: skip
         read(answer)
@@ -208,17 +208,17 @@ def _report(data: bytes, _: list[int]) -> None:
 
 
 HEAD = ControlRequest(handshake=Handshake(version=2, name="head", actuator=PanTiltHead(2_000_000).actuator))
-STEERS = Controller(actuator="head", mode=Controller.MODE_FREE_RUNNING)
+CONTROLLER = Controller(actuator="head", mode=Controller.MODE_FREE_RUNNING)
 ADA = Principal("ada", Role.OPERATOR, "ada")
 
 
 def _control(data: bytes, cuts: list[int]) -> None:
-    """A controller whose bytes are those: whatever it says, what is in force is within the limits of a head."""
+    """A controller that sends these bytes: the values in force stay within the limits of a head."""
     actuators = Actuators(later=lambda seconds, act: pytest.fail("a free-running session has no deadline"))
     head = ControlSession(actuators, ADA, lambda _: None, lambda _: None)
     head.receive(HEAD)
     session, reader = ControlSession(actuators, ADA, lambda _: None, lambda _: None), DelimitedReader(65_536)
-    session.receive(ControlRequest(handshake=Handshake(version=2, name="follower", controller=STEERS)))
+    session.receive(ControlRequest(handshake=Handshake(version=2, name="follower", controller=CONTROLLER)))
     try:
         for piece in _pieces(data, cuts):
             for message in reader.receive(piece):
@@ -377,7 +377,7 @@ TARGETS = {
 
 @st.composite
 def inputs(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
-    """Nothing but garbage, or a message of which some bytes are other ones, missing, doubled, or garbage."""
+    """Garbage only, or a message with some bytes changed, missing, doubled or replaced by garbage."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=400))
     data = bytearray(draw(st.sampled_from(seeds)))

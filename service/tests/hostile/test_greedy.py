@@ -1,4 +1,4 @@
-"""Peers that ask for more than their share: it costs them, and nobody else."""
+"""Peers that demand more than their share: only they suffer."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ CROWD = "default/sensors/crowd"
 
 
 class Crowd:
-    """A shard that reports on very many devices, of which those in `dark` are not covered."""
+    """A shard that reports on very many devices; those in `dark` are not covered."""
 
     def __init__(self, site: Site, count: int) -> None:
         self.site = site
@@ -60,7 +60,7 @@ class Crowd:
                 pass
 
 
-async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from_being_found_dark(site: Site) -> None:
+async def test_a_console_that_lists_ten_thousand_devices_delays_no_fault(site: Site) -> None:
     honest = await site.honest()
     crowd, tabs = Crowd(site, 10_000), 0
 
@@ -84,10 +84,10 @@ async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from
         await asyncio.sleep(2)
         crowd.dark.add("d-7")
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return "d-7" in {event.fault.device for event in await site.history() if event.HasField("fault")}
 
-        await until(told, "the dark device is told")
+        await until(is_reported, "the dark device is reported")
         honest.line = SMOKE
         await site.alarmed("honest")
         faults = {event.fault.device for event in await site.history() if event.type == AlarmEvent.TYPE_FAULT}
@@ -96,7 +96,7 @@ async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from
         assert not tasks.failed.is_set()
 
 
-async def test_a_list_is_given_in_pages_that_leave_nothing_out(site: Site) -> None:
+async def test_a_list_in_pages_is_complete(site: Site) -> None:
     site.start("hub")
     crowd = Crowd(site, 25)
     async with Tasks() as tasks:
@@ -109,18 +109,18 @@ async def test_a_list_is_given_in_pages_that_leave_nothing_out(site: Site) -> No
 
         await until(listed, "all are listed")
         for path, key, count in (("/v1/devices", "id", 25), ("/v1/zones", "name", 25)):
-            found: list[str] = []
+            names: list[str] = []
             after = ""
             while True:
                 page = await site.get(f"{path}?limit=10&after={after}")
-                found += [entry[key] for entry in page[path.rpartition("/")[2]]]
+                names += [entry[key] for entry in page[path.rpartition("/")[2]]]
                 if not (after := page.get("next", "")):
                     break
-            assert len(found) == len(set(found)) == count
+            assert len(names) == len(set(names)) == count
 
 
 def _unknown(count: int, tag: bytes = b"\x0a") -> bytes:
-    """A request that names `count` different devices that nobody declared, in as few bytes as that takes."""
+    """A request that names `count` undeclared devices, in as few bytes as possible."""
     return b"".join(tag + b"\x07\x0a\x05" + b"%05x" % number for number in range(count))
 
 
@@ -143,7 +143,7 @@ async def test_a_request_that_names_a_million_devices_is_refused_unread(site: Si
     assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
 
 
-async def test_a_sender_of_ever_new_devices_is_sent_away_and_little_of_it_is_remembered(site: Site) -> None:
+async def test_a_sender_of_ever_new_devices_is_rejected(site: Site) -> None:
     honest = await site.honest()
     honest.line = SMOKE
     async with channel(f"{HOST}:{site.ports['shard-0'][0]}") as link:
@@ -160,21 +160,21 @@ async def test_a_sender_of_ever_new_devices_is_sent_away_and_little_of_it_is_rem
 
 
 def _idle(port: int, count: int, pause: float = 0.0) -> list[socket.socket]:
-    """Connections that never say a word."""
-    found = []
+    """Open connections that never send anything."""
+    connections = []
     for _ in range(count):
         connection = socket.socket()
         connection.setblocking(False)  # the backlog may be full
         with contextlib.suppress(BlockingIOError):
             connection.connect((HOST, port))
-        found.append(connection)
+        connections.append(connection)
         time.sleep(pause)
-    return found
+    return connections
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
 @pytest.mark.parametrize("port", ["text", "gRPC"])
-async def test_a_thousand_connections_that_say_nothing_lock_nobody_out(site: Site, port: str) -> None:
+async def test_a_thousand_silent_connections_lock_nobody_out(site: Site, port: str) -> None:
     site.prefix = ["prlimit", "--nofile=1024:1024"]
     honest = await site.honest("late")
     idle = await asyncio.to_thread(_idle, site.ports["shard-0"][1 if port == "text" else 0], 1_100)
@@ -199,7 +199,7 @@ async def test_a_thousand_connections_that_say_nothing_lock_nobody_out(site: Sit
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
-async def test_a_thousand_connections_to_the_console_that_say_nothing_cost_no_alarm_and_no_console(site: Site) -> None:
+async def test_a_thousand_silent_connections_to_the_console_cost_no_alarm(site: Site) -> None:
     site.prefix = ["prlimit", "--nofile=1024:1024"]
     site.start("hub")
     site.prefix = []

@@ -1,4 +1,4 @@
-"""The hub over TLS: console, API and gRPC, to those who trust it, with a certificate that changes under them."""
+"""The hub over TLS: console, API and gRPC, for clients that trust it, with a certificate that changes."""
 
 import asyncio
 import contextlib
@@ -77,12 +77,12 @@ async def hub(site: Site, tmp_path: Path) -> AsyncIterator[Secured]:
     assert "Traceback" not in site.log("hub"), site.log("hub")
 
 
-async def test_people_and_programs_are_answered_over_tls_alone(hub: Secured, tmp_path: Path) -> None:
+async def test_people_and_programs_are_answered_only_over_tls(hub: Secured, tmp_path: Path) -> None:
     answer = await asyncio.to_thread(hub.ask, "/v1/zones", "fire.example.com")
     assert (answer.status, json.load(answer)["zones"]) == (200, [])
     assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-    own = await asyncio.to_thread(hub.ask, "/v1/zones", "localhost")
-    assert (own.status, own.headers["Strict-Transport-Security"]) == (200, None)
+    local = await asyncio.to_thread(hub.ask, "/v1/zones", "localhost")
+    assert (local.status, local.headers["Strict-Transport-Security"]) == (200, None)
 
     with pytest.raises((OSError, http.client.HTTPException)):
         await asyncio.to_thread(hub.site.read, "/v1/zones")
@@ -110,10 +110,10 @@ async def test_the_console_signs_in_and_follows_alarms_over_tls(hub: Secured) ->
             assert not socket_.closed
 
 
-async def test_commands_speak_tls_where_they_are_told_whom_to_trust(hub: Secured) -> None:
+async def test_commands_use_tls_if_an_authority_is_given(hub: Secured) -> None:
     listed = await asyncio.to_thread(hub.command, "access", "list", EMBEREYE_HUB_CA=str(hub.shown.ca))
     assert (listed.returncode, "admin" in listed.stdout) == (0, True), listed.stderr
-    # The certificate itself may stand for its authority, as it does where a Secret comes without.
+    # The certificate itself may be its authority, as in a Secret without one.
     by_name = await asyncio.to_thread(
         hub.command, "alarms", "--ca", str(hub.shown.folder / "tls.crt"), "--server-name", "fire.example.com", "list"
     )
@@ -124,7 +124,7 @@ async def test_commands_speak_tls_where_they_are_told_whom_to_trust(hub: Secured
     assert (wrong.returncode, "/nowhere" in wrong.stderr) == (2, True), wrong.stderr
 
 
-async def test_a_new_certificate_is_shown_while_feeds_go_on(hub: Secured) -> None:
+async def test_a_new_certificate_is_used_while_feeds_continue(hub: Secured) -> None:
     context = trusting(hub.shown.ca)
 
     def shown() -> set[str]:
@@ -156,22 +156,22 @@ async def test_a_new_certificate_is_shown_while_feeds_go_on(hub: Secured) -> Non
     await hub.zones(hub.shown.client(shown=False))
 
 
-async def test_handshakes_that_never_end_and_garbage_keep_nobody_out(hub: Secured) -> None:
+async def test_endless_handshakes_and_garbage_lock_nobody_out(hub: Secured) -> None:
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection((HOST, hub.port))) for _ in range(300)]
-        for number, one in enumerate(idle):
+        for number, connection in enumerate(idle):
             with contextlib.suppress(OSError):
-                one.sendall((b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 3000)[number % 3])
+                connection.sendall((b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 3000)[number % 3])
         answer = await asyncio.to_thread(hub.ask, "/v1/zones")
         assert answer.status == 200
         await asyncio.sleep(10.5)
-        for one in idle[::3]:
-            one.settimeout(20)
+        for connection in idle[::3]:
+            connection.settimeout(20)
             with contextlib.suppress(ConnectionError):
-                assert one.recv(100) == b"", "a handshake that takes for ever is given up"
+                assert connection.recv(100) == b"", "an endless handshake is aborted"
 
 
-async def test_handshakes_that_nobody_ends_leave_the_hub_its_descriptors(hub: Secured) -> None:
+async def test_endless_handshakes_leave_the_hub_its_descriptors(hub: Secured) -> None:
     hub.site.end("hub")
     hub.site.prefix = ["prlimit", "--nofile=1024:1024"]
     hub.site.start("hub", "--tls", str(hub.shown.folder))
@@ -183,13 +183,13 @@ async def test_handshakes_that_nobody_ends_leave_the_hub_its_descriptors(hub: Se
                 await asyncio.sleep(0.02)
             for _ in range(600):  # the hub may not listen yet
                 try:
-                    one = stack.enter_context(socket.create_connection((HOST, hub.port)))
+                    connection = stack.enter_context(socket.create_connection((HOST, hub.port)))
                     break
                 except ConnectionRefusedError:
                     await asyncio.sleep(0.1)
             if number % 2:
                 with contextlib.suppress(OSError):
-                    one.sendall(b"\x16\x03\x01")
+                    connection.sendall(b"\x16\x03\x01")
         honest = hub.site.speaker("shard-0", "one")
         answer = await asyncio.to_thread(hub.ask, "/v1/devices", source="127.0.0.2")
         assert answer.status == 200
@@ -200,4 +200,4 @@ async def test_handshakes_that_nobody_ends_leave_the_hub_its_descriptors(hub: Se
             listed = json.load(await asyncio.to_thread(hub.ask, "/v1/zones", source="127.0.0.2"))["zones"]
             return any(zone["name"] == "one" and zone["state"] == "ZONE_STATE_ALARM" for zone in listed)
 
-        await until(alarmed, "an honest device's alarm is told", ALARM_SECONDS)
+        await until(alarmed, "an honest device's alarm is shown", ALARM_SECONDS)

@@ -1,4 +1,4 @@
-"""Nobody acts without having proved who they are: strangers, and our own processes beyond their role, over the wire."""
+"""Access needs proof of identity: strangers, and our own processes beyond their role, are refused over the wire."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ ASSIGNMENT = Assignment(
 
 @dataclass
 class Site:
-    """A hub and a sensor shard as processes, whose certificates an authority of ours has issued."""
+    """A hub and a sensor shard as processes, with certificates of a test authority."""
 
     folder: Path
     issuer: Issuer
@@ -68,14 +68,14 @@ class Site:
         arguments += ["--data", str(self.folder / name)]
         if name == "hub":
             (self.folder / "admin-token").write_text(TOKEN)
-            own, arguments = HUB, ["hub", *arguments, "--http-port", other]
+            role, arguments = HUB, ["hub", *arguments, "--http-port", other]
             arguments += ["--admin-token-file", str(self.folder / "admin-token")]
         else:
-            own, hub = SHARD, f"{HOST}:{self.ports['hub'][1]}" if "hub" in self.ports else f"{HOST}:1"
+            role, hub = SHARD, f"{HOST}:{self.ports['hub'][1]}" if "hub" in self.ports else f"{HOST}:1"
             arguments = ["shard", "sensor", *arguments, "--tcp-port", other, "--metrics-port", metrics, "--hub", hub]
             arguments += ["--shard", SHARD.name, "--assignment", str(self.folder / "assignment.json")]
         if identity:
-            arguments += ["--identity", str(self.issuer.folder(own))]
+            arguments += ["--identity", str(self.issuer.folder(role))]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "embereye_cli", *arguments, *more], stderr=log
@@ -90,11 +90,11 @@ class Site:
         return (self.folder / f"{name}.log").read_text()
 
     def open(self, name: str) -> grpc.aio.Channel:
-        """As anybody dials it: the port for devices and people, with what the hub's admin shows."""
+        """Dial the port for devices and people, with the token of the hub's admin."""
         return channel(f"{HOST}:{self.ports[name][0]}", QUICK, token=TOKEN)
 
     def control(self, name: str, caller: Identity | None, issuer: Issuer | None = None) -> grpc.aio.Channel:
-        """The control port, as `caller` dials it; None: as one without a certificate, who trusts our authority."""
+        """Dial the control port as `caller`; None: without a certificate, but trusting our authority."""
         server = HUB.server_name if name == "hub" else SHARD.server_name
         address = f"{HOST}:{self.ports[name][1]}"
         if caller is None:
@@ -133,7 +133,7 @@ async def hub(site: Site) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def watching(site: Site) -> AsyncIterator[Site]:
-    """A shard with an assignment of epoch 3; its hub is away."""
+    """A shard with an assignment of epoch 3; its hub is not running."""
     (site.folder / "assignment.json").write_text(json_format.MessageToJson(ASSIGNMENT))
     site.start("shard")
     async with site.control("shard", OPERATOR) as link:
@@ -154,16 +154,16 @@ def smoke(name: str, fleet: str = FLEET) -> EvidenceItem:
     )  # fmt: skip
 
 
-def coverage(ledger: Ledger | None = None, *, of: str = SHARD.name, fleet: str = FLEET, at: int = 0) -> Coverage:
+def coverage(ledger: Ledger | None = None, *, name: str = SHARD.name, fleet: str = FLEET, at: int = 0) -> Coverage:
     device = DeviceStatus(id="a", zone="hall", covered=True, ledger=ledger or Ledger(offered=1, analysed=1))
-    return Coverage(fleet=fleet, shard=of, epoch=3, time_ns=at or time.time_ns(), devices=[device])
+    return Coverage(fleet=fleet, shard=name, epoch=3, time_ns=at or time.time_ns(), devices=[device])
 
 
 HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
 
 
 async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:
-    """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
+    """Report all `bodies`, and wait until the hub has acknowledged `until`, or ended the stream."""
     await await_refusal(lambda pause: _report(link, pause, *bodies, until=until))
 
 
@@ -172,7 +172,7 @@ async def _report(
 ) -> None:
     call = EvidenceStub(link).Report(timeout=10)
     try:
-        # A call that was refused meanwhile cannot be written to; why, whoever reads it is told.
+        # A refused call cannot be written to; reading it raises the reason.
         with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             for body in bodies:
                 request = ReportRequest()
@@ -211,7 +211,7 @@ async def pass_on(link: grpc.aio.Channel) -> None:
 async def _pass_on(link: grpc.aio.Channel, pause: float) -> None:
     call = RelaysStub(link).Pass(timeout=10)
     forged = RelayedConnection(since_ns=LAST // 2, address="10.0.0.1", device="a", lines=b"#Sensora:ADC1=3900!\r\n")
-    with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # why, whoever reads is told
+    with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # reading raises the reason
         await asyncio.sleep(pause)
         await call.write(RelayRequest(connections=[forged]))
         await call.done_writing()
@@ -231,7 +231,7 @@ SHARD_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
 }
 
 
-async def test_a_stranger_at_the_hubs_open_port_finds_nothing_to_forge(hub: Site) -> None:
+async def test_a_stranger_at_the_hubs_open_port_can_forge_nothing(hub: Site) -> None:
     async with hub.open("hub") as link:
         for name, call in HUB_CALLS.items():
             assert (await refused(call(link)))[0] == grpc.StatusCode.UNIMPLEMENTED, name
@@ -242,7 +242,7 @@ async def test_a_stranger_at_the_hubs_open_port_finds_nothing_to_forge(hub: Site
     assert [item.device for item in zone.contributions] == ["a"]
 
 
-async def test_a_stranger_at_the_shards_open_port_finds_nothing_to_steer(watching: Site) -> None:
+async def test_a_stranger_at_the_shards_open_port_can_control_nothing(watching: Site) -> None:
     async with watching.open("shard") as link:
         for name, call in SHARD_CALLS.items():
             assert (await refused(call(link)))[0] == grpc.StatusCode.UNIMPLEMENTED, name
@@ -251,7 +251,7 @@ async def test_a_stranger_at_the_shards_open_port_finds_nothing_to_steer(watchin
     assert (status.epoch, status.draining) == (3, False)
 
 
-async def test_who_has_no_certificate_of_ours_gets_no_connection_for_control(hub: Site, tmp_path: Path) -> None:
+async def test_control_needs_a_certificate_of_our_authority(hub: Site, tmp_path: Path) -> None:
     stranger = Issuer(tmp_path / "stranger")
     for caller, issuer in ((None, None), (SHARD, stranger), (OPERATOR, stranger)):
         async with hub.control("hub", caller, issuer) as link:
@@ -261,7 +261,7 @@ async def test_who_has_no_certificate_of_ours_gets_no_connection_for_control(hub
         assert (await refused(HUB_CALLS["Set"](link)))[0] == grpc.StatusCode.UNAVAILABLE
 
 
-async def test_whoever_scans_the_port_for_control_writes_nothing_into_the_log(hub: Site) -> None:
+async def test_scanning_the_control_port_writes_nothing_into_the_log(hub: Site) -> None:
     address = HOST, hub.ports["hub"][1]
     for greeting in (b"", b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(600)):
         with socket.create_connection(address, 5) as scanner:
@@ -275,7 +275,7 @@ async def test_whoever_scans_the_port_for_control_writes_nothing_into_the_log(hu
     assert not foreign
 
 
-async def test_a_shard_does_not_talk_to_a_hub_that_cannot_prove_that_it_is_one(hub: Site) -> None:
+async def test_a_shard_refuses_a_hub_without_a_hubs_certificate(hub: Site) -> None:
     address = f"{HOST}:{hub.ports['hub'][1]}"
     other = control_channel(address, shard_server_name("default", "x"), Credentials(hub.issuer.folder(SHARD)), QUICK)
     async with other as link:
@@ -287,7 +287,7 @@ async def test_a_shard_does_not_talk_to_a_hub_that_cannot_prove_that_it_is_one(h
     [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain"}), (HUB, set())],
     ids=["shard", "operator", "hub"],
 )
-async def test_each_of_our_own_processes_makes_at_the_hub_the_calls_of_its_role_alone(
+async def test_our_own_processes_may_call_the_hub_only_within_their_role(
     hub: Site, caller: Identity, allowed: set[str]
 ) -> None:
     async with hub.control("hub", caller) as link:
@@ -297,7 +297,7 @@ async def test_each_of_our_own_processes_makes_at_the_hub_the_calls_of_its_role_
             assert str(caller) in sentence
 
 
-async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_alone(watching: Site) -> None:
+async def test_our_own_processes_may_call_a_shard_only_within_their_role(watching: Site) -> None:
     stranger = shard("default/sensors/yard", "yard-sensors-0")
     peer = shard(FLEET, "hall-sensors-1")
     for caller, allowed in (
@@ -313,7 +313,7 @@ async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_
                 assert str(caller) in sentence
 
 
-async def test_a_shard_takes_over_reports_of_its_own_fleet_and_not_without_end(watching: Site) -> None:
+async def test_a_shard_inherits_only_a_limited_number_of_its_own_fleets_reports(watching: Site) -> None:
     async with watching.control("shard", shard(FLEET, "hall-sensors-1")) as link:
         for reports, sentence in (
             ([EvidenceItem(id="x", fleet="default/sensors/yard")], "this is a shard of default/sensors/hall"),
@@ -326,7 +326,7 @@ async def test_a_shard_takes_over_reports_of_its_own_fleet_and_not_without_end(w
         assert (await ShardStub(link).Status(StatusRequest(), timeout=10)).evidence_spooled == 0
 
 
-async def test_a_hub_of_some_namespaces_takes_nothing_from_shards_of_others(site: Site) -> None:
+async def test_a_hub_of_some_namespaces_refuses_shards_of_others(site: Site) -> None:
     site.start("hub", "--namespace", "default,annex")
     async with site.open("hub") as link:
         await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
@@ -339,25 +339,25 @@ async def test_a_hub_of_some_namespaces_takes_nothing_from_shards_of_others(site
         assert (await refused(HUB_CALLS["Held"](link)))[0] == grpc.StatusCode.PERMISSION_DENIED
     async with site.control("hub", SHARD) as link:
         await report(link, HELLO, coverage(), smoke("real"), until="real")
-    async with site.control("hub", OPERATOR) as link:  # which is of the release's namespace
+    async with site.control("hub", OPERATOR) as link:  # whose identity is in the release's namespace
         await RosterStub(link).Set(ROSTER, timeout=10)
     async with site.open("hub") as link:
         zones = (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
     assert {zone.namespace for zone in zones} == {"default"}
 
 
-def test_a_hub_that_nobody_proves_anything_to_cannot_tell_namespaces_apart(site: Site) -> None:
+def test_a_hub_without_identities_refuses_to_separate_namespaces(site: Site) -> None:
     site.start("hub", "--namespace", "default", identity=False)
     assert site.processes["hub"].wait(30) != 0
     assert "--namespace needs --identity" in site.log("hub")
     del site.processes["hub"]
 
 
-async def test_a_shard_reports_for_itself_and_for_nobody_else(hub: Site) -> None:
+async def test_a_shard_reports_only_for_itself(hub: Site) -> None:
     forgeries: list[tuple[ShardHello | Coverage | EvidenceItem, ...]] = [
         (ShardHello(fleet=FLEET, shard="hall-sensors-1"),),
         (ShardHello(fleet="default/sensors/yard", shard=SHARD.name),),
-        (HELLO, coverage(of="hall-sensors-1")),
+        (HELLO, coverage(name="hall-sensors-1")),
         (HELLO, coverage(fleet="default/sensors/yard")),
         (HELLO, smoke("forged", fleet="default/sensors/yard")),
         (HELLO, ShardHello(fleet="default/sensors/yard", shard=SHARD.name)),
@@ -372,7 +372,7 @@ async def test_a_shard_reports_for_itself_and_for_nobody_else(hub: Site) -> None
         await report(link, HELLO, coverage(), smoke("real"), until="real")
 
 
-async def test_an_epoch_that_nobody_can_have_counted_up_to_locks_nobody_out(hub: Site) -> None:
+async def test_an_absurd_epoch_locks_nobody_out(hub: Site) -> None:
     async with hub.control("hub", OPERATOR) as link:
         await RosterStub(link).Set(ROSTER, timeout=10)
         absurd = FleetRoster(fleet=FLEET, epoch=LAST, deadline_ns=1)
@@ -388,7 +388,7 @@ async def test_an_epoch_that_nobody_can_have_counted_up_to_locks_nobody_out(hub:
         assert answer.epochs == {FLEET: 4}
 
 
-async def test_a_shard_takes_assignments_that_are_its_own_and_of_epochs_that_can_be_counted(watching: Site) -> None:
+async def test_a_shard_accepts_only_its_own_assignments_with_plausible_epochs(watching: Site) -> None:
     def assignment(**changes: Any) -> Assignment:
         changed = Assignment()
         changed.CopyFrom(ASSIGNMENT)
@@ -408,20 +408,20 @@ async def test_a_shard_takes_assignments_that_are_its_own_and_of_epochs_that_can
         assert (await stub.Assign(assignment(epoch=4), timeout=10)).accepted
 
 
-async def test_counts_that_nobody_counted_do_not_keep_anybody_from_reading_the_others(hub: Site) -> None:
+async def test_absurd_counts_do_not_hide_plausible_ones(hub: Site) -> None:
     forged = Ledger(offered=LAST, analysed=LAST, shed={str(n): LAST for n in range(20)}, since_ns=1)
     async with hub.control("hub", SHARD) as link:
         await report(link, HELLO, coverage(forged), smoke("one"), until="one")
         later = Ledger(offered=LAST, analysed=LAST, since_ns=2)
         await report(link, HELLO, coverage(later), coverage(), smoke("two"), until="two")
     async with hub.control("hub", OPERATOR) as link:
-        told = (await RosterStub(link).Set(ROSTER, timeout=10)).ledger
-    assert (told.offered, told.analysed) == (1, 1)
+        ledger = (await RosterStub(link).Set(ROSTER, timeout=10)).ledger
+    assert (ledger.offered, ledger.analysed) == (1, 1)
     (device,) = hub.get("/v1/devices")["devices"]
     assert device["ledger"]["offered"] in {1, "1"}
 
 
-async def test_without_a_certificate_control_is_served_to_this_machine_alone(site: Site) -> None:
+async def test_without_a_certificate_control_is_served_on_this_machine_only(site: Site) -> None:
     site.start("hub", identity=False, host="0.0.0.0")
     async with site.open("hub") as link:
         await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
@@ -435,7 +435,7 @@ async def test_without_a_certificate_control_is_served_to_this_machine_alone(sit
     assert "control is served on 127.0.0.1 alone" in site.log("hub")
 
 
-async def test_a_folder_without_an_identity_is_named_with_the_file_that_is_missing(site: Site) -> None:
+async def test_a_missing_file_of_an_identity_is_named(site: Site) -> None:
     folder = site.issuer.folder(HUB)
     (folder / "tls.key").unlink()
     command = [sys.executable, "-m", "embereye_cli", "hub", "--data", str(site.folder / "d"), "--identity", str(folder)]

@@ -1,4 +1,4 @@
-"""Load from outside: a tester as the desktop program had it, speaking exactly its protocol, and our own."""
+"""Load from outside: a load tester with exactly the desktop program's protocol, and our own."""
 
 import asyncio
 import json
@@ -27,10 +27,10 @@ FRAME_WORDS = 768
 
 @dataclass
 class DesktopClient:
-    """One client of the desktop program's load tester.
+    """A client of the desktop program's load tester.
 
-    It says its place once, then sends a packet at a time, readings and frames of random words in turn, each ended by a
-    line feed alone; it reads nothing of what the server says, and closes the connection without a word.
+    It sends its location once, then readings and frames of random words in turn, each ended by a line feed. It reads
+    nothing from the server, and closes the connection without notice.
     """
 
     number: int
@@ -66,12 +66,12 @@ async def ledgers(site: Site) -> dict[str, dict[str, Any]]:
     return {device["id"]: device.get("ledger", {}) for device in devices}
 
 
-async def test_a_hundred_clients_of_the_desktop_programs_tester_at_10_hz_with_frames_see_no_error(site: Site) -> None:
+async def test_a_hundred_clients_of_the_desktop_programs_tester_see_no_error(site: Site) -> None:
     rooms, packets = [f"room_{number}" for number in range(100)], 40
     site.start("hub")
     site.assign("shard-0", *rooms)
     site.start("shard-0")
-    await until(lambda: _listens(site.ports["shard-0"][1]), "the shard listens")
+    await until(lambda: _is_listening(site.ports["shard-0"][1]), "the shard listens")
     clients = [DesktopClient(number, site.ports["shard-0"][1], packets, 10.0) for number in range(len(rooms))]
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
@@ -90,13 +90,13 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_at_10_hz_with_fr
 
     await until(all_counted, "every reading and frame is in the ledgers")
     for ledger in (await ledgers(site)).values():
-        # A starved machine sheds, and counts what it shed.
+        # A starved machine sheds readings, and counts them.
         shed = sum(int(count) for count in ledger.get("shed", {}).values())
         assert int(ledger["analysed"]) + shed == packets - 1
         assert not ledger.get("rejected")
 
 
-async def _listens(port: int) -> bool:
+async def _is_listening(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
@@ -122,12 +122,12 @@ async def finished(process: "subprocess.Popen[str]", seconds: float = 60) -> tup
 
 
 @pytest.mark.parametrize("way", ["text", "grpc"])
-async def test_our_load_test_counts_every_packet_and_what_the_shard_uses(site: Site, tmp_path: Path, way: str) -> None:
+async def test_our_load_test_counts_every_packet_and_the_shards_usage(site: Site, tmp_path: Path, way: str) -> None:
     ids = [f"sensor-{number:04}" for number in range(1, 21)]
     site.start("hub")
     site.assign("shard-0", *ids)
     site.start("shard-0")
-    await until(lambda: _listens(site.ports["shard-0"][1]), "the shard listens")
+    await until(lambda: _is_listening(site.ports["shard-0"][1]), "the shard listens")
     grpc, text, *_ = site.ports["shard-0"]
     target = ["--target", f"{HOST}:{grpc}", "--grpc"] if way == "grpc" else ["--target", f"{HOST}:{text}"]
     run = simulate(tmp_path / "report.json", "sensors", *target, "--clients", "20", "--rate", "10", "--packets", "30",
@@ -146,18 +146,18 @@ async def test_our_load_test_counts_every_packet_and_what_the_shard_uses(site: S
     assert [process["pid"] for process in report["system"]["processes"]] == [site.processes["shard-0"].pid]
     assert report["system"]["memoryMb"] > 10
     assert report["system"]["threads"] >= 1
-    assert "packets" in error, "progress is told while it runs"
+    assert "packets" in error, "progress is reported while it runs"
     assert "ok    errors 0" in out.replace("ok   errors", "ok    errors")
 
     async def all_counted() -> bool:
         counted = await ledgers(site)
-        # The calibration that a shard asks for is a message, too.
+        # The calibration that a shard requests is a message, too.
         return all(int(counted.get(name, {}).get("offered", 0)) >= 30 for name in ids)
 
     await until(all_counted, "every packet is in the ledgers")
 
 
-async def test_a_load_test_of_cameras_tells_what_became_of_their_frames(site: Site, tmp_path: Path) -> None:
+async def test_a_load_test_of_cameras_reports_the_fate_of_their_frames(site: Site, tmp_path: Path) -> None:
     site.start("hub")
     grpc, control, metrics = free_port(), free_port(), free_port()
     assignment = Assignment(
@@ -169,7 +169,7 @@ async def test_a_load_test_of_cameras_tells_what_became_of_their_frames(site: Si
     site.launch("yard-0", "-m", "embereye_cli", "shard", "camera", "--shard", "yard-0", "--host", HOST, "--hub",
                 site.control, "--grpc-port", str(grpc), "--control-port", str(control), "--metrics-port", str(metrics),
                 "--data", str(tmp_path / "yard-0"), "--assignment", str(tmp_path / "yard-0.json"))  # fmt: skip
-    await until(lambda: _listens(grpc), "the shard listens")
+    await until(lambda: _is_listening(grpc), "the shard listens")
     run = simulate(tmp_path / "report.json", "cameras", "--push", f"{HOST}:{grpc}", "--clients", "2", "--rate", "5",
                    "--for", "4s", "--size", "160x120", "--max-errors", "1000", "--min-rate", "10")  # fmt: skip
     code, out, error = await finished(run)
@@ -180,13 +180,13 @@ async def test_a_load_test_of_cameras_tells_what_became_of_their_frames(site: Si
     assert 0 < whole["acknowledged"] <= whole["packets"]
 
 
-async def test_a_load_test_whose_thresholds_fail_says_so_by_its_exit_code(site: Site, tmp_path: Path) -> None:
+async def test_a_load_test_that_misses_its_thresholds_exits_with_1(site: Site, tmp_path: Path) -> None:
     nobody = ["--target", f"{HOST}:{free_port()}", "--clients", "2", "--rate", "5", "--packets", "3"]
     process = simulate(tmp_path / "report.json", "sensors", *nobody)
     assert process.stderr
     while (line := await asyncio.to_thread(process.stderr.readline)) and "0 packets" not in line:
-        pass  # until it tells how it goes, some seconds after it began
-    process.terminate()  # as Ctrl-C does: the report is written all the same
+        pass  # until it reports progress, some seconds after the start
+    process.terminate()  # like Ctrl-C: the report is written all the same
     code, out, error = await finished(process)
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 1, out + error

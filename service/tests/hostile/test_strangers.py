@@ -1,4 +1,4 @@
-"""Strangers who reach a port and prove nothing: what they do costs them, and nobody else."""
+"""Strangers who reach a port without proving anything: only they suffer from their actions."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ from embereye.units import MIB
 
 from .site import HOST, SMOKE, Site, until
 
-# HTTP/2 (RFC 9113): as much of it as it takes to be a nuisance.
+# HTTP/2 (RFC 9113): as much as is needed for attacks.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS = 0, 1, 4
 END_STREAM, END_HEADERS = 0x1, 0x4
-NO_WINDOW = b"\x00\x04\x00\x00\x00\x00"  # of INITIAL_WINDOW_SIZE: nothing may be sent
+NO_WINDOW = b"\x00\x04\x00\x00\x00\x00"  # INITIAL_WINDOW_SIZE 0: the server may send nothing
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -31,7 +31,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def call(method: str, stream: int) -> bytes:
-    """A gRPC call whose only message is empty."""
+    """A gRPC call with a single, empty message."""
     fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "x"}
     fields |= {"te": "trailers", "content-type": "application/grpc"}
     texts = [text.encode() for pair in fields.items() for text in pair]
@@ -41,14 +41,14 @@ def call(method: str, stream: int) -> bytes:
 
 
 def greet(port: int, settings: bytes = b"") -> socket.socket:
-    """A connection that has said that it speaks HTTP/2, and no more."""
+    """Open a connection that starts HTTP/2 and sends nothing more."""
     connection = socket.create_connection((HOST, port), timeout=20)
     connection.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
     return connection
 
 
 @pytest.mark.parametrize("name", ["shard-0", "hub"])
-async def test_who_watches_the_health_and_reads_nothing_keeps_no_process_from_ending(site: Site, name: str) -> None:
+async def test_a_health_watch_that_reads_nothing_keeps_no_process_from_ending(site: Site, name: str) -> None:
     await site.honest()
     with greet(site.ports[name][0], NO_WINDOW) as stranger:
         stranger.sendall(call("/grpc.health.v1.Health/Watch", 1))
@@ -58,7 +58,7 @@ async def test_who_watches_the_health_and_reads_nothing_keeps_no_process_from_en
 
 @contextlib.contextmanager
 def _crowding(port: int, count: int) -> Iterator[None]:
-    """As long as it lasts, `count` connections to `port` that ask for nothing, and others for those that are ended."""
+    """During the block, have `count` idle connections to `port`, and replace those that are closed."""
     over = threading.Event()
 
     def crowd() -> None:
@@ -90,7 +90,7 @@ def _crowding(port: int, count: int) -> Iterator[None]:
         thread.join()
 
 
-async def test_connections_that_ask_for_nothing_keep_no_probe_from_its_answer(site: Site) -> None:
+async def test_idle_connections_do_not_keep_a_probe_from_its_answer(site: Site) -> None:
     await site.honest()
     port = site.ports["shard-0"][2]
 
@@ -106,22 +106,22 @@ async def test_connections_that_ask_for_nothing_keep_no_probe_from_its_answer(si
 
 
 def _resident(site: Site, name: str) -> int:
-    """Bytes of memory that a process has, as the system tells it: the process itself may be too busy."""
+    """Resident bytes of a process, from the system, because the process may be too busy."""
     text = Path(f"/proc/{site.processes[name].pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
-async def test_a_thousand_grpc_connections_that_call_nothing_leave_descriptors_for_everybody_else(site: Site) -> None:
+async def test_a_thousand_idle_grpc_connections_leave_descriptors_for_others(site: Site) -> None:
     site.prefix = ["prlimit", "--nofile=1024:1024"]
     honest = await site.honest("late")
 
     def crowd() -> list[socket.socket]:
-        found = []
+        connections = []
         for _ in range(1_100):
             with contextlib.suppress(OSError):
-                found.append(greet(site.ports["shard-0"][0]))
-        return found
+                connections.append(greet(site.ports["shard-0"][0]))
+        return connections
 
     strangers = await asyncio.to_thread(crowd)
     try:
@@ -133,14 +133,14 @@ async def test_a_thousand_grpc_connections_that_call_nothing_leave_descriptors_f
         await site.covered(["honest", "late"])
         site.end("hub")
         site.prefix = []
-        site.start("hub")  # whom the shard has to dial again
+        site.start("hub")  # the shard has to dial it again
         await site.covered(["honest", "late"])
     finally:
         for stranger in strangers:
             stranger.close()
 
 
-async def test_streams_without_end_from_one_address_leave_memory_and_streams_for_others(site: Site) -> None:
+async def test_endless_streams_from_one_address_leave_memory_and_streams_for_others(site: Site) -> None:
     honest = await site.honest()
     before, target = _resident(site, "shard-0"), f"{HOST}:{site.ports['shard-0'][0]}"
     async with contextlib.AsyncExitStack() as stack:
@@ -148,23 +148,23 @@ async def test_streams_without_end_from_one_address_leave_memory_and_streams_for
         calls: list[grpc.aio.StreamStreamCall[bytes, bytes]] = []
 
         async def refused() -> bool:
-            """Whether as many are open as may be and the others were told so; where nobody was told, open some more."""
-            told = {await one.code() for one in calls if one.done()}
-            if grpc.StatusCode.RESOURCE_EXHAUSTED in told:
-                return sum(not one.done() for one in calls) == STREAMS_PER_CLIENT
+            """True if the most are open and the others were refused; open more while none was refused."""
+            codes = {await stream.code() for stream in calls if stream.done()}
+            if grpc.StatusCode.RESOURCE_EXHAUSTED in codes:
+                return sum(not stream.done() for stream in calls) == STREAMS_PER_CLIENT
             calls.extend(link.stream_stream("/embereye.v1.Ingest/Stream")() for link in links for _ in range(50))
             await asyncio.sleep(0.2)
             return False
 
         try:
-            # Not all at once: gRPC itself cancels what a slow server has not yet looked at, beyond some thousand.
+            # Not all at once: beyond some thousand, gRPC cancels streams that a slow server has not accepted yet.
             await until(refused, "streams are refused", 100)
-            told = {await one.code() for one in calls if one.done()}
-            assert told <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
+            codes = {await stream.code() for stream in calls if stream.done()}
+            assert codes <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
             honest.line = SMOKE
             await site.alarmed("honest")
             grown = _resident(site, "shard-0") - before
             assert grown < 300 * MIB, f"{grown / MIB:.0f} MiB"
         finally:
-            for one in calls:
-                one.cancel()
+            for stream in calls:
+                stream.cancel()

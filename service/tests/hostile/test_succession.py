@@ -1,4 +1,4 @@
-"""A shard that is told to end, as by whoever deletes its pod: its devices are watched until its successor does."""
+"""A shard asked to end, as when its pod is deleted, watches its devices until its successor does."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from .site import HOST, Site, until
 
 
 class Door:
-    """A TCP port that leads to another one, which may change: as the address of a Service."""
+    """A TCP port that leads to another one, which may change, like the address of a Service."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -42,11 +42,11 @@ class Door:
         writer.transport.abort()
 
 
-async def reached(condition: Callable[[], bool], what: str) -> None:
-    async def so() -> bool:
+async def reached(condition: Callable[[], bool], goal: str) -> None:
+    async def is_reached() -> bool:
         return condition()
 
-    await until(so, what)
+    await until(is_reached, goal)
 
 
 async def speak(client: Client) -> None:
@@ -57,7 +57,7 @@ async def speak(client: Client) -> None:
 
 @pytest.fixture
 async def doors(site: Site) -> AsyncIterator[tuple[Door, Door]]:
-    """Where shard-0, which has the device "one", is found: its gRPC port and its control port."""
+    """The gRPC and control addresses of shard-0, which has the device "one"."""
     grpc, control = Door(), Door()
     site.start("hub")
     site.assign("shard-0", "one", own=Peer(shard="shard-0", grpc=grpc.address, control=control.address))
@@ -65,7 +65,7 @@ async def doors(site: Site) -> AsyncIterator[tuple[Door, Door]]:
         yield grpc, control
 
 
-async def test_a_shard_that_is_to_end_goes_on_until_its_successor_answers(site: Site, doors: tuple[Door, Door]) -> None:
+async def test_a_terminating_shard_continues_until_its_successor_answers(site: Site, doors: tuple[Door, Door]) -> None:
     site.start("shard-0", "--successor", "60")
     enter(site, doors, "shard-0")
     async with Client(doors[0].address) as client:
@@ -89,7 +89,7 @@ async def test_a_shard_that_is_to_end_goes_on_until_its_successor_answers(site: 
     assert await site.metric("heir", "embereye_shard_draining") == 0
 
 
-async def test_a_shard_without_a_successor_ends_in_time_and_says_what_is_not_watched(
+async def test_a_shard_without_a_successor_ends_in_time_and_names_unwatched_devices(
     site: Site, doors: tuple[Door, Door]
 ) -> None:
     site.start("shard-0", "--successor", "1")
@@ -101,7 +101,7 @@ async def test_a_shard_without_a_successor_ends_in_time_and_says_what_is_not_wat
     )
 
 
-async def test_a_shard_whose_devices_have_moved_waits_for_nobody(site: Site, doors: tuple[Door, Door]) -> None:
+async def test_a_shard_whose_devices_have_moved_ends_at_once(site: Site, doors: tuple[Door, Door]) -> None:
     site.assign("shard-0", own=Peer(shard="shard-0", grpc=doors[0].address, control=doors[1].address))
     site.start("shard-0", "--successor", "60")
     enter(site, doors, "shard-0")
@@ -111,6 +111,6 @@ async def test_a_shard_whose_devices_have_moved_waits_for_nobody(site: Site, doo
 
 
 def enter(site: Site, doors: tuple[Door, Door], name: str) -> None:
-    """Have the doors lead to a process."""
+    """Let the doors lead to a process."""
     grpc, _, _, control = site.ports[name]
     doors[0].to, doors[1].to = grpc, control

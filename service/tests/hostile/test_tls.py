@@ -1,4 +1,4 @@
-"""Devices that speak TLS, and those who would like to be them: real shards, real handshakes."""
+"""Devices that use TLS, and impostors: real shards, real handshakes."""
 
 import asyncio
 import contextlib
@@ -33,14 +33,14 @@ BY_NAME = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="
 
 
 class Devices:
-    """A site whose shard shows a certificate and asks devices for theirs."""
+    """A site whose shard has a certificate and requires devices' certificates."""
 
     def __init__(self, site: Site, folder: Path) -> None:
         self.site = site
         self.servers = SiteAuthority(folder / "servers", "servers")
         self.authority = SiteAuthority(folder / "devices", "devices")
         self.shown = self.servers.issue("hall", alternatives=["127.0.0.1", "localhost"])
-        self.one = self.authority.issue("one")
+        self.first = self.authority.issue("one")
         self.text_port = free_port()
 
     def start(self, rules: AccessRules | None = None, *, clients: bool = True) -> None:
@@ -50,7 +50,7 @@ class Devices:
         site.assign("shard-0", "one", "two", access=rules or AccessRules(certificates=BY_NAME))
         options = ["--tls", str(self.shown.folder), "--tls-port", str(self.text_port)]
         if clients:
-            options += ["--client-ca", str(self.one.folder)]
+            options += ["--client-ca", str(self.first.folder)]
         site.start("shard-0", *options)
 
     @property
@@ -58,10 +58,10 @@ class Devices:
         return f"{HOST}:{self.site.ports['shard-0'][0]}"
 
     def client(self, pair: Pair | None) -> ClientTls:
-        return (pair or self.one).client(self.shown.ca, shown=pair is not None)
+        return (pair or self.first).client(self.shown.ca, shown=pair is not None)
 
     async def send(self, tls: ClientTls | None, *devices: str) -> int:
-        """How many devices' readings are acknowledged."""
+        """Send readings; return the number of devices that were acknowledged."""
         return await await_refusal(lambda pause: self._send(pause, tls, *devices))
 
     async def _send(self, pause: float, tls: ClientTls | None, *devices: str) -> int:
@@ -83,13 +83,13 @@ class Devices:
     async def up(self) -> None:
         async def answers() -> bool:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                return await self.send(self.client(self.one), "one") == 1
+                return await self.send(self.client(self.first), "one") == 1
             return False
 
         await until(answers, "the shard acknowledges over TLS")
 
     def speaker(self, pair: Pair | None, name: str) -> Speaker:
-        """A text device over TLS that shows `pair`."""
+        """Start a text device over TLS with the certificate `pair`."""
         speaker = Speaker(name, self.text_port, tls=self.client(pair))
         self.site.tasks.start(speaker.run(), name=f"device-{name}")
         return speaker
@@ -107,11 +107,11 @@ async def devices(site: Site, tmp_path: Path) -> AsyncIterator[Devices]:
     assert "Traceback" not in log, log
 
 
-async def test_only_a_device_with_a_certificate_of_its_own_speaks_for_it(devices: Devices, tmp_path: Path) -> None:
+async def test_only_a_devices_own_certificate_lets_it_speak(devices: Devices, tmp_path: Path) -> None:
     devices.start()
     await devices.up()
     assert await devices.send(devices.client(devices.authority.issue("gateway-1")), "one", "two") == 2
-    code, sentence = await devices.refused(devices.client(devices.one), "two")
+    code, sentence = await devices.refused(devices.client(devices.first), "two")
     assert (code, 'speaks for "one", not for "two"' in sentence) == (grpc.StatusCode.PERMISSION_DENIED, True)
 
     stranger = SiteAuthority(tmp_path / "stranger", "devices").issue("one")
@@ -124,38 +124,36 @@ async def test_only_a_device_with_a_certificate_of_its_own_speaks_for_it(devices
     assert code == grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_client_gives_nothing_to_a_shard_that_proves_to_be_nobody_it_trusts(
-    devices: Devices, tmp_path: Path
-) -> None:
+async def test_a_client_sends_nothing_to_a_shard_that_it_does_not_trust(devices: Devices, tmp_path: Path) -> None:
     devices.start()
     await devices.up()
     stranger = SiteAuthority(tmp_path / "stranger", "servers").issue("x")
-    async with Client(devices.address, tls=devices.one.client(stranger.ca)) as client:
+    async with Client(devices.address, tls=devices.first.client(stranger.ca)) as client:
         client.send("one", smoke_adc=280)
         assert not await client.flush(1)
-    other = ClientTls(devices.shown.ca, devices.one.folder / "tls.crt", devices.one.folder / "tls.key", "yard")
+    other = ClientTls(devices.shown.ca, devices.first.folder / "tls.crt", devices.first.folder / "tls.key", "yard")
     async with Client(devices.address, tls=other) as client:
         client.send("one", smoke_adc=280)
         assert not await client.flush(1)
-    async with Client(devices.address, tls=devices.client(devices.one)) as client:
+    async with Client(devices.address, tls=devices.client(devices.first)) as client:
         client.send("one", smoke_adc=280)
         assert await client.flush(30)
 
 
-async def test_a_text_device_proves_itself_by_its_certificate_and_alarms(devices: Devices) -> None:
+async def test_a_text_device_is_identified_by_its_certificate_and_alarms(devices: Devices) -> None:
     devices.start()
-    speaker = devices.speaker(devices.one, "one")
+    speaker = devices.speaker(devices.first, "one")
     await devices.site.covered(["one"])
     speaker.line = SMOKE
     await devices.site.alarmed("one")
 
 
-async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(devices: Devices) -> None:
+async def test_a_text_device_with_another_devices_certificate_is_refused(devices: Devices) -> None:
     devices.start()
-    devices.speaker(devices.one, "two")
+    devices.speaker(devices.first, "two")
     devices.speaker(None, "two")
     Devices.speaker(devices, devices.authority.issue("two"), "one")
-    plain = devices.site.speaker("shard-0", "two")  # and one that comes without TLS
+    plain = devices.site.speaker("shard-0", "two")  # and one without TLS
     await devices.up()
     reasons = (
         'its certificate is for device "one", but it sends as "two"',
@@ -163,25 +161,25 @@ async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(
         "PEER_DID_NOT_RETURN_A_CERTIFICATE",
     )
 
-    async def told() -> bool:
+    async def are_logged() -> bool:
         return all(reason in devices.site.log("shard-0") for reason in reasons)
 
-    await until(told, "all three are refused")
+    await until(are_logged, "all three are refused")
     plain.silent = True
     assert await devices.site.metric("shard-0", "embereye_sensor_tls_handshakes_failed_total") > 0
 
     async def unheard() -> bool:
         with contextlib.suppress(OSError):  # the hub may still be starting
             listed = (await devices.site.get("/v1/devices"))["devices"]
-            return {one["id"]: one["reason"] for one in listed}.get("two") == "never heard"
+            return {device["id"]: device["reason"] for device in listed}.get("two") == "never heard"
         return False
 
-    await until(unheard, "what came from strangers counts for nothing")
+    await until(unheard, "strangers' readings do not count")
 
 
-async def test_garbage_plaintext_and_hellos_without_an_end_cost_whoever_sends_them(devices: Devices) -> None:
+async def test_garbage_plaintext_and_endless_hellos_harm_only_their_senders(devices: Devices) -> None:
     devices.start()
-    honest = devices.speaker(devices.one, "one")
+    honest = devices.speaker(devices.first, "one")
     await devices.site.covered(["one"])
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200  # the beginning of a ClientHello
     attacks = [CALM * 20, b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 5000, hello, b"\x16\x03\x01\xff\xff" + b"A" * 65535]
@@ -189,36 +187,36 @@ async def test_garbage_plaintext_and_hellos_without_an_end_cost_whoever_sends_th
         for attack in attacks:
             for port in (devices.text_port, devices.site.ports["shard-0"][0]):
                 for _ in range(20):
-                    one = stack.enter_context(socket.create_connection((HOST, port)))
+                    connection = stack.enter_context(socket.create_connection((HOST, port)))
                     with contextlib.suppress(OSError):
-                        one.sendall(attack)
+                        connection.sendall(attack)
         slow = [stack.enter_context(socket.create_connection((HOST, devices.text_port))) for _ in range(50)]
         for byte in hello[:10]:
-            for one in slow:
+            for connection in slow:
                 with contextlib.suppress(OSError):
-                    one.send(bytes([byte]))
+                    connection.send(bytes([byte]))
             await asyncio.sleep(0.02)
         honest.line = SMOKE
         await devices.site.alarmed("one")
         await asyncio.sleep(10.5)
-        for one in slow:
-            one.settimeout(20)
+        for connection in slow:
+            connection.settimeout(20)
             with contextlib.suppress(ConnectionError):
-                assert one.recv(100) == b"", "a handshake that takes for ever is given up"
+                assert connection.recv(100) == b"", "an endless handshake is aborted"
 
 
 async def test_idle_connections_to_the_tls_port_lock_out_nobody(devices: Devices) -> None:
     devices.site.prefix = ["prlimit", "--nofile=1024:1024"]
     devices.start()
-    honest = devices.speaker(devices.one, "one")
+    honest = devices.speaker(devices.first, "one")
     await devices.site.covered(["one"])
-    context = devices.client(devices.one).context()
+    context = devices.client(devices.first).context()
     with contextlib.ExitStack() as stack:
         for number in range(1100):
-            one = stack.enter_context(socket.create_connection((HOST, devices.text_port)))
-            if number % 4 == 0:  # some come as far as they can
+            connection = stack.enter_context(socket.create_connection((HOST, devices.text_port)))
+            if number % 4 == 0:  # some get as far as they can
                 with contextlib.suppress(OSError, ssl.SSLError):
-                    secured = context.wrap_socket(one, server_hostname=HOST, do_handshake_on_connect=False)
+                    secured = context.wrap_socket(connection, server_hostname=HOST, do_handshake_on_connect=False)
                     secured.settimeout(0)
                     stack.enter_context(secured)
                     secured.do_handshake()
@@ -226,46 +224,46 @@ async def test_idle_connections_to_the_tls_port_lock_out_nobody(devices: Devices
         honest.line = newcomer.line = SMOKE
         await devices.site.alarmed("one")
         await devices.site.alarmed("two")
-        assert await devices.send(devices.client(devices.one), "one") in {0, 1}
+        assert await devices.send(devices.client(devices.first), "one") in {0, 1}
 
 
 async def test_certificates_and_their_authority_change_under_open_connections(devices: Devices, tmp_path: Path) -> None:
     devices.start()
-    speaker = devices.speaker(devices.one, "one")
+    speaker = devices.speaker(devices.first, "one")
     await devices.site.covered(["one"])
     opened = speaker.opened
 
     devices.servers.issue("hall", alternatives=["127.0.0.1", "renewed.example"])
-    await until(_shows(devices, "renewed.example"), "the new certificate is shown")
-    assert speaker.opened == opened, "what is connected stays so"
+    await until(_certificate_condition(devices, "renewed.example"), "the new certificate is shown")
+    assert speaker.opened == opened, "open connections stay open"
 
     successor = SiteAuthority(tmp_path / "successor", "devices")
     two = successor.issue("two")
     assert (await devices.refused(devices.client(two), "two"))[0] == grpc.StatusCode.UNAVAILABLE
-    (devices.one.folder / "ca.crt").write_bytes(successor.certificate)
+    (devices.first.folder / "ca.crt").write_bytes(successor.certificate)
 
     async def admitted() -> bool:
         with contextlib.suppress(grpc.aio.AioRpcError):
             return await devices.send(devices.client(two), "two") == 1
         return False
 
-    await until(admitted, "the successor's certificates are taken")
-    assert (await devices.refused(devices.client(devices.one), "one"))[0] == grpc.StatusCode.UNAVAILABLE
+    await until(admitted, "the successor's certificates are accepted")
+    assert (await devices.refused(devices.client(devices.first), "one"))[0] == grpc.StatusCode.UNAVAILABLE
     devices.speaker(two, "two")
-    await devices.site.covered(["two"])  # and the connection that the authority before had opened is closed
+    await devices.site.covered(["two"])  # and the connection opened with the previous authority is closed
 
 
-def _shows(devices: Devices, name: str) -> Callable[[], object]:
+def _certificate_condition(devices: Devices, name: str) -> Callable[[], object]:
     context = trusting(devices.shown.ca)
-    context.load_cert_chain(devices.one.folder / "tls.crt", devices.one.folder / "tls.key")
+    context.load_cert_chain(devices.first.folder / "tls.crt", devices.first.folder / "tls.key")
 
-    async def shows() -> bool:
+    async def has_name() -> bool:
         _, writer = await asyncio.open_connection(HOST, devices.text_port, ssl=context)
         certificate = writer.get_extra_info("peercert")
         writer.transport.abort()
         return ("DNS", name) in certificate["subjectAltName"]
 
-    return shows
+    return has_name
 
 
 async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices: Devices) -> None:
@@ -287,10 +285,10 @@ async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices
         assert await asyncio.wait_for(reader.read(), 40) == b""
 
 
-async def test_a_camera_pushes_over_tls_where_its_certificate_is_its_own(site: Site, tmp_path: Path) -> None:
+async def test_a_camera_pushes_over_tls_only_with_its_own_certificate(site: Site, tmp_path: Path) -> None:
     site.start("hub")
     servers, devices = SiteAuthority(tmp_path / "s", "servers"), SiteAuthority(tmp_path / "d", "devices")
-    shown, own = servers.issue("yard", alternatives=["127.0.0.1"]), devices.issue("camera-1")
+    shown, camera_pair = servers.issue("yard", alternatives=["127.0.0.1"]), devices.issue("camera-1")
     settings = camera_settings()
     settings.access.CopyFrom(AccessRules(certificates=BY_NAME))
     cameras = [
@@ -311,31 +309,31 @@ async def test_a_camera_pushes_over_tls_where_its_certificate_is_its_own(site: S
     start(
         "shard", "camera", "--shard", "yard-cameras-0", "--assignment", str(tmp_path / "yard.json"), "--host", HOST,
         "--hub", site.control, "--grpc-port", port, "--control-port", control, "--metrics-port", metrics,
-        "--tls", str(shown.folder), "--client-ca", str(own.folder),
+        "--tls", str(shown.folder), "--client-ca", str(camera_pair.folder),
     )  # fmt: skip
     start(
         "simulate", "cameras", "--push", f"{HOST}:{port}", "--count", "2", "--fps", "5", "--tls", "--ca", str(shown.ca),
-        "--cert", str(own.folder / "tls.crt"), "--key", str(own.folder / "tls.key"),
+        "--cert", str(camera_pair.folder / "tls.crt"), "--key", str(camera_pair.folder / "tls.key"),
     )  # fmt: skip
     await site.covered(["camera-1"], 60)
 
     async def refused() -> bool:
         return 'its credentials allow only "camera-1"' in site.log("simulate")
 
-    await until(refused, "the sender of camera-2 is told why it is refused")
+    await until(refused, "the sender of camera-2 gets the reason of the refusal")
 
 
-async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devices) -> None:
+async def test_a_shard_names_its_unreadable_certificate(devices: Devices) -> None:
     devices.start()
     await devices.up()
     (devices.shown.folder / "tls.crt").write_text("no certificate")
     reason = f"{devices.shown.folder}: tls.crt and tls.key do not belong together"
 
-    async def told() -> bool:
+    async def is_logged() -> bool:
         return reason in devices.site.log("shard-0")
 
-    await until(told, "the shard says which")
-    await devices.up()  # the one before is shown
+    await until(is_logged, "the shard names it")
+    await devices.up()  # it still uses the previous one
     assert devices.site.end("shard-0") == 0
     devices.site.start("shard-0", "--tls", str(devices.shown.folder))
     assert devices.site.processes["shard-0"].wait(60) == 2
@@ -345,7 +343,7 @@ async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devi
     await devices.up()
 
 
-async def test_a_second_address_that_claims_an_id_is_refused_while_the_first_is_heard_and_named(site: Site) -> None:
+async def test_a_second_address_claiming_an_id_is_refused_and_named(site: Site) -> None:
     site.start("hub")
     site.assign("shard-0", "one", access=AccessRules(networks=["10.0.0.0/8"]))  # and this machine itself
     site.start("shard-0")
@@ -358,16 +356,16 @@ async def test_a_second_address_that_claims_an_id_is_refused_while_the_first_is_
         (device,) = (await site.get("/v1/devices"))["devices"]
         return "127.0.0.7 also sends as this device and is refused" in device["state"]
 
-    await until(named, "the second address is told")
+    await until(named, "the second address is named")
     assert "refused 127.0.0.7, which sends as this device while 127.0.0.1 does" in site.log("shard-0")
-    assert not await site.alarms("one"), "what it said was listened to"
+    assert not await site.alarms("one"), "its readings were accepted"
     (device,) = (await site.get("/v1/devices"))["devices"]
     assert int(device["ledger"]["rejected"]["another address speaks for it"]) > 0
-    honest.silent = True  # and once the device is not heard any more, it may have moved
+    honest.silent = True  # once the device is silent, it may have moved
     await site.alarmed("one")
 
 
-async def test_without_tls_options_a_port_for_it_is_refused_with_a_sentence(site: Site) -> None:
+async def test_a_tls_port_without_tls_options_is_refused_with_a_sentence(site: Site) -> None:
     site.start("hub")
     site.assign("shard-0", "one")
     site.start("shard-0", "--tls-port", str(free_port()))

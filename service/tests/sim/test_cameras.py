@@ -24,12 +24,12 @@ def arguments(*words):
     return parser.parse_args(words)
 
 
-def test_cameras_are_named_by_count_or_one_by_one():
+def test_cameras_are_named_by_count_or_individually():
     assert [spec.id for spec in parse_specs(arguments("--count", "2"))] == ["camera-1", "camera-2"]
     assert parse_specs(arguments("--cameras", "a=hall,b")) == [CameraSpec("a", "hall"), CameraSpec("b", "")]
 
 
-def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
+def test_a_clip_is_a_separate_camera_or_one_of_those_named(tmp_path):
     clip = tmp_path / "a=b.mp4"
     clip.write_bytes(b"x")
     assert parse_specs(arguments("--cameras", "c1=hall", "--clip", f"{clip}=c1")) == [CameraSpec("c1", "hall", clip)]
@@ -37,14 +37,14 @@ def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("c1", "c1"), ("c/1",)])
-def test_a_clip_that_nobody_could_see_is_refused(names, tmp_path):
+def test_a_clip_that_no_url_could_show_is_refused(names, tmp_path):
     clip = tmp_path / "a.mp4"
     clip.write_bytes(b"x")
     with pytest.raises(UserError, match=f"a.mp4={names[-1]}"):
         parse_specs(arguments(*(word for name in names for word in ("--clip", f"{clip}={name}"))))
 
 
-def test_a_thermal_camera_is_one_of_its_own_that_is_pushed():
+def test_a_thermal_camera_is_separate_and_pushed():
     specs = parse_specs(arguments("--thermal", "t1=attic", "--thermal", "t2", "--push", "127.0.0.1:1"))
     assert specs == [CameraSpec("t1", "attic", thermal=True), CameraSpec("t2", thermal=True)]
 
@@ -62,13 +62,13 @@ def test_a_thermal_camera_is_one_of_its_own_that_is_pushed():
         ("--count", "-1"),
     ],
 )
-def test_arguments_that_are_not_understood_are_refused(words):
+def test_invalid_arguments_are_refused(words):
     with pytest.raises(UserError):
         parse_specs(arguments(*words))
 
 
 @pytest.mark.parametrize("size", ["64²x480", "640", "640x", "9x9"])
-def test_a_size_that_is_none_is_refused(size, capsys):
+def test_an_invalid_size_is_refused(size, capsys):
     assert main(["simulate", "cameras", "--size", size]) == 2
     assert f'--size "{size}" is not WIDTHxHEIGHT' in capsys.readouterr().err
 
@@ -93,7 +93,7 @@ async def test_the_server_lists_its_cameras_and_streams_each_as_mjpeg():
     await server
 
 
-async def test_a_fire_is_shown_while_it_burns_and_only_where():
+async def test_a_fire_is_shown_only_while_and_where_it_burns():
     fires = [Fire(5, 10, device="a")]
     cameras = await prepare([CameraSpec("a"), CameraSpec("b")], fps=5, size=(160, 120), fires=fires)
 
@@ -106,7 +106,7 @@ async def test_a_fire_is_shown_while_it_burns_and_only_where():
     assert redness("b", 12) == 0
 
 
-async def test_a_clip_is_shown_over_and_over(tmp_path):
+async def test_a_clip_is_repeated(tmp_path):
     path = tmp_path / "clip.avi"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (64, 48))
     for number in range(4):
@@ -122,12 +122,12 @@ async def test_a_clip_is_shown_over_and_over(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["nowhere", "host:", ":80", "host:port", "host:70000"])
-def test_an_address_that_is_none_is_refused(text):
+def test_an_invalid_address_is_refused(text):
     with pytest.raises(UserError):
         address_option("--listen", text, any_port=True)
 
 
-async def test_no_frame_is_shown_twice_although_a_sleep_ends_early(monkeypatch):
+async def test_no_frame_is_shown_twice_although_sleeps_end_early(monkeypatch):
     cameras = await prepare([CameraSpec("a")], fps=50, size=(64, 64))
     sleep = asyncio.sleep
 
@@ -145,7 +145,7 @@ async def test_no_frame_is_shown_twice_although_a_sleep_ends_early(monkeypatch):
     assert moments == sorted(moments)
 
 
-async def test_cameras_do_not_all_take_their_pictures_at_once():
+async def test_cameras_do_not_take_their_pictures_at_the_same_time():
     names = ["a", "b", "c", "d"]
     cameras = await prepare([CameraSpec(name) for name in names], fps=10, size=(64, 64))
     due = []

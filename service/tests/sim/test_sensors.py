@@ -30,7 +30,7 @@ PATIENCE = 30.0  # seconds; only a broken simulator needs them
 
 
 class Server:
-    """A shard's text listener as far as devices can tell."""
+    """A shard's text listener, as devices see it."""
 
     def __init__(self, greeting: str = START) -> None:
         self.greeting = greeting
@@ -87,7 +87,7 @@ async def simulating(target: str, *specs: SensorSpec, rate: float = 50, frame_ra
         assert stats.connected == 0
 
 
-async def test_a_device_says_who_it_is_and_streams_once_it_is_told_to() -> None:
+async def test_a_device_identifies_itself_and_streams_on_command() -> None:
     async with serving() as server, simulating(server.address, SensorSpec("a"), SensorSpec("b")):
         await server.until(lambda: len(server.all(FrameWords)) >= 6 and len(server.all(SensorReading)) >= 10)
         assert sorted(str(messages[0].id) for messages in server.received) == ["a", "b"]
@@ -97,12 +97,12 @@ async def test_a_device_says_who_it_is_and_streams_once_it_is_told_to() -> None:
             assert all(message.location == name for message in messages[1:])
 
 
-async def test_a_device_starts_by_itself_where_nobody_tells_it() -> None:
+async def test_a_device_starts_alone_without_a_command() -> None:
     async with serving(greeting="") as server, simulating(server.address, SensorSpec("a")):
         await server.until(lambda: bool(server.all(SensorReading)))
 
 
-async def test_calibration_and_frames_are_sent_on_request_and_give_the_room() -> None:
+async def test_calibration_and_frames_are_sent_on_request_and_show_the_room() -> None:
     async with (
         serving(greeting=START + CALIBRATION + REQUEST) as server,
         simulating(server.address, SensorSpec("a"), rate=0, frame_rate=0) as stats,
@@ -120,7 +120,7 @@ async def test_calibration_and_frames_are_sent_on_request_and_give_the_room() ->
         await server.until(lambda: len(server.all(FrameWords)) == 3)
 
 
-async def test_a_lost_connection_is_opened_again() -> None:
+async def test_a_lost_connection_is_reopened() -> None:
     async with serving() as server, simulating(server.address, SensorSpec("a")) as stats:
         await server.until(lambda: bool(server.all(SensorReading)))
         server.writers[0].transport.abort()
@@ -129,7 +129,7 @@ async def test_a_lost_connection_is_opened_again() -> None:
         assert (stats.connections, stats.lost) == (2, 1)
 
 
-async def test_a_device_waits_for_a_server_that_is_not_there_yet() -> None:
+async def test_a_device_waits_for_a_server_that_is_not_running_yet() -> None:
     port = free_port()
     async with simulating(f"127.0.0.1:{port}", SensorSpec("a")) as stats:
         async with asyncio.timeout(PATIENCE):
@@ -139,7 +139,7 @@ async def test_a_device_waits_for_a_server_that_is_not_there_yet() -> None:
             await server.until(lambda: bool(server.all(SensorReading)))
 
 
-async def test_each_connection_asks_anew_where_to_go() -> None:
+async def test_each_connection_asks_for_its_target_again() -> None:
     async with serving() as first, serving() as second:
         stop = asyncio.Event()
         targets = {"a": first.address}
@@ -190,7 +190,7 @@ async def test_a_server_that_reads_nothing_costs_packets_not_memory(monkeypatch:
     server.close()
 
 
-def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
+def test_a_chip_at_rest_and_in_a_fire_matches_the_thresholds() -> None:
     chip = Chip(7)
     calibration = Calibration.from_eeprom(chip.eeprom)
 
@@ -204,17 +204,17 @@ def test_a_chip_at_rest_and_in_a_fire_is_what_the_thresholds_say() -> None:
     assert level(1) == Level.CRITICAL
 
 
-def test_readings_at_rest_are_no_evidence_and_a_fire_is_of_every_kind() -> None:
+def test_readings_at_rest_are_no_evidence_and_those_of_a_fire_all_alarm() -> None:
     dice, thresholds = random.Random(1), Thresholds(sensor_settings())
 
     def levels(strength: float) -> list[int]:
-        said = sensors.reading(dice, strength)
-        assert said.smoke_adc is not None
-        assert said.gas_adc is not None
+        reading = sensors.reading(dice, strength)
+        assert reading.smoke_adc is not None
+        assert reading.gas_adc is not None
         return [
-            thresholds.assess_smoke(said.smoke_adc).level,
-            thresholds.assess_flame(said.flame_adc, said.flame_detected).level,
-            thresholds.assess_gas(said.gas_adc).level,
+            thresholds.assess_smoke(reading.smoke_adc).level,
+            thresholds.assess_flame(reading.flame_adc, reading.flame_detected).level,
+            thresholds.assess_gas(reading.gas_adc).level,
         ]
 
     for _ in range(200):
@@ -249,7 +249,7 @@ def parse(*arguments: str) -> argparse.Namespace:
         (["--fire", "at=1,device=x"], "no simulated device is there"),
     ],
 )
-def test_arguments_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
+def test_senseless_arguments_are_named(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         simulate_sensors.run(parse(*arguments))
 
@@ -266,7 +266,7 @@ def test_devices_are_named_or_counted() -> None:
     assert split_address("[::1]:9001") == ("::1", 9001)
 
 
-def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_on_time_and_reports_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert simulate_sensors.run(parse("--target", f"127.0.0.1:{port}", "--count", "2", "--duration", "1.5")) == 0
@@ -278,4 +278,4 @@ def test_the_command_fails_where_nobody_acknowledges_anything(capsys: pytest.Cap
     assert simulate_sensors.run(parse("--target", target, "--grpc", "--frame-rate", "0", "--duration", "1")) == 1
     out = capsys.readouterr().out
     assert "; 0 acknowledged, " in out
-    assert "byte" not in out, "which are counted of text alone"
+    assert "byte" not in out, "bytes are counted only for text"

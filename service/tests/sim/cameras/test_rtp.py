@@ -26,12 +26,12 @@ async def cameras(*ids):
 async def first_frames(source, count=3):
     frames, enough = [], asyncio.Event()
 
-    def take(data, time_ns=0, lost=()):
+    def offer(data, time_ns=0, lost=()):
         frames.append(data)
         if len(frames) >= count:
             enough.set()
 
-    player = asyncio.ensure_future(source.play(take, lambda _: None))
+    player = asyncio.ensure_future(source.play(offer, lambda _: None))
     await asyncio.wait({player, asyncio.ensure_future(enough.wait())}, timeout=20, return_when="FIRST_COMPLETED")
     player.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -48,7 +48,7 @@ async def rtsp_server(*ids):
     await server
 
 
-async def test_cameras_are_sent_to_ports_of_their_own():
+async def test_cameras_are_sent_to_separate_ports():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1] & ~1
@@ -62,7 +62,7 @@ async def test_cameras_are_sent_to_ports_of_their_own():
 
 
 @pytest.mark.parametrize("host", ["::1%none", "255.255.255.255"])
-async def test_a_host_that_cannot_be_sent_to_is_named(host):
+async def test_an_unreachable_host_is_named(host):
     with pytest.raises(UserError, match=rf"cannot send to {host}: \w+"):
         await asyncio.wait_for(send_rtp(await cameras("a"), host, 5004, asyncio.Event()), 60)
 
@@ -78,7 +78,7 @@ async def test_cameras_are_served_by_rtsp_over_tcp_and_udp(query):
     assert all(read_header(frame).complete for frame in frames)
 
 
-async def test_a_viewer_that_talks_nonsense_is_sent_away_and_others_go_on():
+async def test_a_viewer_that_sends_nonsense_is_disconnected_and_others_continue():
     async with rtsp_server("a") as address:
         host, port = address.split(":")
         for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 200_000, request("PLAY", "rtsp://x/a", 1, {})[:9]):
@@ -102,15 +102,15 @@ async def test_a_viewer_that_talks_nonsense_is_sent_away_and_others_go_on():
         writer.close()
 
 
-async def test_a_viewer_whose_network_is_gone_leaves_and_others_go_on(monkeypatch, caplog):
+async def test_a_viewer_whose_network_fails_is_dropped_and_others_continue(monkeypatch, caplog):
     read, failures = rtsp._read, [OSError(errno.EHOSTUNREACH, "No route to host")]
 
-    async def read_once_in_vain(reader):
+    async def fail_once(reader):
         if failures:
             raise failures.pop()
         return await read(reader)
 
-    monkeypatch.setattr(rtsp, "_read", read_once_in_vain)
+    monkeypatch.setattr(rtsp, "_read", fail_once)
     async with rtsp_server("a") as address:
         reader, first = await asyncio.open_connection(*address.split(":"))
         assert not await reader.read()
@@ -119,10 +119,10 @@ async def test_a_viewer_whose_network_is_gone_leaves_and_others_go_on(monkeypatc
         assert await reader.readline() == b"RTSP/1.0 200 OK\r\n"
         first.close()
         second.close()
-    assert "task rtsp-viewer failed" not in caplog.text, "which ends the server"
+    assert "task rtsp-viewer failed" not in caplog.text, "that would end the server"
 
 
-async def test_what_rtp_cannot_carry_is_told_before_anything_is_sent():
+async def test_pictures_that_rtp_cannot_carry_are_refused_before_sending():
     shown = await cameras("a")
     shown.films["a"] = looped_film(1.0, lambda _: ([b"no JPEG"], 0))
     with pytest.raises(UserError, match="camera a cannot be sent by RTP"):

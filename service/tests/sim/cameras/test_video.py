@@ -60,7 +60,7 @@ async def test_a_simulated_camera_is_received_and_decoded(encoding, query):
     assert all(image.shape == (120, 160, 3) for image in images)
 
 
-async def test_the_url_may_ask_for_another_codec():
+async def test_the_url_may_request_another_codec():
     units, done = [], asyncio.Event()
     async with serving(await rooms("a"), "JPEG") as port:
         source = RtspSource(
@@ -80,7 +80,12 @@ async def test_the_url_may_ask_for_another_codec():
 
 async def test_a_loop_is_coded_once_for_all_cameras(monkeypatch):
     made = []
-    monkeypatch.setattr("embereye.sim.cameras.video.encode_loop", lambda *what: made.append(what) or encode_loop(*what))
+
+    def encode(*arguments):
+        made.append(arguments)
+        return encode_loop(*arguments)
+
+    monkeypatch.setattr("embereye.sim.cameras.video.encode_loop", encode)
     films = CodedFilms(await rooms("a", "b", "c", "d", "e"))
 
     async def watch(camera):
@@ -93,7 +98,7 @@ async def test_a_loop_is_coded_once_for_all_cameras(monkeypatch):
     assert len(made) == 1
 
 
-async def test_where_a_film_jumps_or_somebody_asks_a_key_frame_comes():
+async def test_a_jump_of_the_film_or_a_request_gives_a_key_frame():
     films = CodedFilms(await rooms("a", fires=[Fire(at=1.0, duration=1.0, device="a")]))
     wanted, keys = asyncio.Event(), []
     async with contextlib.aclosing(films.pictures("a", "H264", wanted)) as pictures:
@@ -108,15 +113,15 @@ async def test_where_a_film_jumps_or_somebody_asks_a_key_frame_comes():
     assert sum(keys) >= 3
 
 
-async def test_a_camera_goes_on_while_its_fire_is_being_coded(monkeypatch):
+async def test_a_camera_continues_while_its_fire_is_being_coded(monkeypatch):
     coded = threading.Event()
     calls = []
 
-    def slowly(*what):
-        calls.append(what)
+    def slowly(*arguments):
+        calls.append(arguments)
         if len(calls) > 1:
             coded.wait(30)
-        return encode_loop(*what)
+        return encode_loop(*arguments)
 
     monkeypatch.setattr("embereye.sim.cameras.video.encode_loop", slowly)
     films = CodedFilms(await rooms("a", fires=[Fire(at=0.5, duration=60.0, device="a")]))

@@ -1,4 +1,4 @@
-"""What a load test counts, and how it judges."""
+"""Counts and judgements of load tests."""
 
 import argparse
 import asyncio
@@ -50,22 +50,22 @@ def test_the_histogram_has_1_2_5_bounds_and_counts_everything_once() -> None:
 
 
 def test_clients_add_up() -> None:
-    one, other = ClientFigures("a"), ClientFigures("b")
-    for figure, size in ((one, 10), (one, 20), (other, 30)):
+    first, second = ClientFigures("a"), ClientFigures("b")
+    for figure, size in ((first, 10), (first, 20), (second, 30)):
         figure.count_sent(size)
         figure.latencies.add(0.001)
-    other.errors["refused"] += 2
-    whole = total([one, other])
+    second.errors["refused"] += 2
+    whole = total([first, second])
     assert (whole.packets, whole.sent_bytes, whole.errors.total(), whole.latencies.count) == (3, 60, 2, 3)
 
 
 def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
-    found = ClientFigures("all")
-    checks = judge(found, achieved=90.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005))
+    figures = ClientFigures("all")
+    checks = judge(figures, achieved=90.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005))
     assert {check.name: check.ok for check in checks} == {"errors": True, "packets/s": False, "latency p95": False}
     assert checks[-1].value == "not measured"
-    found.latencies.add(0.004)
-    checks = judge(found, achieved=96.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005, max_p99=0.003))
+    figures.latencies.add(0.004)
+    checks = judge(figures, achieved=96.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005, max_p99=0.003))
     assert {check.name: check.ok for check in checks} == {
         "errors": True, "packets/s": True, "latency p95": True, "latency p99": False,
     }  # fmt: skip
@@ -78,24 +78,24 @@ def sent(packets: int, until: float, began: float = 100.0) -> ClientFigures:
 @pytest.mark.parametrize(
     ("figure", "packets", "ended", "rate", "due"),
     [
-        (sent(60, 105.9), 60, 105.9, 10.0, 60),  # as it should be
+        (sent(60, 105.9), 60, 105.9, 10.0, 60),  # as planned
         (sent(1, 100.0), 1, 100.0, 10.0, 1),
-        (sent(60, 107.5), 60, 107.5, 8.0, 60),  # a server that was too slow for it
-        (sent(20, 102.0), 60, 126.0, 20 / 6, 60),  # one that died after 2 s of 6 s
+        (sent(60, 107.5), 60, 107.5, 8.0, 60),  # a server too slow for the rate
+        (sent(20, 102.0), 60, 126.0, 20 / 6, 60),  # a server that failed after 2 s of 6 s
         (sent(20, 101.95), 60, 102.0, 10.0, 20),  # ended by Ctrl-C
-        (sent(30, 105.9), 0, 106.0, 5.0, 60),  # half of what was due by its end
+        (sent(30, 105.9), 0, 106.0, 5.0, 60),  # half of the packets due by its end
         (ClientFigures("a", began=100.0), 60, 126.0, 0.0, 60),
-        (ClientFigures("a"), 60, 100.0, 0.0, 0),  # ended before it began
+        (ClientFigures("a"), 60, 100.0, 0.0, 0),  # ended before its start
     ],
 )
-def test_a_rate_is_of_all_the_time_in_which_packets_were_due(
+def test_a_rate_covers_all_the_time_in_which_packets_were_due(
     figure: ClientFigures, packets: int, ended: float, rate: float, due: int
 ) -> None:
     assert figure.due(10.0, packets, ended) == due
     assert figure.rate(10.0, due) == pytest.approx(rate)
 
 
-def test_a_load_of_which_most_was_never_sent_is_told_and_does_not_pass() -> None:
+def test_a_load_that_was_mostly_not_sent_is_reported_and_does_not_pass() -> None:
     figures = [sent(20, 102.0), sent(20, 102.0)]
     test = LoadTest(
         "127.0.0.1:1", rate=10, packets=60, thresholds=Thresholds(), settings={"latency": "due until taken"}
@@ -105,13 +105,13 @@ def test_a_load_of_which_most_was_never_sent_is_told_and_does_not_pass() -> None
     assert not report["passed"]
     assert (report["seconds"], report["total"]["due"], report["total"]["packets"]) == (26.0, 120, 40)
     assert report["total"]["packetsPerSecond"] == pytest.approx(40 / 6, abs=0.001)
-    told = sentences(report)
-    assert told[0].startswith("2 clients, 26.0 s: 40 packets of 120 that were due, 6.7/s, ")
-    assert "SHORT packets/s 6.7 (≥ 19.0)" in told
+    lines = sentences(report)
+    assert lines[0].startswith("2 clients, 26.0 s: 40 packets of 120 that were due, 6.7/s, ")
+    assert "SHORT packets/s 6.7 (≥ 19.0)" in lines
     assert "40 packets of 120 that were due, 6.7/s, " in describe_progress(test, figures, (100.0, 126.0), watch)
 
 
-async def test_who_left_out_what_was_due_while_nothing_was_taken_has_sent_everything(
+async def test_skipped_packets_count_as_sent_when_the_server_accepted_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("embereye.sim.load.run.GRACE_SECONDS", 0.0)
@@ -128,11 +128,11 @@ def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
         figure.latencies.add(milliseconds / 1e3)
     test = LoadTest("127.0.0.1:1", rate=10, packets=1, thresholds=Thresholds(), settings={"latency": "due until taken"})
     report = build_report(test, figures, datetime.now(UTC), (99.0, 100.0), SystemWatch(test.target))
-    bounds = [[entry["upToMs"] for entry in one["histogram"]] for one in (*report["perClient"], report["total"])]
+    bounds = [[entry["upToMs"] for entry in part["histogram"]] for part in (*report["perClient"], report["total"])]
     assert bounds == [[2], [50], [2, 50]]
 
 
-def test_a_latency_of_nothing_is_told_as_none_not_as_0_ms() -> None:
+def test_a_latency_without_measurements_is_reported_as_none() -> None:
     nobody = "127.0.0.1:1"
     test = LoadTest(nobody, rate=10, packets=0, thresholds=Thresholds(), settings={"latency": "due until taken"})
     figures = [ClientFigures("a")]
@@ -141,13 +141,13 @@ def test_a_latency_of_nothing_is_told_as_none_not_as_0_ms() -> None:
     assert "latency (due until taken): none was measured" in sentences(report)
 
 
-def test_numbers_are_told_without_exponents() -> None:
+def test_numbers_are_written_without_exponents() -> None:
     assert [rounded(value) for value in (0.0, 0.01234, 12.34, 1_540.2, 1_234_567.0)] == [
         "0", "0.0123", "12.3", "1,540", "1,230,000",
     ]  # fmt: skip
 
 
-async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_packet_does_not_delay_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("embereye.sim.load.clients.time.monotonic", lambda: now)
 
@@ -169,9 +169,9 @@ async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkey
     assert pace.is_over
 
 
-@pytest.mark.parametrize(("held", "longest"), [(1.0, 0.1), (0.5, 5.0)])
-async def test_who_was_connected_dials_again_at_once_and_who_is_turned_away_ever_less_often(
-    monkeypatch: pytest.MonkeyPatch, held: float, longest: float
+@pytest.mark.parametrize(("lasted", "longest"), [(1.0, 0.1), (0.5, 5.0)])
+async def test_a_client_redials_at_once_after_a_stable_connection_or_backs_off(
+    monkeypatch: pytest.MonkeyPatch, lasted: float, longest: float
 ) -> None:
     waits: list[float] = []
     now = 100.0
@@ -185,7 +185,7 @@ async def test_who_was_connected_dials_again_at_once_and_who_is_turned_away_ever
 
     async def speak() -> None:
         nonlocal now
-        now += held
+        now += lasted
         pace.number += 1
         figure.count_sent(10)
         raise ConnectionResetError("sent on")
@@ -223,7 +223,7 @@ def test_loopback_is_this_machine_and_others_are_not() -> None:
         (["--clients", "2", "--report", "/"], "--report / cannot be written: Is a directory"),
     ],
 )
-def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
+def test_senseless_options_of_a_load_test_are_named(arguments: list[str], sentence: str) -> None:
     parser = argparse.ArgumentParser()
     sensors.add_arguments(parser)
     with pytest.raises(UserError, match=sentence):
@@ -244,7 +244,7 @@ def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str
         (["--push", "127.0.0.1:1", "--count", "0", "--report", "r.json"], "a load test needs at least one camera"),
     ],
 )
-def test_options_of_cameras_that_make_no_sense_are_refused(
+def test_senseless_options_of_cameras_are_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parser = argparse.ArgumentParser()
@@ -254,7 +254,7 @@ def test_options_of_cameras_that_make_no_sense_are_refused(
 
 
 @pytest.mark.parametrize(("option", "text"), [("--for", "3s"), ("--duration", "3")])
-def test_a_load_test_lasts_as_long_as_is_said_in_either_way(option: str, text: str) -> None:
+def test_the_length_of_a_load_test_can_be_given_in_two_ways(option: str, text: str) -> None:
     parser = argparse.ArgumentParser()
     sensors.add_arguments(parser)
     parsed = parser.parse_args(["--target", "h:1", "--clients", "2", option, text])
@@ -262,7 +262,7 @@ def test_a_load_test_lasts_as_long_as_is_said_in_either_way(option: str, text: s
     assert packets_of(parsed, 10.0) == 30
 
 
-def test_whether_a_report_can_be_written_is_asked_without_leaving_a_file(tmp_path: Path) -> None:
+def test_checking_that_a_report_is_writable_leaves_no_file(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     sensors.add_arguments(parser)
     for name, content in (("new.json", None), ("old.json", "kept")):
@@ -273,7 +273,7 @@ def test_whether_a_report_can_be_written_is_asked_without_leaving_a_file(tmp_pat
         assert (path.read_text() if path.exists() else None) == content
 
 
-def test_a_report_is_written_whatever_the_locale(tmp_path: Path) -> None:
+def test_a_report_is_written_in_any_locale(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     script = (
         "import sys, pathlib; from embereye.sim.load.run import write_report;"
@@ -284,7 +284,7 @@ def test_a_report_is_written_whatever_the_locale(tmp_path: Path) -> None:
     assert json.loads(path.read_text(encoding="utf-8")) == {"limit": "\u2265"}
 
 
-def test_a_report_is_of_a_load_test_by_itself(tmp_path: Path) -> None:
+def test_a_report_option_makes_it_a_load_test(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     sensors.add_arguments(parser)
     parsed = parser.parse_args(["--target", "h:1", "--devices", "a=hall", "--report", str(tmp_path / "r.json")])

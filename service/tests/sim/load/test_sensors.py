@@ -1,4 +1,4 @@
-"""Sensors as a load, and servers that fare badly."""
+"""Sensors as a load, with servers in trouble."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from embereye.sim.load.sensors import SensorLoad, send_sensors
 PATIENCE = 30.0  # seconds; only a broken load test needs them
 
 
-async def test_a_client_whose_server_takes_nothing_counts_that_and_dials_again(
+async def test_a_client_counts_a_server_that_accepts_nothing_and_redials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("embereye.sim.load.sensors.STALLED_SECONDS", 0.05)

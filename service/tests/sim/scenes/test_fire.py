@@ -27,13 +27,13 @@ def test_a_short_fire_burns_fully_for_half_of_its_time() -> None:
         (Fire(0, 1, zone="roof"), []),
     ],
 )
-def test_a_fire_reaches_its_device_its_zone_or_everything(fire: Fire, reached: list[str]) -> None:
+def test_a_fire_is_visible_to_its_device_its_zone_or_everything(fire: Fire, reached: list[str]) -> None:
     devices = {"a": "hall", "b": "yard"}
     assert [name for name, zone in devices.items() if fire.is_visible_to(name, zone)] == reached
     assert [name for name, zone in devices.items() if intensity((fire,), name, zone, 0.9)] == reached
 
 
-def test_a_fire_is_read_from_its_text() -> None:
+def test_a_fire_is_parsed_from_its_text() -> None:
     assert parse_fire("at=5,for=30,zone=hall") == Fire(5, 30, zone="hall")
     assert parse_fire("at=0, device=a") == Fire(0, 60, device="a")
 
@@ -51,7 +51,7 @@ def test_a_fire_is_read_from_its_text() -> None:
         ("at=1,device=a,zone=b", "not both"),
     ],
 )
-def test_a_fire_that_cannot_be_read_is_refused_with_what_is_wrong(text: str, sentence: str) -> None:
+def test_an_unreadable_fire_is_refused_with_the_problem(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         parse_fire(text)
 
