@@ -264,7 +264,7 @@ def thermal(client: Client) -> Callable[[Running, str], Awaitable[None]]:
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards that request no calibration, as in earlier versions."""
-    monkeypatch.setattr(_Stream, "asks_calibration", lambda *_: False)
+    monkeypatch.setattr(_Stream, "is_calibration_due", lambda *_: False)
 
 
 @pytest.mark.usefixtures("silent")
@@ -578,7 +578,7 @@ def test_an_epoch_without_a_later_one_is_not_overtaken(epoch: int) -> None:
     client.send("a", smoke_adc=1)
     assert len(client.next_batches(link)) == 1
     acknowledged(client, link, "a", epoch, 7)
-    assert "a newer sender" in client.rejected["a"]
+    assert "a newer program" in client.rejected["a"]
 
 
 def test_a_sender_renews_its_epoch_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,7 +590,7 @@ def test_a_sender_renews_its_epoch_only_once(monkeypatch: pytest.MonkeyPatch) ->
     for epoch in (2**61, 2**62):
         assert client.next_batches(link)
         acknowledged(client, link, "a", epoch, 7)
-    assert "a newer sender" in client.rejected["a"]
+    assert "a newer program" in client.rejected["a"]
     [(state, spooled, restart)] = client.next_batches(link)
     batch = client.body(state, spooled, link)
     assert batch

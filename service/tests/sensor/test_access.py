@@ -83,8 +83,8 @@ async def test_only_a_sender_with_a_token_is_admitted_and_only_for_its_device(ru
     assert await running.send(FLEETS, "s-01", "s-02") == 2
     assert await running.send(ONES, "s-01") == 1
     for token, device, code, word in (
-        ("", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
-        ("a-token-that-nobody-gave", "s-01", grpc.StatusCode.UNAUTHENTICATED, "show a token"),
+        ("", "s-01", grpc.StatusCode.UNAUTHENTICATED, "need a token"),
+        ("a-token-that-nobody-gave", "s-01", grpc.StatusCode.UNAUTHENTICATED, "need a token"),
         (ONES, "s-02", grpc.StatusCode.PERMISSION_DENIED, 'are for device "s-01", not for "s-02"'),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:

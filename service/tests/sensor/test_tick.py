@@ -33,7 +33,7 @@ async def test_sessions_resume_reading_even_if_their_lines_fail(monkeypatch: pyt
     def fail(_: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(batcher, "settle", fail)
+    monkeypatch.setattr(batcher, "analyse_collected", fail)
     with pytest.raises(MemoryError):
         batcher.flush()
     assert not any(source.paused for source in sources)

@@ -71,7 +71,7 @@ def test_a_sender_needs_a_token_of_the_fleet_or_of_its_device(tmp_path: Path) ->
     grant = admitted.check_call("10.0.0.1", shown(ONE))
     assert (grant, grant.is_for("s-01"), grant.is_for("s-02")) == (Grant("s-01"), True, False)
     for token in ("", "short", "another-token-of-some-length", ALL[:-1], f"{ALL}x"):
-        with pytest.raises(NotAdmittedError, match="show a token"):
+        with pytest.raises(NotAdmittedError, match="need a token"):
             admitted.check_call("10.0.0.1", shown(token))
     with pytest.raises(NotAdmittedError):
         admitted.check_call("10.0.0.1", None)

@@ -15,7 +15,7 @@ from embereye.v1.alarms_pb2 import Zone
         ("http://broker", {}, "mqtt://HOST:1883"),
         ("mqtt://", {}, "mqtt://HOST:1883"),
         ("mqtt://broker:99999", {}, "no address"),
-        ("mqtt://me:secret/x@broker", {}, "no address"),
+        ("mqtt://me:secret/x@broker", {}, "not a valid URL"),
         ("mqtt://broker/topic", {}, "mqtt://HOST:1883"),
         ("mqtt://me:secret@broker", {}, "has a user in it"),
         ("mqtt://broker", {"certificates": Path("x")}, "Use mqtts://"),

@@ -66,5 +66,5 @@ def test_an_issuer_with_an_unreadable_key_is_refused() -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(b"secret"),
     )
-    with pytest.raises(ValueError, match=r"its key cannot be read: .* encrypted"):
+    with pytest.raises(ValueError, match=r"the key cannot be read: .* encrypted"):
         Authority.from_issuer(certificate, locked)

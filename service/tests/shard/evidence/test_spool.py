@@ -247,7 +247,7 @@ def test_a_full_disk_blocks_no_report_and_is_logged_once(
     assert ids(spool) == ["before", "large", "after"]
     assert caplog.text.count("cannot be written") == 1
     assert f"{path} cannot be written (database or disk is full)" in spool.degraded
-    assert "make room" in spool.degraded
+    assert "Make room" in spool.degraded
     assert ids(Spool(path)) == ["before"]
     assert spool._disk is not None
     spool._disk.execute("PRAGMA max_page_count = 100000")
