@@ -31,7 +31,7 @@ def _result(name: str, measured: float, planned: float) -> Result:
 
 
 def sensors(scale: Scale) -> Result:
-    """Measure text sensors, a quarter of which also send thermal frames."""
+    """Measure text sensors; a quarter of them also send thermal frames."""
     dice, lines = random.Random(8), []
     with Server("shard", SENSORS) as server:
         sockets = connect(server.ports["tcp"], SENSORS)

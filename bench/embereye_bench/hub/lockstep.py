@@ -28,7 +28,7 @@ SIZES = {(160, 215): (17, 6), (210, 890): (23, 84)}  # bytes of command and stat
 SLOW_NS = 1_000 * MILLISECOND  # period of a device whose rate is not measured
 LEAST_SECONDS = 0.1  # of consecutive turns on one way; in less time, a busy neighbour decides the result
 RATES = (248, 500)  # Hz
-BARE_BYTES = 4_096  # more than a message, of which one is pending at a time
+BARE_BYTES = 4_096  # more than one message; only one is pending at a time
 Turn = Callable[[], object]
 
 

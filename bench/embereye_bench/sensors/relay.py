@@ -30,7 +30,7 @@ WAYS = ("direct", "relayed")
 
 @dataclass
 class Pair:
-    """Two shards of a fleet, of which one owns every device, and their hub."""
+    """A hub with two shards of one fleet; every device belongs to `owner`."""
 
     owner: Shard
     relay: Shard
