@@ -1,4 +1,4 @@
-"""`embereye alarms clip`: where what is fetched is put."""
+"""`embereye alarms clip` and `clips`: downloads, their files, and the alarm that is meant."""
 
 import hashlib
 from argparse import Namespace
@@ -26,7 +26,7 @@ class Stub:
 
 
 @pytest.mark.parametrize(("output", "named"), [(".", False), ("clips", False), ("mine.jpg", True), (None, False)])
-async def test_a_clip_is_put_into_a_folder_under_its_own_name(
+async def test_a_clip_is_written_to_a_folder_under_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str | None, named: bool
 ) -> None:
     monkeypatch.setattr(clips, "ClipsStub", Stub)
@@ -34,14 +34,14 @@ async def test_a_clip_is_put_into_a_folder_under_its_own_name(
     (tmp_path / "clips").mkdir()
     arguments = Namespace(clip=STILL.sha256, output=Path(output) if output else None, json=False)
     await clips.ClipCommands(None, arguments, Console()).run("clip")  # type: ignore[arg-type]
-    (found,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert found.read_bytes() == DATA
-    assert found.name == "mine.jpg" if named else found.name.startswith("gate-20010909-")
-    assert (found.parent.name == "clips") == (output == "clips")
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert file.read_bytes() == DATA
+    assert file.name == "mine.jpg" if named else file.name.startswith("gate-20010909-")
+    assert (file.parent.name == "clips") == (output == "clips")
 
 
 class SlowStub:
-    """Each call brings one byte more, then `code`; `most` bytes in all."""
+    """Clips of which each call returns one more byte, then times out; `most` bytes in all."""
 
     most = len(DATA)
 
@@ -56,7 +56,7 @@ class SlowStub:
             raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, empty, empty, "too slow")
 
 
-async def test_a_clip_that_takes_long_is_fetched_on_for_as_long_as_some_of_it_comes(
+async def test_a_slow_download_resumes_as_long_as_each_attempt_brings_some_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clips, "ClipsStub", SlowStub)
@@ -91,7 +91,7 @@ class Listed:
         return ListClipsResponse()
 
 
-async def test_of_two_zones_of_one_name_the_clips_of_neither_are_shown_for_the_others(
+async def test_two_zones_with_one_name_need_their_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(clips, "AlarmsStub", Zones)
@@ -108,7 +108,7 @@ async def test_of_two_zones_of_one_name_the_clips_of_neither_are_shown_for_the_o
 
 
 class Newer(Stub):
-    """A hub of a version that keeps what this one does not know."""
+    """A hub of a newer version, with a kind of recording that is unknown here."""
 
     async def Fetch(self, *_: object, **__: object) -> Any:
         clip = Clip.FromString(STILL.SerializeToString())
@@ -116,7 +116,7 @@ class Newer(Stub):
         yield ClipChunk(clip=clip, data=DATA)
 
 
-async def test_a_recording_of_a_kind_that_is_not_known_is_fetched_all_the_same(
+async def test_a_recording_of_an_unknown_kind_is_downloaded_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clips, "ClipsStub", Newer)

@@ -25,18 +25,18 @@ def embereye(*arguments: str, **environment: str) -> "subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("mode", [(), ("--free-running",)])
-def test_the_head_of_the_demonstration_finds_what_is_hot_and_follows_it(mode: tuple[str, ...]) -> None:
+def test_the_simulated_head_finds_the_hot_spot_and_follows_it(mode: tuple[str, ...]) -> None:
     done = embereye("control", "demo", "--duration", "2s", "--rate", "100", "--wait", "all", "--json", *mode)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["wait"] for one in found] == ["block", "poll", "sleep"]
-    for one in found:
-        assert one["turns"] > 20
-        assert one["offMedianDegrees"] < 6
-        assert bool(one["milliseconds"].get("idle")) == bool(mode)
+    measured = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [turns["wait"] for turns in measured] == ["block", "poll", "sleep"]
+    for turns in measured:
+        assert turns["turns"] > 20
+        assert turns["offMedianDegrees"] < 6
+        assert bool(turns["milliseconds"].get("idle")) == bool(mode)
 
 
-def test_what_a_turn_costs_is_shown_where_it_is_asked_for() -> None:
+def test_timings_and_message_sizes_are_printed_on_request() -> None:
     done = embereye("control", "demo", "--duration", "1s", "--rate", "50", "--timings", "--trace-sizes")
     assert done.returncode == 0, done.stderr
     for word in ("Blocked", "Processor", "Overruns", "p99", "command", "state", "Bytes"):
@@ -52,12 +52,12 @@ def test_what_a_turn_costs_is_shown_where_it_is_asked_for() -> None:
         (("--hub", "nowhere"), '"nowhere" is not HOST:PORT'),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+def test_impossible_options_are_refused_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
     done = embereye("control", "demo", *arguments)
     assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
-def test_with_a_hub_the_actuator_has_to_be_there() -> None:
+def test_a_named_hub_must_have_the_actuator() -> None:
     with running_hub() as hub:
         done = embereye("control", "demo", "--hub", hub.tcp, "--actuator", "crane", EMBEREYE_TOKEN=hub.token)
         assert (done.returncode, done.stderr.strip()) == (
@@ -79,10 +79,10 @@ def _steer(hub: OwnHub) -> None:
         time.sleep(0.05)
 
 
-def test_a_head_that_loses_its_hub_says_that_it_is_safe_and_comes_back(tmp_path: Path) -> None:
+def test_a_head_without_its_hub_is_in_its_safe_state_and_reconnects(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log, contextlib.ExitStack() as stack:
         path = tmp_path / "association"
-        shown = {**os.environ, "EMBEREYE_TOKEN": "", "EMBEREYE_ASSOCIATION": f"unix:{path}"}
+        environment = {**os.environ, "EMBEREYE_TOKEN": "", "EMBEREYE_ASSOCIATION": f"unix:{path}"}
         process = None
         for _ in range(2):
             with running_hub() as hub:
@@ -93,7 +93,7 @@ def test_a_head_that_loses_its_hub_says_that_it_is_safe_and_comes_back(tmp_path:
                 if process is None:
                     process = subprocess.Popen(
                         [sys.executable, "-m", "embereye_cli", "simulate", "head", "--token", f"@{token}"],
-                        stderr=log, env=shown,
+                        stderr=log, env=environment,
                     )  # fmt: skip
                     stack.callback(process.wait)
                     stack.callback(process.kill)

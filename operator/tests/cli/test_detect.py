@@ -53,12 +53,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
+def test_a_fire_in_a_recording_raises_an_alarm_with_its_reasons(folder):
     replay = watch(str(folder / "fire.avi"), Settings(settings_of("")))
     (alarm,) = replay.alarms
     assert alarm.kind == Kind.FLAME
     assert 1.0 < alarm.time < 1.0 + 6.0, "the network takes a drawn fire for one at times"
-    flame = next(one for one in replay.detections if one.kind == Kind.FLAME)
+    flame = next(detection for detection in replay.detections if detection.kind == Kind.FLAME)
     assert flame.level == Level.ALARM
     assert flame.start < alarm.time
     assert {term.name for term in flame.why} >= {"flame.flicker", "flame.lasted"}
@@ -66,17 +66,17 @@ def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
     assert replay.seconds == pytest.approx(104 / RATE, abs=0.01)
 
 
-def test_the_command_tells_everything_in_json_and_goes_on_after_what_cannot_be_read(folder, tmp_path, capsys):
+def test_json_has_all_results_also_after_an_unreadable_source(folder, tmp_path, capsys):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"this is no video")
     assert main(["detect", "--json", str(broken), str(folder), "/does/not/exist.mp4"]) == 2
     out, err = capsys.readouterr()
-    told = json.loads(out)
-    assert [entry["file"] for entry in told] == [
+    results = json.loads(out)
+    assert [entry["file"] for entry in results] == [
         str(broken), str(folder / "fire.avi"), str(folder / "walk.avi"), "/does/not/exist.mp4",
     ]  # fmt: skip
-    assert all(set(entry) == {"file", "seconds", "frames", "detections", "alarms", "faults"} for entry in told)
-    fire, walk = told[1], told[2]
+    assert all(set(entry) == {"file", "seconds", "frames", "detections", "alarms", "faults"} for entry in results)
+    fire, walk = results[1], results[2]
     assert [alarm["kind"] for alarm in fire["alarms"]] == ["flame"]
     assert set(fire["detections"][0]) >= {"start", "kind", "score", "box", "why"}
     assert set(fire["detections"][0]["why"][0]) == {"name", "value", "threshold", "unit"}
@@ -85,7 +85,7 @@ def test_the_command_tells_everything_in_json_and_goes_on_after_what_cannot_be_r
     assert "exist.mp4: does not exist. Name a video file" in err
 
 
-def test_the_command_speaks_to_people_too(folder, capsys):
+def test_results_are_printed_for_people_too(folder, capsys):
     assert main(["detect", str(folder)]) == 0
     out = capsys.readouterr().out
     assert "flame alarm at" in out
@@ -93,7 +93,7 @@ def test_the_command_speaks_to_people_too(folder, capsys):
     assert "flicker" in out
 
 
-def test_a_slower_camera_shows_fewer_frames_of_the_same_time(tmp_path):
+def test_a_lower_rate_analyses_fewer_frames_of_the_same_time(tmp_path):
     room = Room(320, 240, 4)
     film = record(tmp_path / "fire.avi", [*room.quiet(15), *room.fire(2.0, 150, RATE)])
     replay = watch(str(film), Settings(settings_of("flame"), fps=5.0))
@@ -102,11 +102,11 @@ def test_a_slower_camera_shows_fewer_frames_of_the_same_time(tmp_path):
     assert replay.alarms
 
 
-def test_a_detector_that_is_not_asked_for_does_not_run(folder):
+def test_only_the_named_detectors_run(folder):
     assert not watch(str(folder / "fire.avi"), Settings(settings_of("smoke, motion"))).alarms
 
 
-def test_a_picture_that_shows_nothing_is_a_fault_and_not_clear(tmp_path):
+def test_a_black_picture_is_a_fault_and_not_clear(tmp_path):
     room = Room(320, 240, 4)
     black = cv2.imencode(".jpg", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
     replay = watch(str(record(tmp_path / "dark.avi", [*room.quiet(15), *[black] * 90])), Settings(settings_of("")))
@@ -115,7 +115,7 @@ def test_a_picture_that_shows_nothing_is_a_fault_and_not_clear(tmp_path):
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_recording_is_not_written_over_with_what_is_drawn_into_it(linked, folder, tmp_path, capsys):
+def test_an_annotated_video_does_not_overwrite_its_recording(linked, folder, tmp_path, capsys):
     film, out = tmp_path / "fire.mp4", tmp_path / "seen.mp4"
     film.write_bytes((folder / "fire.avi").read_bytes())
     if linked:
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch, capsys):
     assert capsys.readouterr().err == f"embereye: {folder} cannot be read: Permission denied\n"
 
 
-def test_what_a_camera_answers_steers_no_terminal(capsys):
+def test_a_cameras_answer_cannot_steer_the_terminal(capsys):
     with socket.create_server(("127.0.0.1", 0)) as camera:
 
         def answer():
@@ -149,8 +149,8 @@ def test_what_a_camera_answers_steers_no_terminal(capsys):
         answering.start()
         assert main(["detect", f"http://127.0.0.1:{camera.getsockname()[1]}/stream"]) == 2
         answering.join()
-    assert "HTTP 404 No\\x1b[2J" in (told := capsys.readouterr().err)
-    assert "\x1b[2J" not in told
+    assert "HTTP 404 No\\x1b[2J" in (results := capsys.readouterr().err)
+    assert "\x1b[2J" not in results
 
 
 def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
@@ -168,10 +168,10 @@ def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
     [
         (["--detectors", "flame,ghosts", "x.mp4"], '--detectors: "ghosts" is not one of flame, heat, motion, smoke'),
         (["--fps", "-3", "x.mp4"], "--fps -3 is not"),
-        (["--annotate", "o.mp4", "a.mp4", "b.mp4"], "takes one recording, not 2"),
+        (["--annotate", "o.mp4", "a.mp4", "b.mp4"], "needs exactly one recording, not 2"),
     ],
 )
-def test_wrong_arguments_are_told_in_one_sentence(arguments, words, capsys):
+def test_wrong_arguments_are_refused_in_one_sentence(arguments, words, capsys):
     assert main(["detect", *arguments]) == 2
     assert words in capsys.readouterr().err
 
@@ -185,12 +185,12 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_of_an_annotated_video(tmp_pa
     assert len(list(frames(str(tmp_path / "seen.mp4")))) == 3
 
 
-def test_a_folder_without_videos_is_told(tmp_path):
+def test_a_folder_without_videos_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no video"):
         list(expand([str(tmp_path)]))
 
 
-def test_frames_of_a_file_are_what_its_player_plays(folder):
+def test_detect_and_a_file_source_read_the_same_frames(folder):
     """`embereye detect` and a fleet's file source read files by the same function, so they see the same bytes."""
     played = list(frames(str(folder / "fire.avi")))
     header = read_header(played[0][0])
@@ -201,36 +201,36 @@ def test_frames_of_a_file_are_what_its_player_plays(folder):
 
 
 @pytest.mark.parametrize("encoding", ["H264", "H265"])
-async def test_a_stream_of_video_is_looked_at_as_pictures(encoding):
+async def test_a_video_stream_is_analysed_as_pictures(encoding):
     cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     server = asyncio.ensure_future(serve_rtsp(cameras, "127.0.0.1", 0, stop, port.set_result, encoding))
-    shown = []
+    pictures = []
     settings = Settings(camera_settings(), seconds=4.0)
     address = f"rtsp://127.0.0.1:{await port}/a"
-    replay = await asyncio.to_thread(watch, address, settings, lambda data, *_: shown.append(data))
+    replay = await asyncio.to_thread(watch, address, settings, lambda data, *_: pictures.append(data))
     stop.set()
     await server
     assert replay.frames >= 10
-    assert all(read_header(data).complete for data in shown)
+    assert all(read_header(data).complete for data in pictures)
 
 
-async def test_a_stream_goes_on_in_its_own_time_where_the_wall_clock_is_set_meanwhile(monkeypatch):
+async def test_setting_the_wall_clock_does_not_change_a_streams_time(monkeypatch):
     cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     server = asyncio.ensure_future(serve_mjpeg(cameras, "127.0.0.1", 0, stop, port.set_result))
-    address, wall, hours, shown = f"http://127.0.0.1:{await port}/a.mjpg", time.time_ns, itertools.count(), []
+    address, wall, hours, pictures = f"http://127.0.0.1:{await port}/a.mjpg", time.time_ns, itertools.count(), []
     monkeypatch.setattr(time, "time_ns", lambda: wall() - next(hours) * 3600 * SECOND)
     settings = Settings(camera_settings(), seconds=4.0)
-    await asyncio.to_thread(watch, address, settings, lambda _, seconds, __: shown.append(seconds))
+    await asyncio.to_thread(watch, address, settings, lambda _, seconds, __: pictures.append(seconds))
     stop.set()
     await server
-    assert len(shown) >= 10
-    assert all(before < after for before, after in itertools.pairwise(shown))
+    assert len(pictures) >= 10
+    assert all(before < after for before, after in itertools.pairwise(pictures))
 
 
 @pytest.mark.parametrize("encoding", ["H264", "JPEG"])
-async def test_a_stream_of_which_nothing_can_be_written_ends_with_the_reason(encoding, tmp_path, capsys):
+async def test_an_unwritable_output_ends_a_stream_with_the_reason(encoding, tmp_path, capsys):
     cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     server = asyncio.ensure_future(serve_rtsp(cameras, "127.0.0.1", 0, stop, port.set_result, encoding))
@@ -241,7 +241,7 @@ async def test_a_stream_of_which_nothing_can_be_written_ends_with_the_reason(enc
     assert f"embereye: --annotate {tmp_path}/none/seen.mp4: cannot be written" in capsys.readouterr().err
 
 
-def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_none(folder, tmp_path, capsys):
+def test_a_second_coco_export_of_the_same_recording_adds_no_stills(folder, tmp_path, capsys):
     data = tmp_path / "data"
     assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
     first = json.loads((data / "annotations.json").read_text())
@@ -259,7 +259,7 @@ def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_no
     capsys.readouterr()
 
 
-def test_boxes_that_people_corrected_are_kept_by_another_export(folder, tmp_path):
+def test_an_export_does_not_change_boxes_that_people_corrected(folder, tmp_path):
     data = tmp_path / "data"
     assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
     corrected = json.loads((data / "annotations.json").read_text())
@@ -269,7 +269,7 @@ def test_boxes_that_people_corrected_are_kept_by_another_export(folder, tmp_path
     assert json.loads((data / "annotations.json").read_text())["annotations"] == corrected["annotations"]
 
 
-def test_what_shows_no_fire_is_exported_without_boxes_beside_the_rest(folder, tmp_path):
+def test_recordings_without_fire_are_exported_without_boxes(folder, tmp_path):
     data = tmp_path / "data"
     assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
     fires = json.loads((data / "annotations.json").read_text())
@@ -291,7 +291,7 @@ def test_no_fire_without_a_folder_for_it_is_refused(folder, capsys):
     assert "--coco" in capsys.readouterr().err
 
 
-def test_findings_that_nobody_reads_any_more_are_no_failure(folder):
+def test_a_reader_that_leaves_is_no_failure(folder):
     reader, writer = os.pipe()
     os.close(reader)
     words = [sys.executable, "-m", "embereye_cli", "detect", folder / "walk.avi"]
@@ -300,21 +300,21 @@ def test_findings_that_nobody_reads_any_more_are_no_failure(folder):
     assert (ended.returncode, ended.stderr.strip()) == (0, b"")
 
 
-def test_a_data_set_that_cannot_be_written_is_told_before_anything_is_looked_at(folder, tmp_path, capsys):
+def test_an_unwritable_data_set_is_reported_before_the_analysis(folder, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for data in (tmp_path / "file", tmp_path / "file" / "below"):
         assert main(["detect", "--coco", str(data), str(folder / "walk.avi")]) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert f"--coco {data}: cannot be written: Not a directory" in said.err
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert f"--coco {data}: cannot be written: Not a directory" in printed.err
 
 
-def test_what_was_seen_is_told_though_its_data_set_cannot_be_written(folder, tmp_path, capsys, monkeypatch):
+def test_results_are_printed_even_if_the_data_set_cannot_be_written(folder, tmp_path, capsys, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(CocoFolder, "save", refuse)
     assert main(["detect", "--json", "--coco", str(tmp_path / "data"), str(folder / "walk.avi")]) == 2
-    said = capsys.readouterr()
-    assert [result["frames"] for result in json.loads(said.out)] == [60]
-    assert "cannot be written: No space left on device" in said.err
+    printed = capsys.readouterr()
+    assert [result["frames"] for result in json.loads(printed.out)] == [60]
+    assert "cannot be written: No space left on device" in printed.err

@@ -13,7 +13,7 @@ from embereye_cli.main import main
 
 @pytest.fixture
 def port():
-    """A camera that wants credentials, beside the command's own event loop."""
+    """Serve a camera that requires credentials, in a thread with another event loop."""
     served = OnvifCameras(
         {"gate": [(Profile("m", "main", "H264", 640, 480, 15, 0, "v"), "rtsp://127.0.0.1/1")]},
         user="viewer", password="pa ss",
@@ -32,32 +32,32 @@ def port():
     thread.join()
 
 
-def test_what_is_printed_is_a_fleet_and_progress_goes_elsewhere(port, tmp_path, capsys):
+def test_a_fleet_goes_to_stdout_and_progress_to_stderr(port, tmp_path, capsys):
     (tmp_path / "who").write_text("viewer\npa ss\n")
     options = ["--interface", "lo", "--timeout", "0.8", "--credentials", str(tmp_path / "who"), "--zone", "yard"]
     assert main(["discover", *options, "--name", "gates", "--namespace", "site", "--secret", "own"]) == 0
-    said = capsys.readouterr()
-    fleet = yaml.safe_load(said.out)
+    printed = capsys.readouterr()
+    fleet = yaml.safe_load(printed.out)
     assert fleet["metadata"] == {"name": "gates", "namespace": "site"}
     entry = next(entry for entry in fleet["spec"]["cameras"] if f":{port}/" in entry["source"])
     assert entry == {
         "id": "gate", "zone": "yard", "location": "gate", "source": f"onvif://127.0.0.1:{port}/gate",
         "credentialsRef": {"name": "own"},
     }  # fmt: skip
-    assert "pa ss" not in said.out + said.err
-    assert "looking for cameras by lo (127.0.0.1) for 0.8 s" in said.err
+    assert "pa ss" not in printed.out + printed.err
+    assert "searching for cameras on lo (127.0.0.1) for 0.8 s" in printed.err
 
 
-def test_credentials_of_the_environment_are_used_and_missing_ones_are_asked_for(port, monkeypatch, capsys):
+def test_credentials_come_from_the_environment_and_missing_ones_are_requested(port, monkeypatch, capsys):
     host = ["discover", "--host", f"127.0.0.1:{port}/gate"]
     assert main(host) == 0
-    assert "some cameras want credentials: name them with --credentials FILE" in capsys.readouterr().err
+    assert "some cameras need credentials: name them with --credentials FILE" in capsys.readouterr().err
     monkeypatch.setenv(discover.USERNAME, "viewer")
     monkeypatch.setenv(discover.PASSWORD, "pa ss")
     assert main(host) == 0
-    said = capsys.readouterr()
-    assert "# EmberEye simulated gate" in said.out
-    assert "credentials:" not in said.err
+    printed = capsys.readouterr()
+    assert "# EmberEye simulated gate" in printed.out
+    assert "credentials:" not in printed.err
 
 
 @pytest.mark.parametrize(
@@ -72,39 +72,39 @@ def test_credentials_of_the_environment_are_used_and_missing_ones_are_asked_for(
         (["--credentials", "/nowhere"], "--credentials /nowhere: No such file"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_one_sentence(options, reason, capsys):
+def test_impossible_search_options_are_refused_in_one_sentence(options, reason, capsys):
     assert main(["discover", *options]) == 2
-    said = capsys.readouterr()
-    assert reason in said.err
-    assert "secret" not in said.err
-    assert not said.out
+    printed = capsys.readouterr()
+    assert reason in printed.err
+    assert "secret" not in printed.err
+    assert not printed.out
 
 
-def test_that_nothing_answers_is_told_with_what_to_look_at(monkeypatch, capsys):
+def test_an_empty_search_is_reported_with_what_to_check(monkeypatch, capsys):
     async def search(*_):
         return []
 
     monkeypatch.setattr("embereye.camera.discovery.search", search)
     assert main(["discover", "--interface", "lo"]) == 1
-    said = capsys.readouterr()
-    assert "no camera answered" in said.err
-    assert not said.out
+    printed = capsys.readouterr()
+    assert "no camera answered" in printed.err
+    assert not printed.out
 
 
-def test_a_camera_whose_host_can_be_no_name_hides_no_other(monkeypatch, capsys):
+def test_a_camera_with_an_impossible_host_name_hides_no_other(monkeypatch, capsys):
     async def search(*_):
         return [FoundCamera("onvif://gate..local"), FoundCamera("onvif://127.0.0.1:1")]
 
     monkeypatch.setattr("embereye.camera.discovery.search", search)
     assert main(["discover", "--interface", "lo"]) == 0
-    said = capsys.readouterr()
-    assert "onvif://gate..local: HTTP: UnicodeError: " in said.err
-    assert 'source: "onvif://127.0.0.1:1"' in said.out
+    printed = capsys.readouterr()
+    assert "onvif://gate..local: HTTP: UnicodeError: " in printed.err
+    assert 'source: "onvif://127.0.0.1:1"' in printed.out
 
 
 def test_a_named_host_that_does_not_answer_is_not_printed_as_a_camera_found(capsys):
     assert main(["discover", "--host", "127.0.0.1:1"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "onvif://127.0.0.1:1: cannot connect" in said.err
-    assert "none of them answers as an ONVIF camera" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "onvif://127.0.0.1:1: cannot connect" in printed.err
+    assert "none of them answers as an ONVIF camera" in printed.err

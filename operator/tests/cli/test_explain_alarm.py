@@ -1,4 +1,4 @@
-"""Whether an alarm would come about again: its kept signs and frames, decided once more."""
+"""Replays of an alarm: its stored signs and frames, decided once more."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def decided(state: ZoneState, item: EvidenceItem) -> AlarmEvent:
 
 
 async def filmed(*fires: Fire) -> tuple[Clip, bytes]:
-    """What a camera's clip holds: ten seconds of a simulated room, frame by frame."""
+    """A camera's clip: ten seconds of a simulated room, frame by frame."""
     cameras = await prepare([CameraSpec("c1", "hall")], fps=10, size=(320, 240), seed=3, fires=fires)
     film, muxer = cameras.films["c1"], Muxer(320, 240, "c1", NOW)
     data = muxer.begin()
@@ -41,7 +41,7 @@ async def filmed(*fires: Fire) -> tuple[Clip, bytes]:
     return clip, data
 
 
-async def test_the_frames_of_a_fire_are_an_alarm_again_and_those_of_a_quiet_room_are_none() -> None:
+async def test_replayed_frames_of_a_fire_raise_an_alarm_and_those_of_a_quiet_room_none() -> None:
     events = [decided(ZoneState.ALARM, flame())]
     again = replay_clip(*await filmed(Fire(1, 60, zone="hall")), events)
     assert (again.same, again.why) == (True, "flame alarm now, alarm then")
@@ -55,13 +55,13 @@ def test_a_clip_that_cannot_be_read_is_named(media: Clip.Media.ValueType) -> Non
         replay_clip(Clip(media=media, device="c1"), b"RIFF of another program", [])
 
 
-def test_a_zone_that_would_decide_otherwise_is_told() -> None:
+def test_a_replay_with_another_decision_is_reported() -> None:
     assert replay_zone([decided(ZoneState.ALARM, flame())]).same
     otherwise = replay_zone([decided(ZoneState.ALARM, flame(Level.PRE_ALARM))])
     assert (otherwise.same, otherwise.why.partition(",")[0]) == (False, "pre-alarm")
 
 
-def test_terms_are_told_with_their_units() -> None:
+def test_terms_are_printed_with_their_units() -> None:
     item = flame()
     item.why.add(name="flame.flicker", value=50.66, threshold=33, unit="%")
     item.why.add(name="temperature.over_normal", value=11.2, threshold=10, unit="K")

@@ -1,4 +1,4 @@
-"""`embereye explain device` where the hub's clock, or the way to the hub, is another than one would think."""
+"""`embereye explain device` with a hub whose clock differs, and with a proxy in the environment."""
 
 import contextlib
 import http.server
@@ -19,18 +19,18 @@ DEVICE = {"id": "s-01", "zone": "hall", "fleet": "default/sensors/hall", "covere
 
 @contextlib.contextmanager
 def hub(now: int) -> Iterator[str]:
-    """The URL of a hub that answers once, whose clock says `now`, Unix ns."""
+    """Serve a hub that answers once, with the clock `now` (Unix ns); yield its URL."""
     devices = [DEVICE | {"heardNs": str(now - 2 * SECOND), "analysedNs": str(now - 3 * SECOND)}]
-    told = json.dumps({"timeNs": str(now), "devices": devices}).encode()
+    answer = json.dumps({"timeNs": str(now), "devices": devices}).encode()
 
     class Hub(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(told)
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
@@ -38,13 +38,13 @@ def hub(now: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
-def test_how_long_ago_a_device_was_heard_goes_by_the_hubs_clock(ahead: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_since_a_message_follow_the_hubs_clock(ahead: int, capsys: pytest.CaptureFixture[str]) -> None:
     with hub(time.time_ns() + ahead) as console:
         run(Namespace(device="s-01", console=console, token="x", json=False))
     assert "last heard 2.0 s ago\n  last analysed 3.0 s ago" in capsys.readouterr().out
 
 
-def test_the_hub_is_asked_without_the_proxy_of_the_environment(
+def test_the_environments_proxy_is_not_used_for_the_hub(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(urllib.request, "_opener", None)  # the proxies that an earlier request found

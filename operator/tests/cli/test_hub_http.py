@@ -1,4 +1,4 @@
-"""Who is shown the token of a command that asks the hub over HTTP."""
+"""Commands that call the hub over HTTP: servers that are no hub, and the token that they must not see."""
 
 import contextlib
 from argparse import Namespace
@@ -19,7 +19,7 @@ from embereye_cli.hub.http import HttpHub
 
 @dataclass
 class Site:
-    """A server that leads elsewhere, or answers."""
+    """A server that redirects, or answers."""
 
     leads_to: str = ""
     answer: bytes = b"{}"
@@ -49,7 +49,7 @@ class Site:
             server.shutdown()
 
 
-def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_token() -> None:
+def test_a_redirection_does_not_receive_the_token() -> None:
     with Site().serving() as elsewhere, Site(elsewhere.address).serving() as proxy:
         hub = HttpHub(ConsoleConnection(url=proxy.address, token="a-token-of-the-hub", trust=trusting()))
         with pytest.raises(
@@ -62,14 +62,14 @@ def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_toke
 @pytest.mark.parametrize(
     "console", ["http://hub..local:8080", f"http://{'h' * 64}.local", "http://127.0.0.1:1/h\u00fcbe"]
 )
-def test_a_url_that_nobody_can_ask_for_is_told_by_its_option(console: str) -> None:
+def test_an_impossible_url_is_refused_with_its_option(console: str) -> None:
     with pytest.raises(UserError, match=f'--console "{console}" is not a URL such as'):
         console_connection(Namespace(console=console, token="", data=None))
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[]", b"7", b'"devices"'])
 @pytest.mark.parametrize("command", [device, alarm])
-def test_what_answers_in_json_and_is_no_hub_is_told(command: ModuleType, answer: bytes) -> None:
+def test_a_server_that_is_no_hub_is_recognised(command: ModuleType, answer: bytes) -> None:
     with Site(answer=answer).serving() as stranger:
         arguments = Namespace(device="s-1", alarm="0123456789abcdef", console=stranger.address, token="", json=False)
         with pytest.raises(UserError, match="does not answer as a hub of this version"):

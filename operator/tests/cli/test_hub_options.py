@@ -1,4 +1,4 @@
-"""How the hub is asked may be said before a command's action or behind it."""
+"""Options for the hub, and the errors if it cannot be reached or refuses."""
 
 import contextlib
 import signal
@@ -29,7 +29,7 @@ ACTIONS = [
 
 
 @pytest.mark.parametrize(("command", "action"), ACTIONS, ids=lambda each: each[0] if isinstance(each, list) else "")
-def test_options_of_the_hub_stand_before_an_action_or_behind_it(command, action):
+def test_hub_options_work_before_and_after_an_action(command, action):
     parser = ArgumentParser(prog="embereye command")
     command.add_arguments(parser)
     before = parser.parse_args([*OPTIONS, *action])
@@ -41,17 +41,17 @@ def test_options_of_the_hub_stand_before_an_action_or_behind_it(command, action)
     assert parser.parse_args(action).json is False
 
 
-def test_an_actions_help_says_where_the_options_of_the_hub_are_explained(capsys):
+def test_an_actions_help_refers_to_the_hub_options(capsys):
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["create", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "--ca and --server-name work here too; see `embereye access --help`" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "--ca and --server-name work here too; see `embereye access --help`" in printed
 
 
 @pytest.mark.parametrize("hub", ["hub", "127.0.0.1:99999", "127.0.0.1:"])
-def test_a_hub_is_named_by_host_and_port(hub, capsys):
+def test_a_hub_address_has_host_and_port(hub, capsys):
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
     for words in (["--hub", hub, "whoami"], ["whoami", "--hub", hub]):
@@ -77,7 +77,7 @@ def test_a_hub_is_named_by_host_and_port(hub, capsys):
         (webhooks, ["resend", "pager", "--"], ["-1", str(2**63)], "is not a cursor"),
     ],
 )
-def test_numbers_that_no_hub_takes_are_refused_by_their_option(command, words, wrong, sentence, capsys):
+def test_impossible_numbers_are_refused_with_their_option(command, words, wrong, sentence, capsys):
     parser = ArgumentParser(prog="embereye command")
     command.add_arguments(parser)
     for number in wrong:
@@ -87,7 +87,7 @@ def test_numbers_that_no_hub_takes_are_refused_by_their_option(command, words, w
     assert parser.parse_args([*words, "7"])
 
 
-def test_a_hub_at_an_ipv6_address_is_named_with_brackets(capsys):
+def test_an_ipv6_address_of_a_hub_needs_brackets(capsys):
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
     with pytest.raises(SystemExit):
@@ -98,7 +98,7 @@ def test_a_hub_at_an_ipv6_address_is_named_with_brackets(capsys):
 
 @pytest.mark.parametrize("process", [hub, shard_sensor, shard_camera])
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_a_process_listens_on_an_ipv6_address_with_brackets_and_without(process, host, monkeypatch):
+def test_a_listen_address_accepts_ipv6_with_and_without_brackets(process, host, monkeypatch):
     monkeypatch.setenv("EMBEREYE_OUTER_HOST", host)
     parser = ArgumentParser(prog="embereye process")
     process.add_arguments(parser)
@@ -108,7 +108,7 @@ def test_a_process_listens_on_an_ipv6_address_with_brackets_and_without(process,
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"", "certificate")])
-def test_a_file_of_authorities_that_cannot_be_used_is_told_by_its_option(tmp_path, content, reason):
+def test_an_unusable_file_of_authorities_is_refused_with_its_option(tmp_path, content, reason):
     file = tmp_path / "ca.crt"
     if content is not None:
         file.write_bytes(content)
@@ -170,7 +170,7 @@ def test_a_missing_token_is_explained_in_two_lines(capsys):
 
 
 @pytest.mark.parametrize("text", ["9999-12-31", "1600-01-01", "0001-01-01", "999999999d", "7"])
-def test_a_time_that_no_hub_takes_is_refused_by_its_option(text, capsys):
+def test_impossible_times_are_refused_with_their_option(text, capsys):
     parser = ArgumentParser(prog="embereye alarms")
     alarms.add_arguments(parser)
     with pytest.raises(SystemExit):
@@ -179,7 +179,7 @@ def test_a_time_that_no_hub_takes_is_refused_by_its_option(text, capsys):
     assert parser.parse_args(["history", "--until", "2026-11-22"]).until
 
 
-def test_a_token_in_a_file_is_read_as_editors_leave_it_and_refused_where_it_can_be_none(tmp_path):
+def test_a_token_file_can_have_a_byte_order_mark_but_no_impossible_characters(tmp_path):
     file = tmp_path / "token"
     file.write_bytes(b"\xef\xbb\xbfsecret\r\n")
     assert token_for(f"@{file}", "hub") == "secret"
@@ -190,7 +190,7 @@ def test_a_token_in_a_file_is_read_as_editors_leave_it_and_refused_where_it_can_
 
 
 class FullHub:
-    """A hub that has room for no more subscribers, and ends the command after three attempts."""
+    """A hub without room for subscribers; it ends the command after three attempts."""
 
     attempts = 0
 
@@ -212,18 +212,18 @@ class FullHub:
     def cancel(self) -> None: ...
 
 
-def test_a_hub_that_has_no_room_for_a_feed_is_not_back_by_telling_its_zones(monkeypatch, capsys):
+def test_a_hub_without_room_for_a_feed_is_not_announced_as_back(monkeypatch, capsys):
     monkeypatch.setattr(alarms, "AlarmsStub", FullHub)
     parser = ArgumentParser(prog="embereye alarms")
     alarms.add_arguments(parser)
     assert alarms.run(parser.parse_args(["--token", "t", "--hub", "127.0.0.1:1", "--json", "watch"])) == 4
-    told = capsys.readouterr().err
-    assert told.count("no more subscribers; what was shown may be out of date, trying again") == 1
-    assert "the hub is back" not in told
+    printed = capsys.readouterr().err
+    assert printed.count("no more subscribers; what was shown may be out of date, trying again") == 1
+    assert "the hub is back" not in printed
 
 
 @pytest.mark.parametrize("content", ["one\ntwo\n", "to\u20acken\n", "to\x00ken"])
-def test_a_file_that_holds_no_token_is_told_before_anybody_is_asked(content, tmp_path):
+def test_a_file_without_a_token_is_refused_before_the_hub_is_called(content, tmp_path):
     file = tmp_path / "token"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=f"the token in {file} has characters that are not allowed in a token"):
@@ -232,12 +232,12 @@ def test_a_file_that_holds_no_token_is_told_before_anybody_is_asked(content, tmp
 
 @contextlib.contextmanager
 def silent_hub():
-    """The address of one that accepts connections and says nothing."""
+    """Serve a hub that accepts connections and never answers; yield its socket and address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening, f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_a_command_that_waits_for_the_hub_ends_when_it_is_interrupted():
+def test_an_interrupted_command_stops_waiting_for_the_hub():
     with silent_hub() as (listening, hub):
         words = [sys.executable, "-m", "embereye_cli", "alarms", "--hub", hub, "--token", "t", "list"]
         with subprocess.Popen(words, stderr=subprocess.PIPE) as process:

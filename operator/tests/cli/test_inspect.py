@@ -1,4 +1,4 @@
-"""`embereye inspect` on captures whole, cut, foreign and empty."""
+"""`embereye inspect` on complete, truncated, foreign and empty captures."""
 
 import argparse
 import io
@@ -54,9 +54,7 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_cannot_be_calculated_of_a_damaged_frame_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_of_a_damaged_frame_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "capture.bin"
     path.write_bytes(eeprom("a", 1) + encode(FrameWords("a", bytes(2 * 834))))
     assert run(str(path), "--json") == 0
@@ -65,18 +63,16 @@ def test_what_cannot_be_calculated_of_a_damaged_frame_is_left_out(
     assert "ambientC" not in report["packets"][1]
 
 
-def test_the_name_of_a_device_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_devices_name_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "capture.bin"
     path.write_bytes("#serialno:a\x9b2J!".encode())
     assert run(str(path)) == 0
-    told = capsys.readouterr().out
-    assert told.count("a\\x9b2J") == 2
-    assert "\x9b" not in told
+    printed = capsys.readouterr().out
+    assert printed.count("a\\x9b2J") == 2
+    assert "\x9b" not in printed
 
 
-def test_every_packet_is_shown_with_its_offset_and_its_values(
-    capture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_packet_is_printed_with_offset_and_values(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(capture), "--json") == 0
     report = json.loads(capsys.readouterr().out)
     data = capture.read_bytes()
@@ -102,7 +98,7 @@ def test_every_packet_is_shown_with_its_offset_and_its_values(
     assert packets[9]["reason"] == "not finished"
 
 
-def test_each_frame_has_the_calibration_of_its_device_although_it_came_before(
+def test_a_later_calibration_of_the_device_applies_to_earlier_frames(
     capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(str(capture), "--json")
@@ -156,7 +152,7 @@ def sentence(*arguments: str) -> str:
     return str(raised.value)
 
 
-def test_files_that_cannot_be_read_or_written_are_named(capture: Path, tmp_path: Path) -> None:
+def test_unreadable_and_unwritable_files_are_named(capture: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing.bin"
     assert sentence(str(missing)) == f"{missing} does not exist. Name a file with the bytes that a device sent."
     assert sentence(str(tmp_path)) == f"cannot read the capture {tmp_path}: Is a directory"
@@ -178,7 +174,7 @@ def test_files_that_cannot_be_read_or_written_are_named(capture: Path, tmp_path:
         (frame("a", 1, 30, words=768) + eeprom("a", 1), "no frame of 834 words"),
     ],
 )
-def test_a_capture_without_temperatures_says_why(data: bytes, expected: str, tmp_path: Path) -> None:
+def test_a_capture_without_temperatures_is_explained(data: bytes, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "capture.bin"
     path.write_bytes(data)
     assert expected in sentence(str(path))
@@ -188,7 +184,7 @@ def test_a_capture_without_temperatures_says_why(data: bytes, expected: str, tmp
     assert not (tmp_path / "t.npy").exists()
 
 
-def test_a_capture_of_readings_alone_needs_no_eeprom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_of_only_readings_needs_no_eeprom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "capture.bin"
     path.write_bytes(READING * 3)
     assert run(str(path)) == 0
@@ -200,7 +196,7 @@ def test_an_emissivity_out_of_range_is_refused(capture: Path) -> None:
 
 
 @pytest.mark.needs(CAPTURE)
-def test_a_real_devices_capture_is_understood_to_the_last_byte(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_real_devices_capture_is_decoded_completely(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(RECORDINGS / "capture.bin"), "--json") == 0
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["packets"] == {"reading": 27, "frame": 27, "eeprom": 1}

@@ -1,4 +1,4 @@
-"""The command by itself: how it ends before what it runs has begun."""
+"""The `embereye` command: help, suggestions, completion, streams, and signals during its start."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ sys.exit(main.main(["hub"]))
 
 
 @pytest.mark.needs(FIRST_PROCESS)
-def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_starts():
+def test_the_first_process_of_a_container_can_be_stopped_while_it_starts():
     process = subprocess.Popen([*PROCESS_NAMESPACE, sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -38,7 +38,7 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_start
         process.wait()
 
 
-def test_a_command_that_is_interrupted_while_it_starts_ends_without_a_traceback():
+def test_a_command_interrupted_at_its_start_ends_without_a_traceback():
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -52,7 +52,7 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_command_that_is_no_container_leaves_signals_to_what_it_runs():
+def test_a_command_outside_a_container_installs_no_signal_handler():
     before = signal.getsignal(signal.SIGTERM)
     assert command.main(["--version"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before
@@ -62,7 +62,7 @@ MAIN = [sys.executable, "-c", "import sys; from embereye_cli.main import main; s
 
 
 @pytest.mark.parametrize(("words", "below"), [("bench", "compare"), ("hub", "restore")])
-def test_a_command_with_others_below_it_names_them_in_help_and_where_none_is_meant(words, below, capsys):
+def test_a_command_with_subcommands_names_them_in_help_and_in_errors(words, below, capsys):
     with pytest.raises(SystemExit):
         command.main([words, "--help"])
     assert command.COMMANDS[words, below][1] in " ".join(capsys.readouterr().out.split())
@@ -173,7 +173,7 @@ def test_completion_offers_commands_actions_options_and_values(line, expected, t
     assert {word.strip() for word in (tmp_path / "out").read_text().splitlines()} == expected
 
 
-def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys):
+def test_options_before_a_subcommand_are_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["bench", "--seconds", "1", "gate"])
     assert ended.value.code == 2
@@ -181,49 +181,49 @@ def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys
 
 
 @pytest.mark.parametrize(
-    ("words", "variable", "value", "told"),
+    ("words", "variable", "value", "sentence"),
     [
         (["plan", "--sensors", "1"], "EMBEREYE_LOG_FORMAT", "JSON", "--log-format: JSON: not one of text, json."),
         (["operator"], "EMBEREYE_IMAGE_PULL_POLICY", "always", "--image-pull-policy: always: not one of Always, "),
     ],
 )
-def test_a_variable_that_is_none_of_an_options_choices_is_refused(words, variable, value, told, capsys, monkeypatch):
+def test_an_environment_variable_must_be_a_choice_of_its_option(words, variable, value, sentence, capsys, monkeypatch):
     monkeypatch.setenv(variable, value)
     with pytest.raises(SystemExit) as ended:
         command.main(words)
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["hub", "--data", "."], ["operator"]])
-def test_a_level_of_logs_that_there_is_not_is_refused(words, capsys, monkeypatch):
+def test_an_unknown_log_level_is_refused(words, capsys, monkeypatch):
     monkeypatch.setenv("EMBEREYE_LOG_LEVEL", "loud")
     assert command.main(words) == 2
     assert 'EMBEREYE_LOG_LEVEL "loud" is not one of' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "sentence"),
     [
         ("--target", "hall", "--target hall is not HOST:PORT"),
         ("--target", "a..b:9001", '"a..b" is not a valid host name'),
         ("--within", "nan", "--within nan is not between 0 and 86400"),
     ],
 )
-def test_a_self_test_that_could_not_succeed_declares_nothing(option, value, told, capsys):
+def test_a_self_test_with_impossible_options_declares_nothing(option, value, sentence, capsys):
     assert command.main(["self-test", "--kubeconfig", "nowhere", option, value]) == 2
-    assert told in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("run", "words"), [(command.main, ["explain", "fleet"]), (plugin.main, ["explain"])])
-def test_what_is_wrong_steers_no_terminal(run, words, capsys):
+def test_an_error_cannot_steer_the_terminal(run, words, capsys):
     assert run([*words, "hall", "--kubeconfig", "nowhere\x9b2J"]) == 2
-    told = capsys.readouterr().err
-    assert ("nowhere\\x9b2J" in told, "\x9b" in told) == (True, False)
+    sentence = capsys.readouterr().err
+    assert ("nowhere\\x9b2J" in sentence, "\x9b" in sentence) == (True, False)
 
 
 @pytest.mark.parametrize("words", [["hub"], ["hub", "backup", "copy"]])
-def test_a_file_that_holds_no_address_of_a_database_is_named(words, tmp_path):
+def test_an_unreadable_file_with_a_database_address_is_named(words, tmp_path):
     (tmp_path / "address").write_bytes(b"\xff")
     data = ["--data", "data"] if words == ["hub"] else []
     ended = subprocess.run(
@@ -234,7 +234,7 @@ def test_a_file_that_holds_no_address_of_a_database_is_named(words, tmp_path):
 
 
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
-def test_a_standard_stream_that_is_closed_ends_no_command(closed):
+def test_a_closed_standard_stream_does_not_end_a_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]
     ended = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *words], check=False, capture_output=True, text=True
@@ -243,7 +243,7 @@ def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     assert closed == "2" or "cannot reach the hub at" in ended.stderr
 
 
-def test_what_a_terminal_has_no_character_for_is_told_by_its_code():
+def test_characters_that_the_terminal_lacks_are_printed_as_codes():
     manifest = Path(__file__).parents[3] / "charts/embereye/examples/sensorfleet.yaml"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     ended = subprocess.run([*MAIN, "plan", manifest], check=False, capture_output=True, text=True, env=environment)
@@ -267,7 +267,7 @@ sys.exit(plugin.main(["status"]))
     [[*MAIN, "plan", "--sensors", "10"], [*MAIN, "--version"], [sys.executable, "-c", PLUGIN]],
     ids=["a command", "its version", "the plugin"],
 )
-def test_output_that_finds_no_room_is_told_in_one_sentence(words):
+def test_a_full_disk_is_reported_in_one_sentence(words):
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(words, check=False, stdout=full, stderr=subprocess.PIPE)
     assert ended.stderr == b"embereye: the output cannot be written: No space left on device\n"
@@ -284,7 +284,7 @@ def test_output_that_finds_no_room_is_told_in_one_sentence(words):
         ["plan", "--sensors", "10", "-o", "json"],
     ],
 )
-def test_output_that_nobody_reads_any_more_is_no_error(words):
+def test_a_closed_pipe_is_no_error(words):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer) as closed:

@@ -1,4 +1,4 @@
-"""What `kubectl embereye` shows."""
+"""The output and errors of `kubectl embereye`."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ def parsed(world: World, status: Any) -> Any:
     return parse_fleet({**world.manifest, "status": to_manifest(status)})
 
 
-async def test_status_says_whether_each_fleet_is_well_and_why_not() -> None:
+async def test_status_lists_each_fleets_state_and_problems() -> None:
     world = await world_of()
     well = parsed(world, (await world.step()).status)
     world.runtime.shards["hall-sensors-0"].dark = {"s-00": "never heard", "s-01": "never heard"}
@@ -58,7 +58,7 @@ async def test_status_says_whether_each_fleet_is_well_and_why_not() -> None:
     assert not new["well"], "a fleet that nobody looks after is not well"
 
 
-async def test_devices_show_owner_and_darkness_dark_ones_first() -> None:
+async def test_devices_are_listed_with_their_shard_dark_ones_first() -> None:
     world = await world_of()
     for shard in world.runtime.shards.values():
         shard.dark = {"s-03": "never heard"}
@@ -84,7 +84,7 @@ async def test_a_drained_shard_is_replaced_by_another() -> None:
     assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
 
 
-def test_a_message_of_several_lines_leaves_a_table_and_an_explanation_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_of_several_lines_does_not_break_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     denied = "admission webhook denied the request:\n\nno shards here\x1b[2J"
     conditions = [
         {"type": name, "status": "False", "reason": "Denied", "message": denied}
@@ -103,7 +103,7 @@ def test_a_message_of_several_lines_leaves_a_table_and_an_explanation_whole(caps
 
 
 @pytest.mark.parametrize("text", ["no", "{}", "7", "\xff", None])
-def test_a_fleet_that_cannot_be_read_from_a_folder_is_named(
+def test_an_unreadable_fleet_of_a_data_folder_is_named(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "fleets" / "hall.json"
@@ -125,7 +125,7 @@ def test_a_shard_is_named_by_name_or_number() -> None:
             plugin.shard_of(fleet, text)
 
 
-def test_without_a_cluster_the_remedy_is_told(
+def test_a_missing_cluster_is_reported_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
@@ -134,11 +134,11 @@ def test_without_a_cluster_the_remedy_is_told(
         "rollout status hall", f"report --to {tmp_path / 'report.tar.gz'}", "migrate-storage",
     ):  # fmt: skip
         assert plugin.main(line.split()) == 2, line
-        assert "set KUBECONFIG" in (said := capsys.readouterr().err), line
-        assert "--data" not in said, "an option of `embereye explain fleet` alone"
+        assert "set KUBECONFIG" in (printed := capsys.readouterr().err), line
+        assert "--data" not in printed, "an option of `embereye explain fleet` alone"
     assert main(["explain", "fleet", "hall"]) == 2
-    assert "set KUBECONFIG" in (said := capsys.readouterr().err)
-    assert "`embereye up` with --data" in said
+    assert "set KUBECONFIG" in (printed := capsys.readouterr().err)
+    assert "`embereye up` with --data" in printed
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_without_a_cluster_the_remedy_is_told(
         "-n elsewhere pause hall -n site --context there --kubeconfig file",
     ],
 )
-def test_kubectls_flags_count_wherever_they_stand(line: str) -> None:
+def test_kubectls_flags_work_before_and_after_the_command(line: str) -> None:
     assert target_of(plugin.build_parser().parse_args(line.split())) == Target("site", "there", "file")
 
 
-def test_all_namespaces_go_before_one() -> None:
+def test_all_namespaces_wins_over_one_namespace() -> None:
     assert target_of(plugin.build_parser().parse_args(["-n", "site", "status", "-A"])).namespace == "*"
     assert target_of(plugin.build_parser().parse_args(["status"])) == Target()
 
 
 def kubeconfig(path: Path, current: str, **servers: str) -> Path:
-    """A kubeconfig with a context for each server, called as the server is."""
+    """Write a kubeconfig with a context for each server, named like the server."""
     document = {
         "clusters": [{"name": name, "cluster": {"server": server}} for name, server in servers.items()],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -179,7 +179,7 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-suc
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "told"),
+    ("cluster", "user", "expected"),
     [
         ({"server": "https://127.0.0.1:99999"}, {}, "Port out of range"),
         ({"certificate-authority": "/nowhere/ca.crt"}, {}, "/nowhere/ca.crt does not exist"),
@@ -190,8 +190,8 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-suc
         ({}, {"exec": {**EXEC, "command": False}}, "Expected `str`, got `bool`"),
     ],
 )
-def test_a_kubeconfig_that_is_of_no_use_is_told_with_what_is_wrong(
-    cluster: dict[str, Any], user: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_unusable_kubeconfig_is_refused_with_the_reason(
+    cluster: dict[str, Any], user: dict[str, Any], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = kubeconfig(tmp_path / "config", "a", a="https://127.0.0.1:9")
     document = json.loads(path.read_text())
@@ -199,23 +199,21 @@ def test_a_kubeconfig_that_is_of_no_use_is_told_with_what_is_wrong(
     document["users"][0]["user"] = user
     path.write_text(json.dumps(document))
     assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
-    assert told in (said := capsys.readouterr().err)
-    assert "set KUBECONFIG" in said
+    assert expected in (printed := capsys.readouterr().err)
+    assert "set KUBECONFIG" in printed
 
 
 @pytest.mark.parametrize("text", ["", "- a", "apiVersion: v1", "{{{", "\x00"])
-def test_a_file_that_is_no_kubeconfig_is_told(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_kubeconfig_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("kubectl embereye: no Kubernetes cluster is configured (")
-    assert "set KUBECONFIG" in said
+    printed = capsys.readouterr().err
+    assert printed.startswith("kubectl embereye: no Kubernetes cluster is configured (")
+    assert "set KUBECONFIG" in printed
 
 
-async def test_context_and_kubeconfig_decide_which_cluster_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_context_and_kubeconfig_select_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "first", "a", a="https://a.example", b="https://b.example")
     second = kubeconfig(tmp_path / "second", "c", c="https://c.example")
     monkeypatch.setenv("KUBECONFIG", f"{first}{os.pathsep}{tmp_path / 'absent'}{os.pathsep}{second}")
@@ -243,7 +241,7 @@ def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_pat
 
 
 @pytest.mark.parametrize("words", [["--help"], ["status"]])
-def test_what_nobody_reads_any_more_or_no_terminal_can_show_ends_the_plugin_without_a_traceback(
+def test_a_closed_pipe_ends_the_plugin_without_a_traceback(
     words: list[str],
 ) -> None:
     program = (
@@ -263,7 +261,7 @@ def test_what_nobody_reads_any_more_or_no_terminal_can_show_ends_the_plugin_with
 
 @pytest.mark.apiserver
 @pytest.mark.needs(KUBECTL)
-def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
+def test_kubectl_finds_the_plugin_and_its_commands_work(site: Site, tmp_path: Path) -> None:
     plugin_path = tmp_path / "kubectl-embereye"
     plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')
     plugin_path.chmod(0o755)
@@ -301,10 +299,11 @@ def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, t
 
 
 @pytest.mark.parametrize(
-    ("action", "told"), [("pause", {"paused": True}), ("resume", {"paused": False}), ("undo", {"image": "embereye:1"})]
+    ("action", "expected"),
+    [("pause", {"paused": True}), ("resume", {"paused": False}), ("undo", {"image": "embereye:1"})],
 )
-def test_what_was_done_to_a_rollout_is_told_in_json_where_that_is_asked_for(
-    action: str, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_rollout_action_is_reported_in_json_on_request(
+    action: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rollout = {"image": "embereye:2", "from": "embereye:1", "updated": 0, "held": 1}
     fleet = parse_fleet({**fleet_of(count=4, shards=1), "status": {"rollout": rollout}})
@@ -316,11 +315,11 @@ def test_what_was_done_to_a_rollout_is_told_in_json_where_that_is_asked_for(
     monkeypatch.setattr(plugin, "_one", answer)
     monkeypatch.setattr(plugin, "_patch", answer)
     assert plugin.main(["rollout", action, "hall", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"fleet": fleet.key, **told}
+    assert json.loads(capsys.readouterr().out) == {"fleet": fleet.key, **expected}
 
 
 class Stored:
-    """An API server with a fleet of another version's between two others."""
+    """An API server with a fleet of another version between two others."""
 
     namespace = "default"
 
@@ -332,22 +331,22 @@ class Stored:
                 yield {**fleet, "metadata": {**fleet["metadata"], "name": name}, "spec": spec}
 
 
-def test_a_fleet_that_cannot_be_read_hides_no_other(
+def test_an_unreadable_fleet_hides_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(client, "connected", lambda _: contextlib.nullcontext(Stored()))
     monkeypatch.setattr(plugin, "connected", lambda _: contextlib.nullcontext(Stored()))
     assert plugin.main(["status"]) == 0
-    told = capsys.readouterr()
-    assert [line.split()[1] for line in told.out.splitlines()[1:]] == ["sf/hall", "sf/yard"]
-    assert "SensorFleet default/odd: " in told.err
+    expected = capsys.readouterr()
+    assert [line.split()[1] for line in expected.out.splitlines()[1:]] == ["sf/hall", "sf/yard"]
+    assert "SensorFleet default/odd: " in expected.err
     assert plugin.main(["explain", "yard"]) == 0
     assert plugin.main(["explain", "odd"]) == 5
     assert "there are: sf/hall, sf/yard" in capsys.readouterr().err
 
 
 class Leaving:
-    """An API server on which one of two fleets is deleted while they are written anew."""
+    """An API server where one of two fleets is deleted while they are written again."""
 
     async def list(self, *_: Any, **__: Any) -> Any:
         for name in ("gone", "hall"):
@@ -358,5 +357,5 @@ class Leaving:
             raise ApiError(response=httpx.Response(404, json={"code": 404, "message": "not found"}))
 
 
-async def test_a_fleet_that_is_deleted_meanwhile_is_stored_in_no_version() -> None:
+async def test_a_fleet_deleted_during_the_migration_is_skipped() -> None:
     assert await storage._rewrite(Leaving(), "SensorFleet") == 1  # type: ignore[arg-type]

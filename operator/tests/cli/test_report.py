@@ -1,4 +1,4 @@
-"""`kubectl embereye report`: everything that helps, nothing that is secret."""
+"""`kubectl embereye report`: objects and logs, without secrets."""
 
 import base64
 import gzip
@@ -19,7 +19,7 @@ from ..processes.test_operator import create, sensor_fleet
 PASSWORD = "hunter2"
 
 
-def test_of_urls_host_and_port_alone_are_kept() -> None:
+def test_urls_are_reduced_to_host_and_port() -> None:
     line = (
         f'dialling rtsp://admin:{PASSWORD}@cam-1:554/live, then "http://cam-2:80/user=admin_password={PASSWORD}?x=1"\n'
     )
@@ -27,7 +27,7 @@ def test_of_urls_host_and_port_alone_are_kept() -> None:
 
 
 @pytest.mark.parametrize("password", ["it's-a-secret", "'", "a'b'c"])
-def test_a_password_with_an_apostrophe_is_not_kept_either(password: str) -> None:
+def test_a_password_with_an_apostrophe_is_removed(password: str) -> None:
     line = f"cannot dial 'rtsp://admin:{password}@cam-1:554/live': refused; 'http://cam-2' answers, as does b@c"
     assert without_secrets(line) == "cannot dial 'rtsp://cam-1:554': refused; 'http://cam-2' answers, as does b@c"
 
@@ -35,14 +35,14 @@ def test_a_password_with_an_apostrophe_is_not_kept_either(password: str) -> None
 @pytest.mark.parametrize(
     "name", ["EMBEREYE_TOKEN", "PGPASSWORD", "DATABASE_DSN", "OTEL_EXPORTER_OTLP_HEADERS", "API_KEY"]
 )
-def test_values_of_variables_that_are_secret_are_left_out(name: str) -> None:
+def test_values_of_secret_variables_are_removed(name: str) -> None:
     document = {"env": [{"name": name, "value": PASSWORD}, {"name": "LEVEL", "value": "INFO"}]}
     assert json.loads(concealed(document)) == {
         "env": [{"name": name, "value": "…"}, {"name": "LEVEL", "value": "INFO"}]
     }
 
 
-def test_values_of_options_that_are_secret_are_left_out() -> None:
+def test_values_of_secret_options_are_removed() -> None:
     words = ["hub", f"--token={PASSWORD}", "--password", PASSWORD, "--admin-token-file=/etc/token", "--data", "/var"]
     assert json.loads(concealed({"args": words})) == {
         "args": ["hub", "--token=…", "--password", "…", "--admin-token-file=/etc/token", "--data", "/var"]
@@ -50,7 +50,7 @@ def test_values_of_options_that_are_secret_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("logged", "cleaned"),
     [
         (f"host=db user=ember password={PASSWORD} dbname=ember", "host=db user=ember password=… dbname=ember"),
         (f'refused: {{"token": "{PASSWORD}", "zone": "hall"}}', 'refused: {"token": "…", "zone": "hall"}'),
@@ -60,30 +60,30 @@ def test_values_of_options_that_are_secret_are_left_out() -> None:
         ("s-01 in zone basic training room", "s-01 in zone basic training room"),
     ],
 )
-def test_a_secret_that_a_log_lets_slip_is_left_out(said: str, kept: str) -> None:
-    assert without_secrets(said) == kept
+def test_secrets_in_logs_are_removed(logged: str, cleaned: str) -> None:
+    assert without_secrets(logged) == cleaned
 
 
-def test_what_was_applied_is_not_told_a_second_time() -> None:
+def test_the_last_applied_configuration_is_removed() -> None:
     applied = json.dumps({"env": [{"name": "EMBEREYE_TOKEN", "value": PASSWORD}]})
-    annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied, "note": "kept"}
-    assert json.loads(concealed({"annotations": annotations})) == {"annotations": {"note": "kept"}}
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied, "note": "visible"}
+    assert json.loads(concealed({"annotations": annotations})) == {"annotations": {"note": "visible"}}
 
 
-def test_of_packed_files_as_large_fleets_have_them_host_and_port_alone_are_kept() -> None:
+def test_urls_in_packed_files_are_reduced_to_host_and_port() -> None:
     assignment = json.dumps({"cameras": [{"id": "c-1", "source": f"rtsp://admin:{PASSWORD}@cam-1:554/live"}]})
     packed = base64.b64encode(gzip.compress(assignment.encode())).decode()
     unreadable = base64.b64encode(PASSWORD.encode()).decode()
     manifest = {"kind": "ConfigMap", "binaryData": {"yard-cameras-0.json.gz": packed, "odd": unreadable}}
-    told = json.loads(concealed(manifest))
-    assert told == {
+    printed = json.loads(concealed(manifest))
+    assert printed == {
         "kind": "ConfigMap",
         "data": {"yard-cameras-0.json": '{"cameras": [{"id": "c-1", "source": "rtsp://cam-1:554"}]}'},
     }
 
 
 def read(path: Path) -> dict[str, str]:
-    """Names below the archive's one folder → texts."""
+    """The texts in the archive by their names below its folder."""
     with tarfile.open(path) as archive:
         return {
             member.name.partition("/")[2]: file.read().decode()
@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.apiserver
-def test_a_report_holds_fleets_and_no_password(
+def test_a_report_has_fleets_and_no_password(
     cluster: ApiServer, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create(cluster, sensor_fleet(namespace))
@@ -111,20 +111,20 @@ def test_a_report_holds_fleets_and_no_password(
     path = tmp_path / "report.tar.gz"
     where = ["--kubeconfig", str(cluster.kubeconfig), "-n", namespace]
     assert plugin.main(["report", *where, "--to", str(path)]) == 0
-    told = capsys.readouterr()
-    assert "Read it before you send it" in told.out
-    assert f"no pod of EmberEye is in namespace {namespace}" in told.err
-    found = read(path)
-    assert json.loads(found["objects/SensorFleet.json"])[0]["metadata"]["name"] == "hall"
+    printed = capsys.readouterr()
+    assert "Read it before you send it" in printed.out
+    assert f"no pod of EmberEye is in namespace {namespace}" in printed.err
+    files = read(path)
+    assert json.loads(files["objects/SensorFleet.json"])[0]["metadata"]["name"] == "hall"
     assert (
-        json.loads(found["objects/CameraFleet.json"])[0]["spec"]["cameras"][0]["source"] == "rtsp://camera.example:554"
+        json.loads(files["objects/CameraFleet.json"])[0]["spec"]["cameras"][0]["source"] == "rtsp://camera.example:554"
     )
-    assert PASSWORD not in "".join(found.values())
-    assert "Secret" not in "".join(found)
+    assert PASSWORD not in "".join(files.values())
+    assert "Secret" not in "".join(files)
 
 
 class SlowServer:
-    """One that is too slow to list events, and one container's log."""
+    """An API server that is too slow to list events and to send one container's log."""
 
     async def list(self, kind: Any, **_: object) -> Any:
         resource = kind._api_info.resource.kind
@@ -141,14 +141,14 @@ class SlowServer:
         yield "last line\n"
 
 
-async def test_what_an_api_server_is_too_slow_to_tell_is_said_and_all_else_is_there(tmp_path: Path) -> None:
+async def test_a_slow_api_server_leaves_a_gap_that_the_report_lists(tmp_path: Path) -> None:
     path = tmp_path / "report.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         await _Report(SlowServer(), archive, "report").collect("site", 10)  # type: ignore[arg-type]
-    found = read(path)
-    assert found["missing.txt"] == "Event: ReadTimeout\nthe log of site/hall-0 slow: ReadTimeout\n"
-    assert found["logs/site/hall-0/slow.txt"] == "first line\n"
-    assert found["logs/site/hall-0/shard.txt"] == "first line\nlast line\n"
+    files = read(path)
+    assert files["missing.txt"] == "Event: ReadTimeout\nthe log of site/hall-0 slow: ReadTimeout\n"
+    assert files["logs/site/hall-0/slow.txt"] == "first line\n"
+    assert files["logs/site/hall-0/shard.txt"] == "first line\nlast line\n"
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

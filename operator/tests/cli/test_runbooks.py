@@ -24,12 +24,12 @@ SECTIONS = ["## Why it matters", "## How to look", "## How to mend"]
 
 
 def blocks(language: str) -> dict[str, list[str]]:
-    """Every block of a language, with the pages it stands in."""
-    found: dict[str, list[str]] = {}
+    """Every code block of a language, with the pages that contain it."""
+    pages: dict[str, list[str]] = {}
     for name, text in PAGES.items():
         for block in re.findall(rf"```{language}\n(.*?)\n```", text, re.DOTALL):
-            found.setdefault(block, []).append(name)
-    return found
+            pages.setdefault(block, []).append(name)
+    return pages
 
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
@@ -42,7 +42,7 @@ def test_the_index_lists_every_page_once() -> None:
 
 
 @every_page
-def test_a_page_says_what_it_means_why_it_matters_how_to_look_and_how_to_mend(name: str) -> None:
+def test_a_page_has_a_meaning_a_reason_and_steps(name: str) -> None:
     text = PAGES[name]
     assert text.startswith(f"# {name}\n")
     assert re.findall("^## .*", text, re.MULTILINE) == SECTIONS
@@ -58,12 +58,12 @@ def test_links_of_a_page_lead_somewhere(name: str) -> None:
 
 
 def monitoring_crds() -> list[Any]:
-    """Kinds of the Prometheus Operator, as far as an API server needs to know them."""
-    found = []
+    """Minimal CRDs of the Prometheus Operator's kinds."""
+    crds = []
     for kind in ("PodMonitor", "PrometheusRule"):
         plural = f"{kind.lower()}s"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        found.append(
+        crds.append(
             {
                 "apiVersion": "apiextensions.k8s.io/v1",
                 "kind": "CustomResourceDefinition",
@@ -81,18 +81,18 @@ def monitoring_crds() -> list[Any]:
                 },
             }
         )
-    return found
+    return crds
 
 
 def remove_crds(cluster: ApiServer) -> None:
-    """Other tests of this API server bring kinds of these names of their own."""
+    """Delete the CRDs: other tests of this API server create some of the same name."""
     for crd in monitoring_crds():
         cluster.request("DELETE", path_of(crd))
         wait_for(lambda crd=crd: cluster.get(path_of(crd)) is None, "the CRD's end")
 
 
 def install_release(cluster: ApiServer, namespace: str) -> None:
-    """What a release has in its namespace, in a namespace of the test's own."""
+    """Create the objects of a release, in a namespace for this test."""
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     install_crds(cluster, monitoring_crds())
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -118,13 +118,13 @@ def test_every_command_of_the_pages_works(site: Site, tmp_path: Path, request: p
     environment = {
         **os.environ, "KUBECONFIG": str(site.cluster.kubeconfig), "PATH": f"{tmp_path}:{os.environ['PATH']}",
     }  # fmt: skip
-    told = {block: pages[0] for block, pages in blocks("sh").items()}
-    told |= {
+    commands = {block: pages[0] for block, pages in blocks("sh").items()}
+    commands |= {
         command: name for name, text in PAGES.items() for command in re.findall(r"`(kubectl [^`]+)`", text)
     }  # fmt: skip
-    assert len(told) > 15
+    assert len(commands) > 15
     failed = {}
-    for command, name in told.items():
+    for command, name in commands.items():
         # The site that is there has one fleet, hall, and no kubelet: its pods have no logs.
         text = command.replace("-n site", f"-n {site.namespace}").replace("-n embereye", f"-n {release}")
         words = shlex.split(text.replace("yard-cameras", "hall-sensors").replace("yard", "hall"))

@@ -1,4 +1,4 @@
-"""`embereye self-test` where it cannot succeed: what it says, and that it leaves nothing behind. e2e has it succeed."""
+"""`embereye self-test` that fails: its errors, and that it removes its fleet. e2e tests its success."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ def self_test(cluster: ApiServer, namespace: str) -> "subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
-def test_without_an_operator_it_says_so_and_leaves_nothing(cluster: ApiServer, namespace: str) -> None:
+def test_a_missing_operator_is_reported_and_nothing_remains(cluster: ApiServer, namespace: str) -> None:
     declare(cluster, namespace, {LABEL: "true"})  # what an interrupted one left
     done = self_test(cluster, namespace)
     assert done.returncode == 1
@@ -52,7 +52,7 @@ def test_without_an_operator_it_says_so_and_leaves_nothing(cluster: ApiServer, n
     assert cluster.get(fleets(namespace))["items"] == []
 
 
-def test_a_fleet_of_that_name_that_is_somebody_elses_is_left_alone(cluster: ApiServer, namespace: str) -> None:
+def test_a_foreign_fleet_of_the_same_name_is_not_deleted(cluster: ApiServer, namespace: str) -> None:
     declare(cluster, namespace, {})
     done = self_test(cluster, namespace)
     assert done.returncode == 2
@@ -62,7 +62,7 @@ def test_a_fleet_of_that_name_that_is_somebody_elses_is_left_alone(cluster: ApiS
 
 
 class Storing:
-    """An API server that has stored what it is sent, and whose answer is on its way."""
+    """An API server that has stored a fleet and does not answer."""
 
     namespace = "site"
 
@@ -84,7 +84,7 @@ class Storing:
         self.stored = False
 
 
-async def test_one_that_is_interrupted_while_it_declares_its_fleet_leaves_nothing() -> None:
+async def test_an_interruption_during_the_declaration_leaves_nothing() -> None:
     client: Any = Storing()
     hub = HubConnection(hub="127.0.0.1:1", tls=None, console="", given_token="", own_token=None)
     test = _SelfTest(hub, Target(), {}, {}, "", 1)

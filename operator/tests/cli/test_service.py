@@ -1,4 +1,4 @@
-"""`embereye service`: the unit as systemd judges it, and the files that it makes and removes."""
+"""`embereye service`: the unit, as systemd verifies it, and the files that it writes and deletes."""
 
 import shutil
 import stat
@@ -31,7 +31,7 @@ def install(root: Path, *options: str) -> int:
     return main(["service", "install", str(FLEET), "--root", str(root), *options])
 
 
-def test_what_is_installed_is_the_unit_and_the_manifests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_installing_writes_the_unit_and_the_manifests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert install(tmp_path, "--up", "--listen", "0.0.0.0") == 0
     unit = (tmp_path / "etc/systemd/system/embereye.service").read_text()
     assert (
@@ -39,13 +39,13 @@ def test_what_is_installed_is_the_unit_and_the_manifests(tmp_path: Path, capsys:
         "--listen 0.0.0.0 /etc/embereye/sensorfleet.yaml\n"
     ) in unit
     assert "Restart=always" in unit
-    kept = tmp_path / "etc/embereye/sensorfleet.yaml"
-    assert kept.read_text() == FLEET.read_text()
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o644, "the service's user reads it"
+    copy = tmp_path / "etc/embereye/sensorfleet.yaml"
+    assert copy.read_text() == FLEET.read_text()
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o644, "the service's user reads it"
     assert "data in /var/lib/embereye" in capsys.readouterr().out
 
 
-def test_passwords_that_every_user_could_read_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readable_passwords_in_manifests_cause_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = tmp_path / "yard.yaml"
     manifest.write_text(
         "apiVersion: embereye.dev/v1alpha1\nkind: CameraFleet\nmetadata: {name: yard}\nspec:\n  cameras:\n"
@@ -53,23 +53,23 @@ def test_passwords_that_every_user_could_read_are_told(tmp_path: Path, capsys: p
         "    - {id: door, zone: yard, source: 'rtsp://10.0.0.8/1'}\n"
     )
     assert main(["service", "install", str(manifest), "--root", str(tmp_path)]) == 0
-    told = capsys.readouterr().err
-    assert "can read the passwords of gate in" in told
-    assert "a-word" not in told
+    printed = capsys.readouterr().err
+    assert "can read the passwords of gate in" in printed
+    assert "a-word" not in printed
 
 
-def test_installing_again_takes_the_manifests_that_are_there(tmp_path: Path) -> None:
+def test_installing_again_accepts_the_installed_manifests(tmp_path: Path) -> None:
     install(tmp_path)
-    kept = tmp_path / "etc/embereye/sensorfleet.yaml"
-    kept.write_text(kept.read_text().replace("warehouse", "attic"))
-    assert main(["service", "install", str(kept), "--root", str(tmp_path), "--up", "--console-port", "8443"]) == 0
-    assert "attic" in kept.read_text()
+    copy = tmp_path / "etc/embereye/sensorfleet.yaml"
+    copy.write_text(copy.read_text().replace("warehouse", "attic"))
+    assert main(["service", "install", str(copy), "--root", str(tmp_path), "--up", "--console-port", "8443"]) == 0
+    assert "attic" in copy.read_text()
     assert "--console-port 8443" in (tmp_path / "etc/systemd/system/embereye.service").read_text()
 
 
 @pytest.mark.needs(SYSTEMD)
 @pytest.mark.parametrize("folder", ["plain", "with space", "per%cent", "dol$lar"])
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, folder: str) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, folder: str) -> None:
     python = tmp_path / folder / "python"
     python.parent.mkdir()
     shutil.copy(shutil.which("true") or "/bin/true", python)
@@ -77,11 +77,11 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path, folder: str) 
     unit.write_text(build_unit(str(python), ["a b.yaml"], ["--allowed-host", "fire.example.com"]))
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if "embereye" in line]
-    assert (done.returncode, said) == (0, [])
+    remarks = [line for line in done.stderr.splitlines() if "embereye" in line]
+    assert (done.returncode, remarks) == (0, [])
 
 
-def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None:
+def test_removing_deletes_data_only_with_purge(tmp_path: Path) -> None:
     data = tmp_path / "var/lib/embereye"
     data.mkdir(parents=True)
     (data / "hub.db").write_text("history")
@@ -101,9 +101,7 @@ def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None
     assert main(["service", "remove", "--root", str(tmp_path)]) == 0, "there is nothing any more"
 
 
-def test_what_an_image_leads_to_outside_of_it_is_not_deleted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_out_of_the_image_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image, outside = tmp_path / "image", tmp_path / "data"
     install(image)
     (outside / "hub").mkdir(parents=True)
@@ -132,7 +130,7 @@ def test_what_an_image_leads_to_outside_of_it_is_not_deleted(
         (["--up", "--webhooks", str(FLEET)], 'it is not {"webhooks"'),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_written(
+def test_a_mistake_is_reported_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
 ) -> None:
     manifest = tmp_path / "hall.yaml"
@@ -144,15 +142,15 @@ def test_a_mistake_is_told_before_anything_is_written(
     assert not any(root.iterdir())
 
 
-def test_webhooks_are_copied_to_where_the_service_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhooks_are_copied_for_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks = tmp_path / "hooks.yaml"
     hooks.write_text("webhooks: [{name: pager, url: 'https://pager.example.com/'}]")
     hooks.chmod(0o600)
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "root"
     assert install(root, "--up", "--webhooks=hooks.yaml", "--console-port", "8443") == 0
-    kept = root / "etc/embereye/hooks.yaml"
-    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (hooks.read_text(), 0o644)
+    copy = root / "etc/embereye/hooks.yaml"
+    assert (copy.read_text(), stat.S_IMODE(copy.stat().st_mode)) == (hooks.read_text(), 0o644)
     unit = (root / "etc/systemd/system/embereye.service").read_text()
     assert " --console-port 8443 --webhooks /etc/embereye/hooks.yaml /etc/embereye/sensorfleet.yaml\n" in unit
 
@@ -167,14 +165,14 @@ def test_webhooks_are_copied_to_where_the_service_reads_them(tmp_path: Path, mon
         (["ActiveState=failed\nNRestarts=0\n"], False),
     ],
 )
-def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[str], stays: bool) -> None:
-    said = iter(answers)
+def test_a_service_that_restarts_is_not_reported_as_started(answers: list[str], stays: bool) -> None:
+    remarks = iter(answers)
     last = answers[-1]
-    assert is_stable(lambda *_: next(said, last), pause=0.0) is stays
+    assert is_stable(lambda *_: next(remarks, last), pause=0.0) is stays
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         ([], "embereye access link --data /var/lib/embereye"),
         (
@@ -183,11 +181,11 @@ def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[s
         ),
     ],
 )
-def test_the_command_that_signs_in_finds_hub_and_console_where_they_are(words: list[str], told: str) -> None:
-    assert _read_options(words).link_command() == told
+def test_the_sign_in_command_names_the_data_folder(words: list[str], printed: str) -> None:
+    assert _read_options(words).link_command() == printed
 
 
-def test_an_installation_that_others_cannot_read_is_found_out(tmp_path: Path) -> None:
+def test_an_installation_that_others_cannot_read_is_detected(tmp_path: Path) -> None:
     home = tmp_path / "home" / "venv"
     home.mkdir(parents=True)
     tmp_path.chmod(0o755)
@@ -195,7 +193,7 @@ def test_an_installation_that_others_cannot_read_is_found_out(tmp_path: Path) ->
     assert _closed_to_others(home / "bin") in {tmp_path / "home", *tmp_path.parents}
 
 
-def test_the_compose_file_runs_what_there_is() -> None:
+def test_the_compose_file_has_valid_options_and_the_current_version() -> None:
     (service,) = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"].values()
     version = yaml.safe_load((ROOT / "charts/embereye/Chart.yaml").read_text())["appVersion"]
     assert service["image"] == f"${{EMBEREYE_IMAGE:-embereye:{version}}}"

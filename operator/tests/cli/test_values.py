@@ -17,20 +17,20 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
     assert duration(text) == duration_or_seconds(text) == seconds
 
 
-def test_where_seconds_go_without_saying_a_number_is_enough() -> None:
+def test_a_plain_number_means_seconds_where_documented() -> None:
     assert duration_or_seconds("90") == 90
     with pytest.raises(ArgumentTypeError, match='"90" needs a unit: write 90s for seconds'):
         duration("90")
 
 
 @pytest.mark.parametrize("text", ["", "s", "0s", "-5m", "5 m", "5w", "1e9s"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+def test_a_malformed_duration_is_refused_with_an_example(text: str) -> None:
     for parse in (duration, duration_or_seconds):
         with pytest.raises(ArgumentTypeError, match="such as 90s"):
             parse(text)
 
 
-def test_seconds_are_a_number_that_can_be_waited_for() -> None:
+def test_seconds_are_a_finite_number_of_0_or_more() -> None:
     assert (seconds("15"), seconds("0.5"), seconds("0")) == (15, 0.5, 0)
     for text in ("", "-1", "nan", "inf", "1e3", "5s"):
         with pytest.raises(ArgumentTypeError, match="a number of seconds"):
@@ -48,7 +48,7 @@ def test_seconds_are_a_number_that_can_be_waited_for() -> None:
         (hub, "NATS_COPIES"),
     ],
 )
-def test_a_variable_that_is_no_number_is_told_by_its_option(
+def test_a_malformed_variable_is_refused_with_its_option(
     process: ModuleType, variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(f"EMBEREYE_{variable}", "soon")
@@ -60,7 +60,7 @@ def test_a_variable_that_is_no_number_is_told_by_its_option(
 
 
 @pytest.mark.parametrize("text", ["", "-1", "65536", "80x", "²", "0x50"])
-def test_what_is_no_port_is_refused(text: str) -> None:
+def test_a_malformed_port_is_refused(text: str) -> None:
     for parse in (port_number, named_port):
         with pytest.raises(ArgumentTypeError, match=f'"{text}" is not a port: from 1 to 65535'):
             parse(text)
@@ -75,18 +75,18 @@ def test_a_size_is_in_bytes() -> None:
         size("5")
 
 
-def test_names_stand_behind_one_another_or_behind_commas() -> None:
+def test_names_are_separated_by_commas_or_repeated_options() -> None:
     assert split_names(["a,b", " c ", "", "a"]) == ("a", "b", "c")
 
 
-def test_a_seed_is_what_chance_can_follow_from() -> None:
+def test_a_seed_is_a_whole_number_of_0_or_more() -> None:
     assert (seed("0"), seed("12")) == (0, 12)
     for text in ("-5", "x", "1.5", ""):
         with pytest.raises(ArgumentTypeError, match="is not a seed: 0 or more"):
             seed(text)
 
 
-def test_a_variable_with_roles_that_are_none_is_told_by_its_option(
+def test_malformed_roles_in_a_variable_are_refused_with_their_option(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "umask", lambda _: 0o022)  # which a hub sets for its whole process
@@ -94,6 +94,6 @@ def test_a_variable_with_roles_that_are_none_is_told_by_its_option(
     for roles, wrong in (("operator=wardens boss=all", "boss"), ("wardens", '"wardens" is not of the form ROLE=VALUE')):
         monkeypatch.setenv("EMBEREYE_OIDC_ROLES", roles)
         assert main(["hub", "--data", str(tmp_path), *provider]) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("embereye: --oidc-role ")
-        assert wrong in told
+        printed = capsys.readouterr().err
+        assert printed.startswith("embereye: --oidc-role ")
+        assert wrong in printed

@@ -229,12 +229,12 @@ def test_the_network_calculation_is_shown() -> None:
 def test_a_malformed_file_of_costs_is_named(change: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(COSTS.to_json().replace(change, '"readings": [' if change.endswith(": {") else '"x"'))
-    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+    with pytest.raises(UserError, match=r"costs\.json is not a file of `embereye bench --calibrate`: "):
         command.load_costs(path)
 
 
 def test_a_binary_file_of_costs_is_named(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+    with pytest.raises(UserError, match=r"costs\.json is not a file of `embereye bench --calibrate`: "):
         command.load_costs(path)
