@@ -407,7 +407,7 @@ class Up:
             for shard, addresses in self._runtime.endpoints(fleet)["shards"].items():
                 labels = {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name, "shard": shard}
                 targets.append(target("embereye-shard", addresses["metrics"].split("/")[2], **labels))
-                text = json.dumps(targets, indent=1)
+        text = json.dumps(targets, indent=1)
         if text == self._targets:
             return
         try:
