@@ -19,7 +19,8 @@ from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
-from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.documents import read_document
+from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.runtime.local import runtime as local
 from embereye_operator.runtime.local.processes import Supervisor
 from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports, simulated_cameras
@@ -86,7 +87,7 @@ def test_a_missing_or_invalid_list_of_devices_is_named(listed: str, sentence: st
     path.write_text(f"{with_list(sensors())}---{listed}")
     with pytest.raises(UserError, match=re.escape(sentence)) as raised:
         load_fleets([path])
-    assert re.match(rf"{re.escape(str(path))}:\d+: ", str(raised.value))
+    assert re.match(rf"{re.escape(str(path))}(:\d+)?: ", str(raised.value))
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,8 @@ spec:
 """
 
 
-def test_a_camera_with_an_invalid_address_is_not_simulated(tmp_path: Path) -> None:
-    (path := tmp_path / "fleet.yaml").write_text(CAMERAS)
-    (fleet,) = load_fleets([path]).values()
+def test_a_camera_with_an_invalid_address_is_not_simulated() -> None:
+    fleet = parse_fleet(read_document(CAMERAS))
     assert simulated_cameras(fleet) == {8554: ["c-03=yard"]}
 
 

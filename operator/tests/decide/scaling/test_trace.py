@@ -210,7 +210,7 @@ def test_a_trace_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_file_that_is_no_trace_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(encode(entry(0, 1)) + "\n{}\n")
-    with pytest.raises(UserError, match="line 2"):
+    with pytest.raises(UserError, match=r"trace\.jsonl:2: "):
         list(read(path))
     path.write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match=":1: not an entry of a scaling trace"):
@@ -240,7 +240,7 @@ def test_the_traces_of_all_fleets_stay_within_their_limit(tmp_path: Path) -> Non
 
 
 def test_only_a_limited_number_of_deleted_fleets_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_module, "MOST", 2)
+    monkeypatch.setattr(trace_module, "MAX_FLEETS", 2)
     trace, fleet = Trace(tmp_path), parse_fleet(fleet_of())
     for number in range(10):
         trace.write(replace(fleet, name=f"hall-{number}"), entry(number, 700).observed)
