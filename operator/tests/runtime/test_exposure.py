@@ -226,7 +226,7 @@ async def test_routes_are_created_and_advertised_once_a_gateway_accepts_them(ben
     await ready(bench, GATEWAY)
     answer, reason, message = bench.condition("Exposed")
     assert (answer, reason) == ("False", "RouteNotAccepted")
-    assert "GRPCRoute hall-sensors: no Gateway has answered" in message
+    assert "GRPCRoute hall-sensors: no Gateway has accepted it" in message
     group = "/apis/gateway.networking.k8s.io"
     paths = [
         *(f"{group}/v1/namespaces/{namespace}/grpcroutes/hall-sensors{suffix}" for suffix in ("", "-0", "-1")),

@@ -492,7 +492,7 @@ async def test_fleets_are_reconciled_once_the_operator_has_a_certificate_or_afte
         await may_go_on.wait()
         await keep()
 
-    monkeypatch.setattr(runtime, "keep_identities", slowly)
+    monkeypatch.setattr(runtime, "renew_identities", slowly)
     running = controller.Controller(runtime, SETTINGS)
     task = asyncio.create_task(running.run())
 
