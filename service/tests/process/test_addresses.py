@@ -44,7 +44,7 @@ def test_ports_are_chosen_from_the_configured_range(monkeypatch):
     first = free_ports(1)[0]
     monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first + 40}")
     assert set(free_ports(3)) < set(range(first, first + 41))
-    with pytest.raises(UserError, match="has not 50 ports that are free"):
+    with pytest.raises(UserError, match="has fewer than 50 free ports"):
         free_ports(50)
 
 

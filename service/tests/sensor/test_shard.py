@@ -692,7 +692,7 @@ async def test_a_command_reaches_a_relayed_device_through_its_owner(
 
     assert await asyncio.to_thread(embereye_request, "frame", "s-01") == 0
     assert await asyncio.wait_for(reader.readexactly(5), 10) == b"SHOW!"
-    assert capsys.readouterr().out == "s-01 was asked: frame\n"
+    assert capsys.readouterr().out == "s-01: frame requested\n"
     with pytest.raises(UserError, match="s-02 has no text connection"):
         await asyncio.to_thread(embereye_request, "frame", "s-02")
     with pytest.raises(UserError, match=r"nobody is not declared in this fleet: add it to spec\.sensors"):

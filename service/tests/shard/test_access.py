@@ -151,7 +151,7 @@ def test_a_certificate_is_for_its_named_device_and_a_gateways_for_all(tmp_path: 
     ):
         with pytest.raises(NotAdmittedError, match="need a certificate with one dns like"):
             admitted.check_call("10.0.0.1", None, named(*wrong))
-    with pytest.raises(NotAdmittedError, match="show a certificate"):
+    with pytest.raises(NotAdmittedError, match="need a certificate"):
         admitted.check_call("127.0.0.1", None)
     with pytest.raises(NotAdmittedError, match="without a certificate"):
         admitted.check_text("127.0.0.1")
