@@ -115,7 +115,7 @@ def _is_profile_allowed(camera: Mapping[str, Any]) -> bool:
 
 
 def _source_advice(value: Any) -> str:
-    """Return the URL that an address without a scheme probably stands for; empty if it is no address."""
+    """Return the URL that an address without a scheme probably means; empty if it is no address."""
     text = str(value).rpartition("@")[2]
     if not re.fullmatch(r"([\w-]+\.)+[\w-]+(:[0-9]+)?(/[!-~]*)?", text):
         return ""
@@ -123,7 +123,7 @@ def _source_advice(value: Any) -> str:
 
 
 def _reference_advice(value: Any) -> str:
-    """Return the reference that a plain name stands for; empty if `value` is no name."""
+    """Return the reference for a plain name; empty if `value` is no name."""
     return f": is a name: write {{name: {value}}}" if isinstance(value, str) else ""
 
 
