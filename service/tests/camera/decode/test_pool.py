@@ -227,12 +227,12 @@ def test_a_still_needs_no_second_decoding_of_a_large_picture(monkeypatch, size, 
     monkeypatch.setattr(image_module, "decode", lambda *given: calls.append(given) or decode(*given))
     jpeg = noisy_jpeg(size=size[::-1])
     room = memoryview(bytearray(300_000))
-    decoded = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, size[0], size[1], room)
+    result = decode_frame(DecodeOrder(scale, [(0.25, 0.25, 0.5, 0.5)]), jpeg, size[0], size[1], room)
     assert len(calls) == decoded
-    picture = cv2.imdecode(np.frombuffer(decoded.still, np.uint8), cv2.IMREAD_COLOR)
+    picture = cv2.imdecode(np.frombuffer(result.still, np.uint8), cv2.IMREAD_COLOR)
     assert picture.shape == (*still[::-1], 3)
     # The boxes of the still are not drawn into the analysed image.
-    assert np.array_equal(decoded.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
+    assert np.array_equal(result.image, decode_frame(DecodeOrder(scale), jpeg, *size).image)
 
 
 async def test_the_latest_frame_of_each_of_many_cameras_is_decoded(pool):
