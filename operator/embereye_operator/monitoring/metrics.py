@@ -242,6 +242,14 @@ METRICS = (
     ),
     Metric("embereye_sensor_connections", "gauge", "", (), "Open text connections.", (SENSOR,)),
     Metric(
+        "embereye_sensor_damaged_frames",
+        "gauge",
+        "",
+        ("device", "zone"),
+        "Damaged thermal pixels and frames since the shard got the device.",
+        (SENSOR,),
+    ),
+    Metric(
         "embereye_sensor_flame_ratio",
         "gauge",
         "ratio",

@@ -23,6 +23,7 @@ GAUGES = {
     "gas": ("gas_ppm", "Gas, ppm CO2-equivalent.", 1.0),
     "smoke": ("smoke_ratio", "Smoke, share of the converter's range.", 0.01),
     "flame": ("flame_ratio", "Flame, share of the converter's range.", 0.01),
+    "frames.damaged": ("damaged_frames", "Damaged thermal pixels and frames since the shard got the device.", 1.0),
 }
 
 

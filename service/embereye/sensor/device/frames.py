@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.damage import JUMP_COUNTS, JUMP_K, AuxiliaryFilter, PixelFilter, mend
 from embereye.detect.thermal.health import LIMIT, FrameRhythm, PixelWatch, doubt
-from embereye.detect.thermal.heat import Extreme, HeatAssessment, HeatWatch
-from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, Calibration, words_of
+from embereye.detect.thermal.heat import UNKNOWN, Extreme, HeatAssessment, HeatWatch, extremes
+from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, ROWS, Calibration, counts_scale, words_of
 from embereye.detect.thermal.spot import SpotWatch, hot_spot
 from embereye.sensor.device.levels import CLEAR
 from embereye.v1.shard_pb2 import HeatThresholds
@@ -36,6 +37,10 @@ class FrameAnalysis:
         self._heat = HeatWatch(thresholds)
         self._spot = SpotWatch()
         self._rhythm = FrameRhythm()
+        self.damaged = 0  # pixels and frames that were damaged on their way
+        self._auxiliary = AuxiliaryFilter()
+        self._kelvin = PixelFilter(JUMP_K, kelvin=True)
+        self._counts = PixelFilter(JUMP_COUNTS, kelvin=False)
         self._pixels: PixelWatch | None = None  # None until the frames' rhythm is known
         self._words = b""  # words of the latest frame
         self._inspected_ns = 0  # arrival of the frame that was inspected last
@@ -70,24 +75,47 @@ class FrameAnalysis:
         self, words: bytes, celsius: NDArray[np.float32] | None, extreme: Extreme | None, now_ns: int
     ) -> HeatAssessment:
         """Assess the heat in a frame. If it is calibrated, `celsius` (24, 32) and their `extreme` are given."""
-        self._rhythm.observe(now_ns, changed=words != self._words)
+        changed = words != self._words
+        self._rhythm.observe(now_ns, changed=changed)
         self._words = words
         if celsius is None or extreme is None:
-            self.assessment = self._analyse_counts(words, now_ns)
+            self.assessment = self._analyse_counts(words, now_ns, repeated=not changed)
         else:
-            self.assessment = self._analyse_celsius(words, celsius, extreme, now_ns)
+            self.assessment = self._analyse_celsius(words, celsius, extreme, now_ns, repeated=not changed)
         return self.assessment
 
-    def _analyse_counts(self, words: bytes, now_ns: int) -> HeatAssessment:
+    def _note_damage(self, count: int) -> None:
+        if not count:
+            return
+        before, self.damaged = self.damaged, self.damaged + count
+        if len(str(before)) < len(str(self.damaged)) or not before:  # at 1, 10, 100, …
+            logger.warning(
+                "device %s: %d damaged thermal pixels or frames so far are ignored. Check its wiring and its line",
+                self._name,
+                self.damaged,
+            )
+
+    def _analyse_counts(self, words: bytes, now_ns: int, *, repeated: bool) -> HeatAssessment:
         # Only the long form can be calibrated: the short one lacks the auxiliary values.
         self.wants_calibration = self.calibration is None and len(words) == 2 * FRAME_WORDS
         pixels = words_of(words)[:PIXELS]
         self.picture = ThermalImage(pixels.view(np.int16).astype(np.float32), relative=True)
-        return self._heat.observe_words(pixels, now_ns, self.replaced)
+        counts = pixels.view(np.int16).astype(np.float32) / np.float32(counts_scale(words_of(words)))
+        damaged = self._counts.damaged(counts, repeated=repeated)
+        self._note_damage(len(damaged))
+        return self._heat.observe_words(words_of(words), now_ns, self.replaced.union(damaged))
 
     def _analyse_celsius(
-        self, words: bytes, celsius: NDArray[np.float32], extreme: Extreme, now_ns: int
+        self, words: bytes, celsius: NDArray[np.float32], extreme: Extreme, now_ns: int, *, repeated: bool
     ) -> HeatAssessment:
+        if extreme.visible and self.calibration is not None:
+            if self._auxiliary.is_damaged(words, self.calibration):
+                self._note_damage(1)
+                return self.assessment or HeatAssessment(UNKNOWN, 0.0, (), None)
+            if damaged := self._kelvin.damaged(celsius.ravel(), repeated=repeated):
+                self._note_damage(len(damaged))
+                celsius = mend(celsius.ravel(), damaged).reshape(ROWS, COLUMNS)
+                (extreme,) = extremes(celsius[None])
         assessment = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
         if assessment.hottest is not None:
             self.picture = ThermalImage(celsius, relative=False)

@@ -66,6 +66,8 @@ def _of_frames(device: SensorDevice) -> list[Measurement]:
     values: list[Measurement] = []
     if frames.replaced:
         values.append(("pixels.replaced", float(len(frames.replaced)), "1"))
+    if frames.damaged:
+        values.append(("frames.damaged", float(frames.damaged), "1"))
     if frames.assessment is not None and FRAMES not in device.faults:
         values += [(name, value, unit) for name, value, _, unit in frames.assessment.measured]
         if frames.picture is not None and not frames.picture.relative:
