@@ -70,7 +70,7 @@ def test_cameras_are_saved_in_turn(store):
 
 
 def test_only_the_most_recently_saved_views_are_stored(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("embereye.camera.device.view_store.MOST", 3)
+    monkeypatch.setattr("embereye.camera.device.view_store.MAX_VIEWS", 3)
     cameras, usual_levels = [Device(id=f"yard/{number}") for number in range(10)], known()
     for number, camera_device in enumerate(cameras):
         before = set((tmp_path / "views").glob("*"))
