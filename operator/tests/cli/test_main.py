@@ -1,6 +1,7 @@
 """The `embereye` command: help, suggestions, completion, streams, and signals during its start."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness.need import FIRST_PROCESS, PROCESS_NAMESPACE
 
+from embereye.process.lifecycle import CheckFailedError, NotFoundError, RefusedError, UnreachableError, UserError
 from embereye_cli import main as command
 from embereye_cli import plugin
 
@@ -78,6 +80,16 @@ def test_embereye_alone_prints_help_with_every_command(capsys):
         printed = capsys.readouterr().out
         assert {name for name, *_ in command.COMMANDS} <= set(printed.split())
         assert "3 unreachable, 4 refused, 5 not found" in printed
+
+
+def test_every_exit_code_of_the_help_is_documented():
+    page = (Path(__file__).parents[3] / "docs/reference/commands.md").read_text()
+    documented = dict(re.findall(r"^\| (\d+) \| ([^:|]+?)[ :|]", page, re.MULTILINE))
+    listed = re.findall(r"(\d) ([^,]+)", command.EXIT_CODES)
+    assert {code for code, _ in listed} <= documented.keys()
+    assert all(meaning.startswith(documented[code].split()[0]) for code, meaning in listed)
+    kinds = (CheckFailedError, UserError, UnreachableError, RefusedError, NotFoundError)
+    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("words", [["version"], ["-V"], ["--version"]])
