@@ -19,6 +19,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence with a suggestion, and a pointer to help."""
 
+    program = "embereye"  # name in front of errors
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Take what `-5m` means for a value, not for an option."""
         super().__init__(*arguments, **options)
@@ -26,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where help is, and exit with code 2."""
-        self.exit(2, f"embereye: {plain(message)}\nSee: {self.prog} --help\n")
+        self.exit(2, f"{self.program}: {plain(message)}\nSee: {self.prog} --help\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, or suggest an option for one that does not exist."""

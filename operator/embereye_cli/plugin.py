@@ -16,6 +16,7 @@ from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain.fleet import add_fleet_arguments, print_explanation, print_problem, select
 from embereye_cli.main import run_process
+from embereye_cli.parser import Parser
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
@@ -39,15 +40,22 @@ from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 Row = Sequence[object]
 
 
+class PluginParser(Parser):
+    """A parser of `kubectl embereye`."""
+
+    program = "kubectl embereye"
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands and their options."""
-    parser = argparse.ArgumentParser(prog="kubectl embereye", description=__doc__)
+    parser = PluginParser(prog="kubectl embereye", description=__doc__)
     add_target_arguments(parser)  # kubectl accepts them before the command too
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     status = commands.add_parser("status", help="list all fleets and their state")
     add_target_arguments(status)
     status.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
     status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
+    status.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
     devices = commands.add_parser("devices", help="list a fleet's devices: their shard, and why one is dark")
     add_fleet_arguments(devices)
     add_fleet_arguments(

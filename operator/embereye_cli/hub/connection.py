@@ -85,7 +85,9 @@ def add_hub_options_to_actions(actions: Iterable[ArgumentParser]) -> None:
         action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
         action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
         command = action.prog.rpartition(" ")[0]
-        action.epilog = f"--hub, --data, --json, --token, --ca and --server-name work here too; see `{command} --help`."
+        action.epilog = (
+            f"--hub, --data, --json, --token, --ca, --server-name and --utc work here too; see `{command} --help`."
+        )
 
 
 def hub_tls(arguments: Namespace) -> ClientTls | None:

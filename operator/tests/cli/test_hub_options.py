@@ -47,7 +47,7 @@ def test_an_actions_help_refers_to_the_hub_options(capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["create", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "--ca and --server-name work here too; see `embereye access --help`" in printed
+    assert "--server-name and --utc work here too; see `embereye access --help`" in printed
 
 
 @pytest.mark.parametrize("hub", ["hub", "127.0.0.1:99999", "127.0.0.1:"])
