@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.eeprom import implausible_words
+
 ROWS, COLUMNS = 24, 32
 PIXELS = ROWS * COLUMNS
 EEPROM_WORDS = 832
@@ -129,6 +131,7 @@ class Calibration:
     kta: Floats  # (768,)
     kv: Floats  # (768,)
     bad_pixels: tuple[int, ...]  # marked in the EEPROM as broken or outliers
+    implausible: tuple[str, ...]  # words that no working device has
     _basis: Floats32  # (9, 768), see _pixel_basis
     _inverse_alpha: Floats32  # (768,)
     _neighbours: tuple[tuple[int, NDArray[np.int64]], ...]  # bad pixel, its good neighbours
@@ -215,6 +218,7 @@ class Calibration:
             kta=kta,
             kv=kv,
             bad_pixels=tuple(int(pixel) for pixel in marked),
+            implausible=implausible_words(e.tolist()),
             _basis=_pixel_basis(inverse_alpha, offset, kta, kv, e),
             _inverse_alpha=inverse_alpha.astype(np.float32),
             _neighbours=_good_neighbours({int(pixel) for pixel in marked}),

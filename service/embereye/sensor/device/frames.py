@@ -54,6 +54,17 @@ class FrameAnalysis:
         """The stuck or noisy pixels, whose values are replaced by those of their neighbours."""
         return self._pixels.deviating if self._pixels else frozenset()
 
+    @property
+    def degraded(self) -> str:
+        """The reason why its temperatures are not reliable, or ''."""
+        words = self.calibration.implausible if self.calibration else ()
+        if not words:
+            return ""
+        return (
+            f"its calibration is damaged, so temperatures may be 20 K off or more: EEPROM {', '.join(words)}. "
+            "Restart the device to send it again; if that does not help, replace the sensor"
+        )
+
     def is_startling(self, words: bytes) -> bool:
         """True if a frame is so much hotter than the one before that it must not wait for the tick."""
         if not self._words:
@@ -69,6 +80,8 @@ class FrameAnalysis:
             self.wants_calibration = self.calibration is None
             raise
         self.calibration = calibration.replacing(self.replaced) if self._pixels else calibration
+        if self.degraded:
+            logger.warning("device %s: %s", self._name, self.degraded)
         self.wants_calibration = False
 
     def analyse(

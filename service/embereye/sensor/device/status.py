@@ -32,6 +32,7 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, therma
         ledger=device.arrivals.ledger.message(),
         latest=[Term(name=name, value=value, unit=unit) for name, value, unit in measurements(device)],
         state=_state(device, now_ns, deadline_ns),
+        degraded=device.frames.degraded,
     )
     if thermal and (picture := device.frames.picture) is not None:
         status.thermal.CopyFrom(_thermal(picture))
