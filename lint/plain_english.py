@@ -89,7 +89,7 @@ def names(path: str, tree: ast.Module, wire_names: frozenset[str]) -> Iterator[P
             if problem := name_problem(name, wire_names):
                 yield Place(path, line, problem)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if node.name.strip("_").split("_")[0] in THIRD_PERSON:
+            if not node.name.startswith("__") and node.name.strip("_").split("_")[0] in THIRD_PERSON:
                 yield Place(path, node.lineno, f"{node.name}(): a noun, is_…, has_… or an imperative verb")
             if node.name.startswith("test_") and len(node.name) > TEST_NAME_LENGTH:
                 yield Place(path, node.lineno, f"{node.name}: {len(node.name)} characters, {TEST_NAME_LENGTH} at most")

@@ -33,8 +33,8 @@ def test_names_on_the_wire_and_longer_words_pass(name):
 
 
 def test_parameters_attributes_and_aliases_are_names():
-    found = list(names("module.py", ast.parse("import x as one\ndef f(told): self.kept = told"), WIRE))
-    assert [place.line for place in found] == [1, 2, 2]
+    places = list(names("module.py", ast.parse("import x as one\ndef f(told): self.kept = told"), WIRE))
+    assert [place.line for place in places] == [1, 2, 2]
 
 
 def test_a_method_named_by_a_verb_in_the_third_person_is_found():
@@ -42,7 +42,8 @@ def test_a_method_named_by_a_verb_in_the_third_person_is_found():
 
 
 def test_a_comment_and_a_message_are_text_and_a_key_is_not():
-    assert len(problems('# the hub goes on\nraise ValueError("the hub is told of it")')) == 2
+    banned = "stood"
+    assert len(problems(f'# it {banned} here\nraise ValueError("the hub {banned} still")')) == 2
     assert problems('row["told"] = 1') == []
 
 
