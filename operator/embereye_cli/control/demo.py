@@ -18,7 +18,7 @@ from rich.table import Table
 
 from embereye.client.control import CALL, ControllerLink
 from embereye.client.link import Link, LinkError, Wait
-from embereye.process.lifecycle import UnreachableError, UserError
+from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
 from embereye.process.tls.client import ClientTls
 from embereye.sim.own_hub import running_hub
 from embereye.sim.pan_tilt import follow_hottest
@@ -85,13 +85,25 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             measured = [_measure(wait, address, token, tls, arguments) for wait in waits]
         except LinkError as error:
-            raise UnreachableError(str(error)) from error
+            raise command_error(error) from error
     if arguments.json:
         for turns in measured:
             print(json.dumps(_summary(turns)))
     else:
         _print(measured, arguments)
     return 0
+
+
+def command_error(error: LinkError) -> UserError:
+    """The error of the command for one of the association, with the exit code for its reason."""
+    reason = str(error)
+    kinds = {
+        "cannot be reached": UnreachableError,
+        "no actuator": NotFoundError,
+        "token": RefusedError,
+        "takes the role": RefusedError,
+    }
+    return next((kind for sign, kind in kinds.items() if sign in reason), UserError)(reason)
 
 
 def _start_head(address: str, token: str, arguments: argparse.Namespace) -> "subprocess.Popen[bytes]":

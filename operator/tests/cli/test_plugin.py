@@ -312,7 +312,7 @@ def test_a_rollout_action_is_reported_in_json_on_request(
         return fleet
 
     monkeypatch.setattr(plugin, "connected", lambda _: contextlib.nullcontext())
-    monkeypatch.setattr(plugin, "_one", answer)
+    monkeypatch.setattr(plugin, "_named_fleet", answer)
     monkeypatch.setattr(plugin, "_patch", answer)
     assert plugin.main(["rollout", action, "hall", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"fleet": fleet.key, **expected}

@@ -242,7 +242,7 @@ def parse(*arguments: str) -> argparse.Namespace:
         (["--count", "0"], "--count 0 is not at least 1"),
         (["--rate", "-1"], "--rate -1 is not between"),
         (["--frame-rate", "nan"], "--frame-rate nan is not between"),
-        (["--devices", "a,,b"], "cannot be a name"),
+        (["--devices", "a=x,,b=x"], "cannot be a name"),
         (["--devices", "a=x,a=y"], "a is there twice"),
         (["--devices", "1234"], "--devices 1234: 1234 has no zone\\. Write 1234=ZONE\\."),
         (["--fire", "at=now"], "at=now is not a number of seconds"),
