@@ -112,6 +112,8 @@ def _unescaped_in_password(source: str) -> str:
     rest = source.partition("://")[2]
     credentials, _, place = rest.rpartition("@")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if ":" not in authority:
+        return ""
     if re.search(r"(@[^@]*[.\]][^@]*|@[^@]+:\d+|^[^:@]*:\d{1,5})$", authority) or not re.search(r"[.:\]]", place):
         return ""
     password = credentials.partition(":")[2]
