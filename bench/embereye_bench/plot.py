@@ -8,8 +8,13 @@ MARKS = "·ox#+*"
 
 
 def plot(places: Sequence[float], lines: Mapping[str, Sequence[float]], across: str, up: str) -> str:
-    """Plot `lines` by name, with a value for each of `places`; `across` and `up` name the axes. Values are positive."""
-    values = [value for line in lines.values() for value in line]
+    """Plot `lines` by name, with a value for each of `places`; `across` and `up` name the axes.
+
+    Values of 0 and below have no place on a logarithmic axis and are left out.
+    """
+    values = [value for line in lines.values() for value in line if value > 0]
+    if not values:
+        return f"{up:>8}   no value above 0"
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     if low == high:
         high *= 10
@@ -17,7 +22,8 @@ def plot(places: Sequence[float], lines: Mapping[str, Sequence[float]], across: 
     columns = [_place(place, min(places), max(places), WIDTH) for place in places]
     for mark, line in zip(MARKS, lines.values(), strict=False):
         for column, value in zip(columns, line, strict=True):
-            cells[HEIGHT - 1 - _place(value, low, high, HEIGHT)][column] = mark
+            if value > 0:
+                cells[HEIGHT - 1 - _place(value, low, high, HEIGHT)][column] = mark
     legend = "  ".join(f"{mark} {name}" for mark, name in zip(MARKS, lines, strict=False))
     rows = [f"{up:>8}   {legend}"]
     decades = {HEIGHT - 1 - _place(10.0**power, low, high, HEIGHT): 10.0**power for power in _powers(low, high)}

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import resource
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from embereye.process.lifecycle import UserError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,24 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
+def add_only(parser: argparse.ArgumentParser, names: Sequence[str], default: str = "all") -> None:
+    """Declare `--only`, which takes a list of `names` and may be repeated."""
+    parser.add_argument("--only", action="append", default=[], metavar="NAME,…",
+                        help=f"only these, may be repeated; default: {default}; of {', '.join(names)}")  # fmt: skip
+
+
+def chosen_names(only: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that `--only` lists, in its order; empty if it is not given. Raises UserError for an unknown name."""
+    chosen = [name.strip() for part in only for name in part.split(",") if name.strip()]
+    if unknown := next((name for name in chosen if name not in names), None):
+        raise UserError(f'--only "{unknown}" is not one of {", ".join(names)}')
+    return list(dict.fromkeys(chosen))
+
+
 def add_arguments(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """Declare the options of a command that runs the benchmarks `names`."""
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME",
-                        help=f"run only this benchmark, may be repeated: {', '.join(names)}")  # fmt: skip
+    add_only(parser, names)
     parser.add_argument("--quick", action="store_true", help="shorter rounds: at most a minute in total")
 
 
@@ -55,12 +71,10 @@ def run(
     arguments: argparse.Namespace, title: str, benchmarks: Mapping[str, Benchmark], *, full: Scale, quick: Scale
 ) -> int:
     """Run the benchmarks; return 1 if one misses its goal."""
-    for name in arguments.only:
-        if name not in benchmarks:
-            raise UserError(f'--only "{name}" is not one of {", ".join(benchmarks)}')
+    only = chosen_names(arguments.only, list(benchmarks))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    chosen = {name: benchmark for name, benchmark in benchmarks.items() if not arguments.only or name in arguments.only}
+    chosen = {name: benchmark for name, benchmark in benchmarks.items() if not only or name in only}
     results = _measure(chosen, quick if arguments.quick else full, quiet=arguments.json)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
@@ -94,9 +108,18 @@ def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) 
         results = []
         for name, benchmark in benchmarks.items():
             progress.update(task, description=name)
-            results.append(benchmark(scale))
+            results.append(_attempt(name, benchmark, scale))
             progress.advance(task)
     return results
+
+
+def _attempt(name: str, benchmark: Benchmark, scale: Scale) -> Result:
+    """Run a benchmark; its failure is a row of the report and does not stop the others."""
+    try:
+        return benchmark(scale)
+    except Exception as error:
+        logger.exception("benchmark %s failed", name)
+        return Result(name, 0.0, "", 0.0, 0.0, f"failed: {type(error).__name__}: {error}"[:200], ok=False)
 
 
 def results_table(title: str, results: Sequence[Result]) -> Table:

@@ -26,3 +26,9 @@ def test_larger_values_are_higher_and_larger_places_further_right() -> None:
 @pytest.mark.parametrize("value", [1.0, 10.0, 0.37])
 def test_a_single_value_has_a_scale(value: float) -> None:
     assert "·" in plot([5], {"p50": [value]}, "n", "ms")
+
+
+def test_a_value_of_zero_has_no_place_on_a_logarithmic_axis() -> None:
+    rows = plot([1, 10], {"cores": [0.0, 0.5]}, "fleets", "cores").splitlines()
+    assert sum(line.count("·") for line in rows[1 : HEIGHT + 1]) == 1
+    assert plot([1, 10], {"cores": [0.0, 0.0]}, "fleets", "cores").split() == ["cores", "no", "value", "above", "0"]

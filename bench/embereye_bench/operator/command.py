@@ -17,9 +17,10 @@ from lightkube.types import PatchType
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye_bench.operator.curves import CURVES, Curves
-from embereye_bench.operator.numbers import Number, line_of, number
+from embereye_bench.operator.numbers import Number, attempt, line_of, number
 from embereye_bench.operator.scaling_day import LIMITS, day, parts, policies, simulate
 from embereye_bench.operator.site import COVERED, NAMESPACE, Operator, Site, api_server, fleet_manifest
+from embereye_bench.report import add_only, chosen_names
 from embereye_operator.controller import rest_period
 from embereye_operator.decide.cluster import watch_lag
 from embereye_operator.decide.placement.placement import LIMIT, place, shard_loads, spread
@@ -31,16 +32,14 @@ STABILIZATION = 30  # seconds; short, to keep this benchmark affordable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, baseline, ratio, reach, ok}")
-    parser.add_argument("--only", default="", metavar="NAME,…", help=f"only these: {', '.join(BENCHES)}")
+    add_only(parser, BENCHES)
     parser.add_argument("--quick", action="store_true", help="with a tenth of the fleets, for a few seconds each")
     parser.add_argument("--kubeconfig", type=Path, help="API server; its fleets are deleted. Default: a temporary one")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure; return 0 if every number is within its limit."""
-    names = [name for name in arguments.only.split(",") if name] or list(BENCHES)
-    if unknown := [name for name in names if name not in BENCHES]:
-        raise UserError(f'--only "{unknown[0]}" is not one of {", ".join(BENCHES)}')
+    names = chosen_names(arguments.only, BENCHES) or list(BENCHES)
     numbers: list[Number] = []
 
     def show(results: Sequence[Number]) -> None:
@@ -49,10 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(line_of(entry), flush=True)
 
+    def report(text: str) -> None:
+        if not arguments.json:
+            print(text, flush=True)
+
     on_server = [name for name in names if name in ON_SERVER]
     for name in names:
         if name in PURE:
-            show(PURE[name](arguments.quick))
+            attempt(name, lambda measure=PURE[name]: show(measure(arguments.quick)), show)  # type: ignore[misc]
     if on_server:
         with api_server(arguments.kubeconfig) as kubeconfig:
             site = Site(kubeconfig)
@@ -60,9 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             curves = Curves(site, quick=arguments.quick, show=show)
             for name in on_server:
                 if name in CURVES:
-                    report = curves.measure(name)
-                    if not arguments.json:
-                        print(report, flush=True)
+                    attempt(name, lambda name=name: report(curves.measure(name)), show)  # type: ignore[misc]
     if arguments.json:
         print(json.dumps([asdict(entry) for entry in numbers], indent=1))
     return int(not all(entry.ok for entry in numbers))
@@ -148,7 +149,15 @@ class _Session:
 
     def run(self, names: Sequence[str]) -> None:
         """Measure in an order in which each benchmark finds the fleets that it needs."""
-        if set(MANY) & set(names):
+        if many := [name for name in MANY if name in names]:
+            attempt(", ".join(many), lambda: self._measure_many(names), self._show)
+        if "leader-takeover" in names:
+            attempt("leader-takeover", self._takeover, self._show)
+        if "shard-loss" in names:
+            attempt("shard-loss", self._loss, self._show)
+
+    def _measure_many(self, names: Sequence[str]) -> None:
+        try:
             asyncio.run(self._site.create([fleet_manifest(f"f{index:04}") for index in range(self._fleets)]))
             with self._site.operator() as operator:
                 self._cold_start(operator, first=True, shown="cold-start" in names)
@@ -163,11 +172,8 @@ class _Session:
                     self._idle(operator)
             if "rollout-1000" in names:
                 self._rollout()
+        finally:
             asyncio.run(self._site.delete())
-        if "leader-takeover" in names:
-            self._takeover()
-        if "shard-loss" in names:
-            self._loss()
 
     def _cold_start(self, operator: Operator, *, first: bool, shown: bool) -> None:
         def observed() -> bool:

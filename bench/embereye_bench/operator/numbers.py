@@ -1,7 +1,11 @@
 """The results of `embereye bench operator`: numbers with their limits."""
 
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,15 @@ def number(
     """Make a number that must not exceed `reach`; `ok` adds a condition."""
     ratio = round(value / baseline, 4) if baseline else None
     return Number(name, round(value, 4), unit, baseline, ratio, reach, ok and value <= reach, detail)
+
+
+def attempt(name: str, measure: Callable[[], None], show: Callable[[Sequence[Number]], None]) -> None:
+    """Run a measurement; its failure is shown as a number that misses its limit and does not stop the others."""
+    try:
+        measure()
+    except Exception as error:
+        logger.exception("benchmark %s failed", name)
+        show([number(name, 0.0, "", 0.0, ok=False, failed=f"{type(error).__name__}: {error}"[:200])])
 
 
 def line_of(entry: Number) -> str:

@@ -13,7 +13,7 @@ from embereye.process.files import check_writable
 from embereye.process.lifecycle import UserError, raise_descriptor_limit
 from embereye_bench.cameras import command as cameras
 from embereye_bench.hub import command as hub
-from embereye_bench.report import Benchmark, Result, Scale
+from embereye_bench.report import Benchmark, Result, Scale, add_only, chosen_names
 from embereye_bench.results.records import Record, Row, Sample, describe_machine, write
 from embereye_bench.results.reference import measure_reference
 from embereye_bench.sensors import command as sensors
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for rows and samples."""
-    rows = f"default: {', '.join(GATE)}; all rows: {', '.join(ROWS)}"
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"a row, may be repeated; {rows}")
+    add_only(parser, list(ROWS), default=", ".join(GATE))
     parser.add_argument("--repeats", type=int, default=REPEATS, help="samples of each row (%(default)s)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each sample (%(default)s)")
 
@@ -73,10 +72,7 @@ def measure(arguments: argparse.Namespace) -> Record:
 
 def choose(names: Sequence[str]) -> dict[str, Benchmark]:
     """The benchmarks with these names, or the gate's if none are given; UserError for an unknown name."""
-    for name in names:
-        if name not in ROWS:
-            raise UserError(f'--only "{name}" is not one of {", ".join(ROWS)}')
-    return {name: ROWS[name] for name in names or GATE}
+    return {name: ROWS[name] for name in chosen_names(names, list(ROWS)) or GATE}
 
 
 def sample_rows(
