@@ -552,7 +552,7 @@ class KubernetesRuntime:
             "kind": fleet.type.resource,
             # With the uid, a fleet that was deleted and declared again does not inherit its namesake's status.
             "metadata": {"name": fleet.name, "namespace": fleet.namespace, "uid": fleet.uid},
-            "status": status,
+            "status": _without_empty_maps(status),
         }
         before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
         stored = await self._client.patch(
@@ -695,6 +695,14 @@ def _labelled(label: str, namespace: str) -> Iterator[ObjectKey]:
     for fleet_type in FLEET_TYPES.values():
         if label.startswith(f"{fleet_type.kind}."):
             yield fleet_type.resource, namespace, label.removeprefix(f"{fleet_type.kind}.")
+
+
+def _without_empty_maps(value: Any) -> Any:
+    """Return a copy of `value` without empty maps: apply turns a map that it empties into null, which is invalid."""
+    if isinstance(value, Mapping):
+        entries = {key: _without_empty_maps(entry) for key, entry in value.items()}
+        return {key: entry for key, entry in entries.items() if entry != {}}
+    return [_without_empty_maps(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _surplus(manifest: Manifest, stored: Mapping[str, Any]) -> Manifest:
