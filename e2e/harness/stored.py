@@ -20,9 +20,9 @@ class Stored:
     server: Postgres | None = None
 
     @classmethod
-    def in_postgres(cls, folder: Path, server: Postgres) -> "Stored":
+    def in_postgres(cls, folder: Path, server: Postgres, encoding: str = "UTF8") -> "Stored":
         """Create an empty database in `server`."""
-        return cls(folder, server.create_database(f"t{uuid.uuid4().hex[:12]}"), server)
+        return cls(folder, server.create_database(f"t{uuid.uuid4().hex[:12]}", encoding), server)
 
     @property
     def database(self) -> str:

@@ -106,9 +106,13 @@ class Postgres:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def create_database(self, name: str) -> str:
+    def create_database(self, name: str, encoding: str = "UTF8") -> str:
         """Create an empty database and return its connection string."""
-        self.execute(f'CREATE DATABASE "{name}"')
+        locale = "C.UTF-8" if encoding == "UTF8" else "C"
+        self.execute(
+            f"""CREATE DATABASE "{name}" ENCODING '{encoding}' LC_COLLATE '{locale}' LC_CTYPE '{locale}'
+                TEMPLATE template0"""
+        )
         return self.address(name)
 
     def drop_database(self, name: str) -> None:

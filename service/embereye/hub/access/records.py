@@ -1,13 +1,9 @@
 """Access in the hub's database: tokens and sessions as digests, and the audit trail."""
 
-import logging
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from embereye.hub.access.roles import Role
-from embereye.hub.databases.interface import DamagedError, Database
-
-logger = logging.getLogger(__name__)
+from embereye.hub.databases.interface import Database, Row
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
@@ -18,6 +14,11 @@ CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time
     who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
     detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
 """
+TOKENS = "SELECT name, digest, role, made_ns, made_by FROM tokens"
+SESSIONS = "SELECT digest, name, role, token, made_ns FROM sessions"
+# The newest entries; only those before a number if that is not 0.
+AUDIT = """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
+    WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?"""
 PRUNE_ROWS = 1_000  # rows deleted at once
 
 
@@ -78,26 +79,16 @@ class StoredAccess:
     sessions: list[SessionRecord] = field(default_factory=list)
 
 
-def load(db: Database) -> StoredAccess:
-    """Load all tokens and sessions. A missing or unreadable table counts as empty: then nobody is let in."""
-    return StoredAccess(
-        [
-            TokenRecord(name, digest, Role(role), made, by)
-            for name, digest, role, made, by in _rows(db, "SELECT name, digest, role, made_ns, made_by FROM tokens")
-        ],
-        [
-            SessionRecord(digest, name, Role(role), token, made)
-            for digest, name, role, token, made in _rows(db, "SELECT digest, name, role, token, made_ns FROM sessions")
-        ],
-    )
+def read_token(row: Row) -> TokenRecord:
+    """The token in a row of TOKENS; ValueError or TypeError if it is unreadable: then it lets nobody in."""
+    name, digest, role, made, by = row
+    return TokenRecord(str(name), bytes(digest), Role(role), int(made), str(by))
 
 
-def _rows(db: Database, query: str) -> list[tuple[Any, ...]]:
-    try:
-        return list(db.rows(query))
-    except DamagedError as error:
-        logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the message says everything
-        return []
+def read_session(row: Row) -> SessionRecord:
+    """The session in a row of SESSIONS; ValueError or TypeError if it is unreadable: then it lets nobody in."""
+    digest, name, role, token, made = row
+    return SessionRecord(bytes(digest), str(name), Role(role), str(token), int(made))
 
 
 def write(db: Database, changes: AccessChanges, written: int = 0) -> None:
@@ -128,17 +119,10 @@ def write(db: Database, changes: AccessChanges, written: int = 0) -> None:
     )
 
 
-def audit(db: Database, before: int, limit: int) -> list[AuditEntry]:
-    """Read up to `limit` entries, newest first; only those before number `before` if it is not 0."""
-    rows = db.rows(
-        """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
-            WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?""",
-        (before, before, limit),
-    )
-    return [
-        AuditEntry(time_ns, who, Role(role), address, action, subject, detail, number)
-        for number, time_ns, who, role, address, action, subject, detail in rows
-    ]
+def read_entry(row: Row) -> AuditEntry:
+    """The entry in a row of AUDIT; ValueError or TypeError if it is unreadable."""
+    number, time_ns, who, role, address, action, subject, detail = row
+    return AuditEntry(time_ns, who, Role(role), address, action, subject, detail, number)
 
 
 def prune(db: Database, before_ns: int) -> int:

@@ -25,8 +25,26 @@ class OwnedError(UserError):
     """Another hub owns the database."""
 
 
+class UnsuitableError(UserError):
+    """The hub cannot use such a database: only an administrator can change that."""
+
+
+def storable(row: Sequence[object]) -> tuple[object, ...]:
+    """Replace the characters that a database cannot store in texts: people and devices choose their names freely.
+
+    These are the null character and halves of surrogate pairs, which JSON can contain but UTF-8 cannot.
+    """
+    return tuple(_storable_text(value) if isinstance(value, str) else value for value in row)
+
+
+def _storable_text(text: str) -> str:
+    if "\0" in text:
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 class Database(Protocol):
-    """One connection, for one thread. Statements mark their arguments with "?". Errors are StoreError.
+    """One connection, for one thread. Statements mark their arguments with "?". Its library's errors are StoreError.
 
     If the database cannot be reached or written, when it is opened or later, `failing` says why until `recover`
     succeeds.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.databases.interface import StoreError, UnsuitableError
 from embereye.hub.databases.postgres import LOCK, PostgresDatabase
 
 
@@ -34,11 +34,21 @@ class OwnerWatch:
     def __init__(self, address: Callable[[], str]) -> None:
         # Connects at the first read, so that `interrupt` can stop that attempt too.
         self._database = PostgresDatabase(address, writer=False, dial=False)
+        self._was_connected = False
 
     def read_owner(self) -> Owner | None:
-        """Read the current owner; None if there is none. StoreError if the database cannot be read."""
+        """Read the current owner; None if there is none. StoreError if the database cannot be read.
+
+        UnsuitableError if no hub can use the database, before it was read for the first time.
+        """
         if self._database.failing:
-            self._database.recover()
+            try:
+                self._database.recover()
+            except StoreError as error:
+                if isinstance(error.__cause__, UnsuitableError) and not self._was_connected:
+                    raise error.__cause__ from None
+                raise
+            self._was_connected = True
         for (free,) in self._database.rows(f"SELECT pg_try_advisory_lock({LOCK})"):
             if free:
                 list(self._database.rows(f"SELECT pg_advisory_unlock({LOCK})"))

@@ -7,6 +7,9 @@ itself in `commits`. The epoch stops an owner that was cut off and does not know
 After a reconnect, the stored number of commits shows what happened to earlier transactions. If it is one more than
 known, the transaction with the unknown outcome took effect. If it is lower than known, as after a failover to a replica
 of the server that lagged behind, acknowledged commits were lost (`lost_commits`).
+
+Before a connection changes anything, `_check_suitable` refuses databases that would store texts wrongly, and poolers
+that lend one session to several clients: there, neither the lock nor the settings of a session would be ours.
 """
 
 import contextlib
@@ -24,7 +27,14 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import OwnedError, ReloadRequiredError, Row, StoreError
+from embereye.hub.databases.interface import (
+    OwnedError,
+    ReloadRequiredError,
+    Row,
+    StoreError,
+    UnsuitableError,
+    storable,
+)
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
@@ -35,6 +45,7 @@ Connection = psycopg.Connection[Row]
 FEW = 16  # rows up to which single statements in a pipeline are cheaper than `executemany` with its own round trip
 RETRY_CAP_SECONDS = 3.0  # longest pause between two attempts to connect
 OWNER_SECONDS = 20.0  # how long to wait for another owner to end; the session of a lost node takes about five
+POOLER_PROBES = 5  # connections opened in turn behind a pooler: another client may use our session between two of them
 RECLAIM_SECONDS = 0.5  # the same for a hub that already serves; it tries again later
 # For both ends: notice a lost peer within five seconds instead of TCP's two hours.
 CLIENT = {
@@ -44,6 +55,7 @@ CLIENT = {
 SERVER = """
 SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
 SET tcp_user_timeout = 5000;
+SET client_encoding = 'UTF8';
 SET statement_timeout = '15s'; SET lock_timeout = '5s'; SET client_min_messages = warning
 """
 # The owner's lock: new hubs wait for it. Its epoch stops an owner that was cut off and does not know it.
@@ -65,7 +77,8 @@ class InUseError(StoreError):
 class PostgresDatabase:
     """A `Database` in PostgreSQL. It reconnects, with back-off, whenever it is used after its connection broke.
 
-    A writer owns the database while it is connected. UserError if another hub owns it for OWNER_SECONDS.
+    A writer owns the database while it is connected. UserError if another hub owns it for OWNER_SECONDS, or if it is
+    unsuitable.
     """
 
     def __init__(
@@ -108,7 +121,7 @@ class PostgresDatabase:
             raise StoreError(self.failing)
         try:
             connection = self._dial(patience)
-        except (psycopg.Error, OSError, InUseError) as error:
+        except (psycopg.Error, OSError, ValueError, InUseError) as error:
             in_use = isinstance(error, InUseError)
             self.failing = str(error) if in_use else f"{self.name} cannot be reached: {_sentence(error)}"
             self._retry_at = time.monotonic() + self._backoff.next()
@@ -119,10 +132,12 @@ class PostgresDatabase:
         return connection
 
     def _dial(self, patience: float) -> Connection:
-        options = {"application_name": "embereye-hub", **CLIENT, **parse_address(self._address())}
+        address = parse_address(self._address())
+        options = {"application_name": "embereye-hub", **CLIENT, **address, "client_encoding": "UTF8"}
         connection: Connection = psycopg.connect(**options, autocommit=True)
         self._opening = connection
         try:
+            _check_suitable(connection, options, self.name)
             connection.execute(SERVER)
             if self._writer:
                 self._become_owner(connection, patience)
@@ -217,7 +232,8 @@ class PostgresDatabase:
         """Turn psycopg's errors into StoreError, and drop a lost connection so that the next call reconnects."""
         try:
             yield
-        except (psycopg.Error, OSError) as error:
+        # A value that it cannot convert is a ValueError, of which UnicodeError is one, or an OverflowError.
+        except (psycopg.Error, OSError, ValueError, OverflowError) as error:
             why = _sentence(error)
             if (connection := self._connection) and _is_lost(connection):
                 self._drop()
@@ -272,10 +288,10 @@ class PostgresDatabase:
         connection = self._connected()
         with self._translated():
             if connection.info.transaction_status == TransactionStatus.IDLE:
-                yield from connection.execute(_dialect(query), _storable(arguments)).fetchall()
+                yield from connection.execute(_dialect(query), storable(arguments)).fetchall()
                 return
             with connection.cursor(name="embereye") as cursor:
-                yield from cursor.execute(_dialect(query), _storable(arguments))
+                yield from cursor.execute(_dialect(query), storable(arguments))
 
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
@@ -288,7 +304,7 @@ class PostgresDatabase:
         """Execute `statement`; see `Database.execute`."""
         connection = self._connected()
         with self._translated():
-            return connection.execute(_dialect(statement), _storable(arguments)).rowcount
+            return connection.execute(_dialect(statement), storable(arguments)).rowcount
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Execute `statement` for each of `rows`."""
@@ -298,7 +314,7 @@ class PostgresDatabase:
             return
         connection = self._connected()
         with self._translated(), connection.cursor() as cursor:
-            cursor.executemany(_dialect(statement), [_storable(row) for row in rows])
+            cursor.executemany(_dialect(statement), [storable(row) for row in rows])
 
     def empty(self, table: str) -> None:
         """Truncate `table`: deleting millions of rows would take longer than the statement timeout."""
@@ -358,6 +374,31 @@ def _name(parts: dict[str, Any]) -> str:
     return f"PostgreSQL's {database} at {host}" + (f":{parts['port']}" if parts.get("port") else "")
 
 
+def _check_suitable(connection: Connection, options: dict[str, Any], name: str) -> None:
+    """Raise UnsuitableError if the database does not store UTF-8, or a pooler shares its sessions between clients."""
+    session, encoding = connection.execute("SELECT pg_backend_pid(), current_setting('server_encoding')").fetchall()[0]
+    if _text(encoding) != "UTF8":
+        raise UnsuitableError(
+            f"{name}: encoding {_text(encoding)}: names of zones and devices may have any letter. "
+            "Use a database with encoding UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+        )
+    if connection.info.backend_pid == session:
+        return  # connected to the server itself: a pooler cannot know its sessions' numbers before it lends one
+    for _ in range(POOLER_PROBES):
+        with psycopg.connect(**options, autocommit=True) as other:
+            if _value(other, "SELECT pg_backend_pid()") == _value(connection, "SELECT pg_backend_pid()"):
+                raise UnsuitableError(
+                    f"{name}: a pooler lends one session to several clients, so that no hub can own the database. "
+                    "Let it give each client a dedicated session (PgBouncer: pool_mode=session), or connect to the "
+                    "server directly."
+                )
+
+
+def _text(value: str | bytes) -> str:
+    """`value` as text: psycopg returns texts of a server in SQL_ASCII as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 def _value(connection: Connection, query: str) -> Any:
     row = connection.execute(query).fetchone()
     return row[0] if row else None
@@ -384,8 +425,3 @@ def _dialect(statement: str) -> str:
     ):
         statement = re.sub(pattern, replacement, statement)
     return statement
-
-
-def _storable(row: Sequence[object]) -> tuple[object, ...]:
-    """Replace the null character, which PostgreSQL cannot store in texts: devices choose their names freely."""
-    return tuple(value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value for value in row)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError
+from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError, storable
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles
 
@@ -135,31 +135,23 @@ class SqliteDatabase:
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows of `query`; DamagedError if the file is damaged there."""
-        try:
-            yield from self._db.execute(query, arguments)
-        except sqlite3.DatabaseError as error:
-            raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
+        with _translated():
+            yield from self._db.execute(query, storable(arguments))
 
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
-        try:
+        with _translated():
             return [column[0] for column in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description]
-        except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
         """Execute `statement`; see `Database.execute`."""
-        try:
-            return self._db.execute(statement, arguments).rowcount
-        except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
+        with _translated():
+            return self._db.execute(statement, storable(arguments)).rowcount
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Execute `statement` for each of `rows`."""
-        try:
-            self._db.executemany(statement, rows)
-        except sqlite3.Error as error:
-            raise StoreError(str(error)) from error
+        with _translated():
+            self._db.executemany(statement, map(storable, rows))
 
     def empty(self, table: str) -> None:
         """Remove all rows of `table`."""
@@ -211,6 +203,18 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the errors of sqlite3 into StoreError; DamagedError if the file is damaged."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
+    # A value that it cannot convert is a ValueError, of which UnicodeError is one, or an OverflowError.
+    except (sqlite3.Error, ValueError, OverflowError) as error:
+        raise StoreError(str(error)) from error
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:

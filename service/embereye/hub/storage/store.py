@@ -221,7 +221,10 @@ class Store:
                     "SELECT id FROM evidence ORDER BY received_ns DESC LIMIT ?", lambda row: str(row[0]), (RECENT,)
                 )
             )[::-1],
-            access=records.load(self._db),
+            access=StoredAccess(
+                list(self._rows(records.TOKENS, records.read_token)),
+                list(self._rows(records.SESSIONS, records.read_session)),
+            ),
             latest_ns=self._latest_ns(),
             canaries=list(
                 self._rows(
@@ -531,8 +534,8 @@ class Store:
         )
 
     def audit(self, before: int, limit: int) -> list[AuditEntry]:
-        """Entries of the audit trail; see `records.audit`."""
-        return records.audit(self._db, before, limit)
+        """Up to `limit` entries of the audit trail, newest first; only those before number `before` if it is not 0."""
+        return list(self._rows(records.AUDIT, records.read_entry, (before, before, limit)))
 
     def interrupt(self) -> None:
         """Interrupt the current call; see `Database.interrupt`."""
