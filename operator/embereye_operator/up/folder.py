@@ -11,7 +11,7 @@ from typing import Any
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.hub.webhooks.options import parse_webhooks
-from embereye.process.files import restrict
+from embereye.process.files import check_owner, open_file, restrict
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye_operator.api.cameras import Camera
 from embereye_operator.api.documents import DocumentError, line_of, read_document, read_documents
@@ -153,7 +153,8 @@ def locked(data: Path) -> Iterator[bool]:
     try:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
-        lock = (data / "lock").open("a+b", buffering=0)
+        lock = FileIO(open_file(data / "lock", os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+")
+        os.fchmod(lock.fileno(), 0o600)  # of an earlier version, others could lock it
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"--data {data}: not a folder. Choose another") from error
     except OSError as error:
@@ -192,9 +193,7 @@ def _close_to_others(data: Path) -> None:
 
     It contains pictures, recordings, camera passwords and digests of tokens. The list of metrics at its top stays
     readable, because a Prometheus of another user reads it.
-    Prometheus of another user reads.
     """
-    if os.geteuid() and data.stat().st_uid not in {0, os.geteuid()}:
-        raise UserError(f"--data {data}: belongs to another user, who could change its files. Choose another folder")
+    check_owner("--data", data)
     if (data / "hub" / "admin-token").exists():  # written by an earlier run, maybe of an earlier version
         restrict([data / name for name in FOLDERS], 0o077)

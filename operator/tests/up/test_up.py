@@ -482,7 +482,7 @@ async def test_other_users_of_the_machine_can_only_read_the_list_of_metrics(tmp_
                 elif mode & 0o044:
                     yield str(path.relative_to(data))
 
-        assert set(readable(data)) - {"lock"} == {"prometheus-targets.json"}
+        assert set(readable(data)) == {"prometheus-targets.json"}
         assert (data / "mine").stat().st_mode & 0o777 == 0o755
 
 
@@ -494,10 +494,39 @@ def test_a_data_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: p
         pass
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_root_refuses_a_data_folder_of_another_user(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(UserError, match=r"--data .* belongs to another user"), locked(tmp_path):
+        pass
+
+
+def test_a_data_folder_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(UserError, match=r"every user could change its files"), locked(tmp_path):
+        pass
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    data, precious = tmp_path / "data", tmp_path / "precious"
+    data.mkdir()
+    precious.write_text("as it was")
+    (data / "lock").symlink_to(precious)
+    with pytest.raises(UserError, match=r"cannot be written"), locked(data):
+        pass
+    assert precious.read_text() == "as it was"
+
+
+def test_other_users_cannot_open_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch(0o644)
+    with locked(tmp_path):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_of_another_users_run_in_the_data_folder_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / "objects" / "ConfigMap.default.hall.json"
     refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(foreign))  # root can write everything
-    expected = f"{foreign} cannot be used (Permission denied): make yourself its owner, or choose another --data"
+    expected = f"{foreign}: cannot be used (Permission denied): make yourself its owner, or choose another --data"
     with pytest.raises(UserError, match=re.escape(expected)), locked(tmp_path):
         raise refused
 
@@ -509,11 +538,11 @@ async def test_an_unreadable_file_in_the_data_folder_is_reported_without_a_trace
     folder.mkdir(parents=True)
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
     sentence = await refused(str(manifest), "--data", str(tmp_path / "data"), *ports)
-    assert sentence == f"embereye: {folder} cannot be used (Is a directory): choose another --data"
+    assert sentence == f"embereye: {folder}: cannot be used (Is a directory): choose another --data"
 
 
 def test_a_data_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     for name in ("data", "data/below"):
-        with pytest.raises(UserError, match=rf"--data .*/{name} is not a folder"), locked(tmp_path / name):
+        with pytest.raises(UserError, match=rf"--data .*/{name}: not a folder"), locked(tmp_path / name):
             pass

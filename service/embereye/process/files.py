@@ -1,12 +1,48 @@
 """Write files atomically, so that they are complete or absent after any crash."""
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from embereye.process.lifecycle import UserError
+
+
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open the regular file at `path` without following a link there; return its descriptor.
+
+    With O_CREAT, a new file gets `mode`. OSError if another kind of file is there: somebody else may have put a link to
+    a file of this user in its place.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
+
+
+def open_appending(path: Path) -> BinaryIO:
+    """Open the regular file at `path` to append to it, or create it; a link there is not followed."""
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "ab")
+
+
+def check_owner(option: str, folder: Path) -> None:
+    """Raise UserError if another user owns the folder that `option` names, or everybody can write it.
+
+    Such a user could put links in the place of its files. Root's folders are accepted from everybody.
+    """
+    status = folder.stat()
+    owner = status.st_uid
+    if owner not in {0, os.geteuid()}:
+        raise UserError(
+            f"{option} {folder}: belongs to another user (id {owner}), who could change its files. "
+            "Run this as that user, or choose another folder"
+        )
+    if status.st_mode & stat.S_IWOTH:
+        raise UserError(f"{option} {folder}: every user could change its files. Run `chmod o-w {folder}`")
 
 
 def sync_folder(folder: Path) -> None:
@@ -44,10 +80,10 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
     """
     draft = path.with_name(path.name + ".tmp")
     try:
-        if private:
-            draft.unlink(missing_ok=True)
-            draft.touch(0o600)
-        draft.write_bytes(data)
+        draft.unlink(missing_ok=True)
+        mode = 0o600 if private else 0o666
+        with os.fdopen(open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
         if durable:
             sync_file(draft)
         draft.replace(path)

@@ -1,10 +1,11 @@
 """Files that people name."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from embereye.process.files import check_writable
+from embereye.process.files import check_writable, open_file, write_whole
 from embereye.process.lifecycle import UserError
 
 
@@ -21,3 +22,26 @@ def test_checking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path) 
         check_writable("--to", tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
     assert (tmp_path / "there").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_APPEND | os.O_CREAT])
+def test_a_link_in_the_place_of_a_file_is_not_followed(flags: int, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("as it was")
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_file(tmp_path / "lock", flags)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="pipe"):
+        open_file(tmp_path / "pipe", os.O_WRONLY | os.O_CREAT)
+    assert (tmp_path / "precious").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_link_in_the_place_of_a_draft_is_replaced(private: bool, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("as it was")
+    (tmp_path / "file.tmp").symlink_to(tmp_path / "precious")
+    write_whole(tmp_path / "file", b"new", private=private)
+    assert (tmp_path / "precious").read_text() == "as it was"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not (tmp_path / "file").is_symlink()
+    assert (tmp_path / "file").stat().st_mode & 0o077 == (0 if private else 0o044)

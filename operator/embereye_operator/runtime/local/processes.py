@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embereye.process.files import open_appending
 from embereye.process.lifecycle import PARENT_VARIABLE, STACKS_SIGNAL
 from embereye.process.tasks import beside, failure_of, start_task
 from embereye.process.telemetry.logs import visible
@@ -116,7 +117,7 @@ class Supervised:
 
     async def _run(self) -> int:
         """Start the process and wait for its end; return its exit code."""
-        with self.log.open("ab") if self.log else contextlib.nullcontext(sys.stderr) as log:
+        with open_appending(self.log) if self.log else contextlib.nullcontext(sys.stderr) as log:
             # A separate session: Ctrl-C reaches only this process, which stops the others in an order without losses.
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.command,

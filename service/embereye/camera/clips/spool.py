@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
-from embereye.process.files import write_whole
+from embereye.process.files import open_appending, write_whole
 from embereye.shard.clips.spool import SPOOL_BYTES, SpoolFolder, check_room, read_clip, text_of
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
@@ -68,7 +68,7 @@ class Recording:
 
     def _write(self, data: bytes) -> None:
         if data:
-            with self.path.open("ab") as file:
+            with open_appending(self.path) as file:
                 file.write(data)
             self.size += len(data)
 

@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 
 from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
-from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.process.files import open_appending, sync_file, sync_folder, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
 from embereye.units import DAY
@@ -406,7 +406,7 @@ class ClipStore:
             raise ClipRefusedError(
                 f"offset {offset}: the hub has {self._partial_size(clip.sha256)} of {clip.bytes} bytes"
             )
-        with (self._partial / clip.sha256).open("ab") as file:
+        with open_appending(self._partial / clip.sha256) as file:
             file.write(data)
         self._partials[clip.sha256] = self._clock()
 

@@ -43,6 +43,7 @@ from embereye.hub.storage import alarms
 from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
+from embereye.process.files import open_file
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import counted
@@ -165,10 +166,10 @@ def _open_lock(folder: Path) -> int:
     file = folder / "hub.lock"
     # On a full or read-only disk, the hub can still serve what is stored there.
     with contextlib.suppress(OSError):
-        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return open_file(file, os.O_RDWR | os.O_CREAT)
     # Lock the same file if it exists: another hub may have it locked, or may start once the disk can be written.
     with contextlib.suppress(OSError):
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return open_file(file, os.O_RDONLY)
     return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
 
 
