@@ -89,12 +89,28 @@ async def test_unusable_frames_are_counted_and_named_as_the_reason(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))
     push(shard, "c1", noisy_jpeg()[:-9])
+    await eventually(lambda: status_of(shard, "c1").ledger.rejected)
     push(shard, "c1", b"no picture")
     status = status_of(shard, "c1")
     assert dict(status.ledger.rejected) == {"truncated": 1, "not a JPEG": 1}
     assert not status.covered
     assert "rejected frames: not a JPEG" in status.reason
     assert balanced(status)
+
+
+async def test_a_camera_whose_jpegs_lack_their_end_marker_is_degraded_not_dark(running):
+    shard = running.shard
+    shard.apply(assignment(1, device("c1")))
+    for number in range(3):
+        push(shard, "c1", noisy_jpeg(number)[:-2])
+        await eventually(lambda: not shard._cameras["c1"].arrivals.mailbox.ledger.waiting)
+    status = status_of(shard, "c1")
+    assert (status.covered, status.ledger.analysed, dict(status.ledger.rejected)) == (True, 3, {})
+    assert "end marker" in status.degraded
+    assert shard._cameras["c1"].latest.jpeg == noisy_jpeg(2)  # clips have complete pictures
+    push(shard, "c1", noisy_jpeg(4))
+    await eventually(lambda: not shard._cameras["c1"].arrivals.mailbox.ledger.waiting)
+    assert not shard._cameras["c1"].status.degraded(time.time_ns() + 11 * SECOND)
 
 
 async def test_a_source_that_cannot_be_opened_is_reported_and_never_covered(running):

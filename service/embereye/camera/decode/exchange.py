@@ -35,7 +35,7 @@ FORGET = 255  # in place of an order's slot: drop the stream's context
 # The reason of a failure or the appearance network's logits follow.
 REPLY = struct.Struct("=BBHHIdddHIIHH")
 LOGIT = struct.Struct("=f")
-FAILED, DECODED, DELAYED = 0, 1, 2  # outcomes; DELAYED: the decoder shows the picture later
+FAILED, DECODED, DELAYED, TRUNCATED = 0, 1, 2, 3  # outcomes; DELAYED: the decoder shows the picture later
 REASON_BYTES = 200  # of a failure's reason, at most
 READY = b"ready"  # a decoder's first message
 MESSAGE_BYTES = 32_768  # of orders, or of replies, in one message, at most

@@ -45,11 +45,12 @@ from embereye.camera.decode.exchange import (
     SHARE_BYTES,
     SLOT_BYTES,
     SLOTS,
+    TRUNCATED,
     UNIT,
     image_in,
     still_in,
 )
-from embereye.camera.decode.image import NOT_DECODED, Decoded, DecodeOrder, UndecodableError
+from embereye.camera.decode.image import NOT_DECODED, Decoded, DecodeOrder, TruncatedError, UndecodableError
 from embereye.camera.scheduling.fair_queue import FairQueue
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
@@ -496,7 +497,8 @@ class DecoderPool:
         elif outcome == DELAYED:
             turn.result = PictureDelayedError()
         else:
-            turn.result = UndecodableError(rest.decode(errors="replace"))
+            error = TruncatedError if outcome == TRUNCATED else UndecodableError
+            turn.result = error(rest.decode(errors="replace"))
         self._finish_turn(dispatched.camera, turn, ended)
         decoder.free.append(slot)
         return REPLY.size + len(rest)

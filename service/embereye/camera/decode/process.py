@@ -40,6 +40,7 @@ from embereye.camera.decode.exchange import (
     REPLY,
     SHARE_BYTES,
     SLOT_BYTES,
+    TRUNCATED,
     UNIT,
     UNIT_SECONDS,
     image_in,
@@ -48,6 +49,7 @@ from embereye.camera.decode.image import (
     STILL_BYTES,
     Decoded,
     DecodeOrder,
+    TruncatedError,
     UndecodableError,
     add_logits,
     decode,
@@ -126,7 +128,8 @@ class Decoders:
             return REPLY.pack(slot, DELAYED, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0, 0, 0), behind
         except UndecodableError as error:
             why = str(error).encode()[:REASON_BYTES]
-            return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0, 0, 0) + why, behind
+            outcome = TRUNCATED if isinstance(error, TruncatedError) else FAILED
+            return REPLY.pack(slot, outcome, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0, 0, 0) + why, behind
         return self._write(slot, add_logits(decoded, order, self._network), began), behind
 
     def _decoder_of(self, stream: int, encoding: str, *, fresh: bool, smoothed: bool) -> VideoDecoder:

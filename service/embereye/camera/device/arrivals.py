@@ -7,7 +7,7 @@ next frame is worth reading. `judge_rate`, `fault` and `shortage` derive the pro
 
 from collections import deque
 
-from embereye.camera.device.arrival_quality import ArrivalQuality
+from embereye.camera.device.arrival_quality import WINDOW_NS, ArrivalQuality
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
@@ -38,6 +38,7 @@ class Arrivals:
         self.least_rate = 0.0  # frames/s
         self._watch = watch
         self._latest_ns = 0  # capture time of the latest frame
+        self._unfinished_ns = 0  # when the latest analysed JPEG without an end marker arrived; 0: never
         self._times: deque[int] = deque(maxlen=RATE_FRAMES)  # of arrival
         self._shown = 0, 0, 0  # latest video picture: unit number, time stamp, capture time
 
@@ -149,12 +150,14 @@ class Arrivals:
     def count_analysed(self, frame: Frame, *, urgent: bool) -> None:
         """Count `frame` as analysed. If it made the camera `urgent`, its sender is read without a pause."""
         self.mailbox.count_analysed(frame)
+        if not frame.header.complete:
+            self._unfinished_ns = frame.received_ns
         if urgent and frame.tally:
             frame.tally.wanted_ns = 0
 
-    def count_undecodable(self, frame: Frame, detail: str, now_ns: int) -> None:
-        """Count `frame`, the latest one, as rejected by the decoder."""
-        self.mailbox.count_failed(frame, "undecodable", detail, now_ns)
+    def count_undecodable(self, frame: Frame, reason: str, detail: str, now_ns: int) -> None:
+        """Count `frame`, the latest one, as rejected by the decoder for `reason`, the ledger's label."""
+        self.mailbox.count_failed(frame, reason, detail, now_ns)
         self.quality.spoil_latest()
 
     def frame_rate(self, now_ns: int) -> float:
@@ -182,6 +185,12 @@ class Arrivals:
             f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s."
             " Add shards, use a smaller stream, or set shorter key frame intervals"
         )
+
+    def unfinished(self, now_ns: int) -> str:
+        """Return the limitation that its JPEGs lack their end marker, or ''."""
+        if not self._unfinished_ns or now_ns - self._unfinished_ns > WINDOW_NS:
+            return ""
+        return "its pictures end without the JPEG end marker (ffd9). Update the camera's firmware"
 
     def judge_rate(self, now_ns: int) -> None:
         """Judge whether the camera gets its minimum rate. Call it about twice a second."""

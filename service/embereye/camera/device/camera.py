@@ -30,6 +30,7 @@ from embereye.units import SECOND, Box
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.jpeg.header import finished
 from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
@@ -247,7 +248,7 @@ class CameraDevice:
                 self._note_undecodable(result)
             for earlier in frame.joined:
                 self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
-            self.arrivals.count_undecodable(frame, str(result), now)
+            self.arrivals.count_undecodable(frame, result.reason, str(result), now)
         else:
             detail = self.analyser.record_failure(result)
             for counted in (*frame.joined, frame):
@@ -300,7 +301,8 @@ class CameraDevice:
             self.latest = None
             return
         if not frame.radiometric:
-            picture = ClipFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+            jpeg = frame.data if frame.header.complete else finished(frame.data)
+            picture = ClipFrame(frame.time_ns, jpeg, frame.header.width, frame.header.height)
         if picture:
             self.latest = picture
             self.ring.add(picture, self.clip_ns[0], suspected=suspected)

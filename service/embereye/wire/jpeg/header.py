@@ -24,7 +24,7 @@ class JpegError(ValueError):
 
 @dataclass(frozen=True)
 class JpegHeader:
-    """The properties of a JPEG. `complete` is False if its end is missing: decoded, the rest would be grey."""
+    """The properties of a JPEG. `complete` is False if the end marker is missing, and perhaps more."""
 
     width: int  # pixels
     height: int  # pixels
@@ -97,6 +97,19 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
     # Nearly all frames end with the marker. Searching the others takes as long as the rest of this function.
     complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0
     return JpegHeader(width, height, components, multi_scan, complete)
+
+
+def is_finished(data: bytes | memoryview) -> bool:
+    """True if `data` is no JPEG whose end marker is missing."""
+    try:
+        return read_header(bytes(data)).complete
+    except JpegError:
+        return True
+
+
+def finished(data: bytes) -> bytes:
+    """Return the JPEG `data` with an end marker, because players need one."""
+    return data if data.endswith(EOI) or is_finished(data) else data + EOI
 
 
 class Headers:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.clock import now_ns
+from embereye.units import WHOLE
 from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock, PacketReception
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
@@ -178,7 +179,8 @@ class JpegStream(PictureStream):
         for picture in pictures:
             self._note_offer()
             # Offer unusable pictures too: the mailbox rejects and counts them.
-            self._offer(picture.data, self._capture_ns(picture.timestamp), picture.lost)
+            lost = picture.lost if picture.usable else (WHOLE,)
+            self._offer(picture.data, self._capture_ns(picture.timestamp), lost)
 
 
 class VideoStream(PictureStream):
