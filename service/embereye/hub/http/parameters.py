@@ -34,15 +34,23 @@ def one_of(request: web.Request, name: str, words: Sequence[str]) -> str:
 
 
 @contextlib.asynccontextmanager
-async def arriving(name: str, seconds: float) -> AsyncIterator[None]:
-    """Guard the reading of a request's body, called `name`; Refused if it is incomplete or takes over `seconds`."""
+async def arriving(request: web.Request, name: str, seconds: float) -> AsyncIterator[None]:
+    """Guard the reading of the body of `request`, called `name`.
+
+    Refused if the body is compressed or incomplete, or takes over `seconds`.
+    """
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in {"", "identity"}:
+        # A few bytes can decompress to gigabytes, and no client of the hub compresses.
+        refusal = f'Content-Encoding "{encoding[:50]}": send {name} as it is'
+        raise Refused(400, refusal, {"Accept-Encoding": "identity"})
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
         raise Refused(408, f"{name} did not arrive within {seconds:.0f} s") from None
     except (ConnectionError, web.RequestPayloadError) as error:
-        raise Refused(400, f"{name} is incomplete, or not in the Content-Encoding that it declares") from error
+        raise Refused(400, f"{name} is incomplete") from error
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
@@ -51,7 +59,7 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
     try:
-        async with arriving("the body", BODY_SECONDS):
+        async with arriving(request, "the body", BODY_SECONDS):
             body = await request.json()
     except LookupError as error:
         raise Refused(415, f'charset "{(request.charset or "")[:50]}": send UTF-8') from error

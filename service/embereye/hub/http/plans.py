@@ -122,7 +122,7 @@ async def _answer(doing: Awaitable[T]) -> T:
 
 async def _read(request: web.Request) -> bytes:
     parts, size = list[bytes](), 0
-    async with arriving("the image", UPLOAD_SECONDS):
+    async with arriving(request, "the image", UPLOAD_SECONDS):
         async for part in request.content.iter_any():
             size += len(part)
             if size > MAX_BYTES:

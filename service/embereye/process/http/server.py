@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.process.http.connections import Connections, LimitedSite
 from embereye.process.http.pages import Page, all_interfaces, cannot_listen, metrics_pages
+from embereye.process.http.unread import LINGER_SECONDS, discard_rest
 from embereye.process.tls.folder import ServerTls
 
 
@@ -34,9 +35,9 @@ def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
 def is_our_fault(record: logging.LogRecord) -> bool:
     """True if a log record of aiohttp is worth logging.
 
-    Three kinds are not: requests that are not HTTP; bodies that are not in their declared encoding, which the server
-    reads after its answer; and requests that end just as the stopping server gives up on them, when aiohttp sets the
-    result of a cancelled future.
+    Three kinds are not: requests that are not HTTP; bodies that are cut or not framed as they declare, which the
+    server notices after its answer; and requests that end just as the stopping server gives up on them, when aiohttp
+    sets the result of a cancelled future.
     """
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, asyncio.InvalidStateError):
@@ -54,7 +55,8 @@ async def serve_http(
 ) -> web.AppRunner:
     """Serve `app` on `host:port`, with TLS if `tls` is given, limited by `connections` if given.
 
-    Stop it with `await runner.cleanup()`; the port is `bound_port(runner)`.
+    Handlers get bodies as they were sent, even compressed. Stop it with `await runner.cleanup()`; the port is
+    `bound_port(runner)`.
     """
     server_logger.addFilter(is_our_fault)  # has no effect if the filter is already installed
     if tls is not None and connections is None:
@@ -62,7 +64,10 @@ async def serve_http(
     if connections is not None:
         app.middlewares.insert(0, connections.middleware)
         app.cleanup_ctx.append(connections.sweeping)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    app.on_response_prepare.append(discard_rest)
+    runner = web.AppRunner(
+        app, access_log=None, shutdown_timeout=0.5, auto_decompress=False, lingering_time=LINGER_SECONDS
+    )
     await runner.setup()
     try:
         if connections is not None:

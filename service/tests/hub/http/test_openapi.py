@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gzip
 import re
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,7 @@ async def test_an_unreadable_body_is_refused_and_does_not_fill_the_log(
         stranger.request(method, served.base + path, data=b"rubbish", headers=shown) as response,
     ):
         assert (response.status, answer[1] in (await response.json())["error"]) == (answer[0], True)
-    await asyncio.sleep(0.1)  # the rest of a body is read after the answer
+    await asyncio.sleep(0.1)  # the server ends the request after the answer
     assert caplog.records == []
 
 
@@ -232,3 +233,17 @@ async def test_a_client_that_leaves_during_a_body_does_not_fill_the_log(
     writer.close()
     await asyncio.sleep(0.1)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/session"), ("PUT", "/v1/plans/hall")])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "GZIP, identity"])
+async def test_a_compressed_body_is_refused_with_a_remedy(
+    served: Served, method: str, path: str, encoding: str
+) -> None:
+    kind = "image/png" if "plans" in path else "application/json"
+    headers = {"Content-Type": kind, "Content-Encoding": encoding}
+    async with served.session.request(
+        method, served.base + path, data=gzip.compress(b'{"token": "a"}'), headers=headers
+    ) as response:
+        sentence = (await response.json())["error"]
+    assert (response.status, "Content-Encoding" in sentence, "as it is" in sentence) == (400, True, True)
