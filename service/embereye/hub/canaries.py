@@ -76,7 +76,7 @@ class Canaries:
         self._steady = steady
         self._expected: dict[tuple[ShardKey, str], _Expected] = {}  # by shard and process
         self._latest: dict[ShardKey, Success] = {}
-        # Reports that raised an alarm and are not durable yet, by their ids: shard, process, canary.
+        # Reports that raised an alarm and are not durable yet, by their keys: shard, process, canary.
         self._alarms: dict[str, tuple[ShardKey, str, CanaryFire]] = {}
         self.delays = {kind: LatencyHistogram(BOUNDS) for kind in KINDS}
         self.received = 0  # reports
@@ -107,8 +107,11 @@ class Canaries:
             expected.plan, expected.since_ns, expected.succeeded_ns = plan, now, None
         expected.heard_ns = now
 
-    def step(self, item: EvidenceItem, draft: Draft) -> None:
-        """Step the hidden zone of a canary's shard; an alarm becomes part of the transaction."""
+    def step(self, item: EvidenceItem, draft: Draft, report: str = "") -> None:
+        """Step the hidden zone of a canary's shard; an alarm becomes part of the transaction.
+
+        `report` is the key of its report.
+        """
         self.received += 1
         fire = item.canary
         key = ShardKey(item.fleet, fire.shard)
@@ -120,13 +123,13 @@ class Canaries:
         before = expected.machine.state
         expected.machine.add_evidence(item, draft.now_ns)
         if expected.machine.state == ZoneState.ALARM and before != ZoneState.ALARM:
-            self._alarms[item.id] = key, fire.process, fire
+            self._alarms[report] = key, fire.process, fire
             if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:
                 draft.transaction.canaries[key] = draft.now_ns, delay
 
-    def note_durable(self, item: EvidenceItem) -> None:
-        """Record the success of `item`, if it raised an alarm: its transaction is durable."""
-        alarm = self._alarms.pop(item.id, None)
+    def note_durable(self, report: str = "") -> None:
+        """Record a success if the report of key `report` raised an alarm: its transaction is durable."""
+        alarm = self._alarms.pop(report, None)
         if alarm is None:
             return
         key, process, fire = alarm

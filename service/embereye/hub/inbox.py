@@ -1,17 +1,18 @@
 """The inbox for evidence: queues shards' reports, steps their zones, and acknowledges each once it is durable.
 
-A report has an id. It steps its zone once, however often it is sent. The committer applies a batch of reports, writes
-them in one transaction, and only then calls their `on_durable`. If too much waits (`MAX_PENDING`,
-`MAX_PENDING_BYTES`), a report is not acknowledged, so its shard sends it again later. Its zone is stepped all the same
-(`show_unstored`), so that people see the alarm while the database is down.
+A report has a key, made of its fleet, shard and id. It steps its zone once, however often it is sent. The committer
+applies a batch of reports, writes them in one transaction, and only then calls their `on_durable`. If too much waits
+(`MAX_PENDING`, `MAX_PENDING_BYTES`), a report is not acknowledged, so its shard sends it again later. Its zone is
+stepped all the same (`show_unstored`), so that people see the alarm while the database is down.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook, namespace_of
+from embereye.hub.report_key import earlier_keys, report_key
 from embereye.hub.storage.committer import Committer, Draft
 from embereye.hub.storage.store import StoredPicture
 from embereye.hub.tracing import EvidenceTraces
@@ -43,29 +44,26 @@ class _Report:
 
     inbox: "EvidenceInbox"
     item: EvidenceItem
+    report_keys: Sequence[str]
     size: int  # bytes
     on_durable: Callable[[str], None]
     position: Position | None = None  # of its message in NATS; None: its shard called the hub
     is_awaited: bool = True
 
-    @property
-    def evidence_id(self) -> str:
-        return self.item.id
-
     def apply(self, draft: Draft) -> None:
         if self.position is not None:  # even if applying it fails below: it would fail again
             draft.transaction.consumed = self.position
         if is_canary(self.item.device):
-            self.inbox.canaries.step(self.item, draft)
+            self.inbox.canaries.step(self.item, draft, self.report_keys[0])
         else:
-            self.inbox.step_zone(self.item, draft)
+            self.inbox.step_zone(self.item, draft, self.report_keys)
 
     def finish(self, error: Exception | None) -> None:
         self.inbox.release(self.size)
         if error is None:
-            self.inbox.canaries.note_durable(self.item)
+            self.inbox.canaries.note_durable(self.report_keys[0])
             if self.inbox.traces:
-                self.inbox.traces.finish(self.item)
+                self.inbox.traces.finish(self.report_keys[0])
             self.on_durable(self.item.id)
 
 
@@ -73,20 +71,17 @@ class _Report:
 class _UnstoredReport:
     """A report that found no room: it steps its zone, but its shard has to send it again.
 
-    If the step makes events, the report's id is stored, so that the copy counts as a duplicate. Otherwise the report
+    If the step makes events, the report's key is stored, so that the copy counts as a duplicate. Otherwise the report
     is dropped: applying it again changes nothing, and there may be any number of such reports.
     """
 
     inbox: "EvidenceInbox"
     item: EvidenceItem
+    report_keys: Sequence[str]
     is_awaited: bool = False
 
-    @property
-    def evidence_id(self) -> str:
-        return self.item.id
-
     def apply(self, draft: Draft) -> None:
-        self.inbox.step_zone(self.item, draft, unstored=True)
+        self.inbox.step_zone(self.item, draft, self.report_keys, unstored=True)
 
     def finish(self, error: Exception | None) -> None:
         pass
@@ -113,40 +108,49 @@ class EvidenceInbox:
         """Wait until a batch is durable, or cannot be written: there may be room then."""
         await self._committer.wait_for_batch()
 
-    def admit(self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None) -> None:
+    def admit(
+        self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None, key: str = ""
+    ) -> None:
         """Queue `item` to be stored and to step its zone; `on_durable(id)` is called once it is committed.
+
+        `key` is its `report_key`; '': of no particular shard.
 
         A duplicate is acknowledged the same way. The same transaction records that the stream was read up to
         `position`.
         """
         self.counters.received += not is_canary(item.device)
         size = item.ByteSize()
+        keys = _keys(item, key)
         if item.snapshot and not is_canary(item.device):
             self._book.store_picture(item.fleet, item.device, item.snapshot, item.until_ns)
         if self.traces:
-            self.traces.admit(item)
+            self.traces.admit(item, keys[0])
         self._pending += 1
         self._pending_bytes += size
-        self._committer.enqueue(_Report(self, item, size, on_durable, position))
+        self._committer.enqueue(_Report(self, item, keys, size, on_durable, position))
 
-    def show_unstored(self, item: EvidenceItem) -> None:
+    def show_unstored(self, item: EvidenceItem, key: str = "") -> None:
         """Step the zone of `item`, for which there is no room, without its picture; its shard sends it again later.
 
-        Without this, pictures that fill the inbox would hide every new alarm until the database works again.
+        Without this, pictures that fill the inbox would hide every new alarm until the database works again. `key` is
+        as in `admit`.
         """
         self.counters.refused += 1
         if not is_canary(item.device) and self._committer.open_reports < MAX_SHOWN:
             item.ClearField("snapshot")
-            self._committer.enqueue(_UnstoredReport(self, item))
+            self._committer.enqueue(_UnstoredReport(self, item, _keys(item, key)))
 
     def release(self, size: int) -> None:
         """Free the room of a report of `size` bytes."""
         self._pending -= 1
         self._pending_bytes -= size
 
-    def step_zone(self, item: EvidenceItem, draft: Draft, *, unstored: bool = False) -> None:
-        """Step the zone of `item`, unless it was committed before; with `unstored` as in `_UnstoredReport`."""
-        if item.id in draft.known:
+    def step_zone(self, item: EvidenceItem, draft: Draft, keys: Sequence[str], *, unstored: bool = False) -> None:
+        """Step the zone of `item`, unless one of its `keys` was committed before; the first one is stored.
+
+        `unstored` is as in `_UnstoredReport`.
+        """
+        if not draft.known.isdisjoint(keys):
             self.counters.duplicate += 1
             return
         machine = self._zones.touch(draft, (namespace_of(item.fleet), self._zone_of(item)))
@@ -155,8 +159,8 @@ class EvidenceInbox:
         self._zones.add_events(draft, events)
         if unstored and not events:
             return
-        draft.known.add(item.id)
-        draft.transaction.evidence.append((item.id, draft.now_ns))
+        draft.known.add(keys[0])
+        draft.transaction.evidence.append((keys[0], draft.now_ns))
         if machine.alarm and item.episode:
             draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.announced_levels.get(key_of(item), 0) > announced:
@@ -168,3 +172,7 @@ class EvidenceInbox:
             return item.zone
         declared = self._book.find(item.fleet, item.device)
         return declared[1].device.zone if declared and declared[1].device.zone else NO_ZONE
+
+
+def _keys(item: EvidenceItem, key: str) -> Sequence[str]:
+    return key or report_key(item), *earlier_keys(item)

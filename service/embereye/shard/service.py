@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.guard import caller
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics, disk_metrics
 from embereye.process.telemetry.tracing import open_tracer
@@ -23,7 +24,7 @@ from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.folder import ServerTls
 from embereye.shard.assignment import Assignments, follow_file
 from embereye.shard.evidence.canary import Canaries, Fire
-from embereye.shard.evidence.inheritance import hand_over, refusal
+from embereye.shard.evidence.inheritance import hand_over, inherited, refusal
 from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
@@ -51,7 +52,7 @@ from embereye.v1.shard_pb2 import (
     StatusRequest,
 )
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
-from embereye.zone.canary import PREFIX
+from embereye.zone.canary import PREFIX, is_canary
 
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers that are remembered while the hub is down
@@ -394,8 +395,10 @@ class ShardProcess(ShardServicer, Collector):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard is ending, too")
         if reason := refusal(request.reports, self._assignments.current.fleet, len(self._spool)):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        identity = caller(context)
         for report in request.reports:
-            self._reporter.report(report)
+            if not is_canary(report.device):  # it would prove nothing about the shard that ended
+                self._reporter.report(inherited(report, identity.name) if identity else report)
         logger.warning("took over %s of a shard that ends", counted(len(request.reports), "report"))
         return InheritResponse(taken=[report.id for report in request.reports])
 

@@ -138,7 +138,9 @@ class ZoneMachine:
 
     def add_evidence(self, item: EvidenceItem, now_ns: int) -> list[AlarmEvent]:
         """Apply a shard's report. The caller has to drop resends by their id: no report may be applied twice."""
-        if item.episode in self.closed_episodes and item.until_ns <= self.reset_ns:
+        # Earlier versions stored bare episodes.
+        is_closed = _episode_of(item) in self.closed_episodes or item.episode in self.closed_episodes
+        if is_closed and item.until_ns <= self.reset_ns:
             return []  # a late report of an alarm that was reset; a sign that continues is reported with a later time
         key = key_of(item)
         old = self.contributions.get(key)
@@ -157,7 +159,7 @@ class ZoneMachine:
             peak = max(level, old.peak) if old is not None and same else level
             returned = old is not None and (old.returned or (not same and _has_ended(old, now_ns)))
             self.contributions[key] = Contribution(stored, now_ns, peak=peak, returned=returned)
-            _remember(self.open_episodes, item.episode)
+            _remember(self.open_episodes, _episode_of(item))
         self.revision += 1
         return self._advance(now_ns, item)
 
@@ -173,7 +175,7 @@ class ZoneMachine:
         if not self.alarm:
             outdated = [key for key, c in self.contributions.items() if now_ns >= c.heard_ns + WINDOW_NS]
             for key in outdated:
-                self.open_episodes.pop(self.contributions.pop(key).item.episode, None)
+                self.open_episodes.pop(_episode_of(self.contributions.pop(key).item), None)
                 self.revision += 1
         return events
 
@@ -520,7 +522,7 @@ class ZoneMachine:
             zone.contributions[key_of(item)] = Contribution(
                 item, heard_ns, entry["ended"], Level(entry["peak"]), stored=True, returned=entry.get("returned", False)
             )
-            _remember(zone.open_episodes, item.episode)
+            _remember(zone.open_episodes, _episode_of(item))
         zone.announced_levels = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in announced}
         zone.reannouncements = {
             (fleet, device, Kind(kind)): (times, last_ns) for fleet, device, kind, times, last_ns in reannouncements
@@ -553,6 +555,11 @@ def _has_ended(old: Contribution, now_ns: int) -> bool:
     start, the time between is unknown, so the fire is announced again.
     """
     return old.stored or now_ns >= old.heard_ns + WINDOW_NS
+
+
+def _episode_of(item: EvidenceItem) -> str:
+    """The episode of `item`, which no other fleet can name; '' if it has none."""
+    return f"{item.fleet}/{item.episode}" if item.episode else ""
 
 
 def _remember(episodes: dict[str, None], episode: str) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -372,6 +373,47 @@ async def test_a_shard_reports_only_for_itself(hub: Site) -> None:
         await report(link, HELLO, coverage(), smoke("real"), until="real")
 
 
+async def test_no_shard_can_use_up_the_report_ids_of_another(hub: Site) -> None:
+    thieves = (
+        shard("default/sensors/yard", "yard-sensors-0"),  # of another fleet
+        shard("default/sensors/yard", SHARD.name),  # with the same name
+        shard(FLEET, "hall-sensors-1"),  # of the same fleet
+    )
+    for number, thief in enumerate(thieves):
+        ids = [f"{number}E-{report}" for report in range(2, 10)]
+        async with hub.control("hub", thief) as link:
+            claims = [smoke(name, fleet=thief.fleet) for name in ids]
+            for claim in claims:
+                claim.zone = "decoy"
+            claims[0].fleet = ""  # the stream's fleet counts
+            await report(link, ShardHello(fleet=thief.fleet, shard=thief.name), *claims, until=ids[-1])
+        async with hub.control("hub", SHARD) as link:
+            for place in ("first", "last"):
+                real = smoke(ids[0] if place == "first" else ids[-1])
+                real.zone, real.level = f"hall-{number}-{place}", Level.CRITICAL.wire
+                await report(link, HELLO, real, until=real.id)
+                await report(link, HELLO, real, until=real.id)  # sent again
+    async with hub.open("hub") as link:
+        zones = (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+    raised = {zone.name for zone in zones if any(item.level == Level.CRITICAL.wire for item in zone.contributions)}
+    assert raised == {f"hall-{number}-{place}" for number in range(len(thieves)) for place in ("first", "last")}
+
+
+async def test_an_inherited_report_takes_no_id_of_the_heirs_own_reports(watching: Site) -> None:
+    names = "E-2", "n" * 301
+    async with watching.control("shard", shard(FLEET, "hall-sensors-1")) as link:
+        forged = [EvidenceItem(id=name, fleet=FLEET, episode="E", device="a") for name in names]
+        code, sentence = await refused(ShardStub(link).Inherit(InheritRequest(reports=forged), timeout=10))
+        assert (code, "300 characters" in sentence) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        answer = await ShardStub(link).Inherit(InheritRequest(reports=forged[:1]), timeout=10)
+        assert list(answer.taken) == ["E-2"]
+    spool = watching.folder / "shard" / f"{SHARD.name}.spool"
+    with contextlib.closing(sqlite3.connect(spool)) as database:
+        assert database.execute("SELECT id, episode FROM spool").fetchall() == [
+            ("hall-sensors-1/E-2", "hall-sensors-1/E")
+        ]
+
+
 async def test_an_absurd_epoch_locks_nobody_out(hub: Site) -> None:
     async with hub.control("hub", OPERATOR) as link:
         await RosterStub(link).Set(ROSTER, timeout=10)
@@ -432,7 +474,7 @@ async def test_without_a_certificate_control_is_served_on_this_machine_only(site
         assert (await refused(RosterStub(link).Set(ROSTER, timeout=10)))[0] == grpc.StatusCode.UNAVAILABLE
     async with channel(f"{HOST}:{control}") as link:
         await RosterStub(link).Set(ROSTER, timeout=10)
-    assert "control is served on 127.0.0.1 alone" in site.log("hub")
+    assert "control is served on 127.0.0.1 only" in site.log("hub")
 
 
 async def test_a_missing_file_of_an_identity_is_named(site: Site) -> None:

@@ -153,7 +153,7 @@ class Book:
         """Make `item` durable `after_ns` after it was lit."""
         self.clock.pass_time(after_ns)
         self.canaries.step(item, self.draft())
-        self.canaries.note_durable(item)
+        self.canaries.note_durable()
 
     @property
     def overdue(self) -> bool:

@@ -15,6 +15,7 @@ from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
+from embereye.hub.report_key import report_key
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.history import EventQuery
 from embereye.hub.storage.store import EventBounds, Transaction
@@ -402,10 +403,10 @@ async def test_a_report_that_fails_does_not_delay_others(stored: Stored, monkeyp
 
 
 def _failing_on(name: str, step: Callable[..., None]) -> Callable[..., None]:
-    def wrapped(item: EvidenceItem, draft: object) -> None:
+    def wrapped(item: EvidenceItem, *more: object) -> None:
         if item.id == name:
             raise RuntimeError("broken")
-        step(item, draft)
+        step(item, *more)
 
     return wrapped
 
@@ -453,14 +454,38 @@ async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
         assert await hub.committer.flush(5)
         clock.now += DAY - SECOND
         await asyncio.sleep(0.2)
-        assert await hub._store.read(lambda store: store.committed_ids(["one"]))
+        assert await hub._store.read(lambda store: store.committed_ids([report_key(item)]))
         clock.now += 2 * SECOND
         async with asyncio.timeout(20):
-            while await hub._store.read(lambda store: store.committed_ids(["one"])):
+            while await hub._store.read(lambda store: store.committed_ids([report_key(item)])):
                 await asyncio.sleep(0.01)
         hub.inbox.admit(item, lambda _: None)
         assert await hub.committer.flush(5)
         assert len(await hub.history.events(0, 9)) == 1
+
+
+async def test_ids_stored_by_earlier_versions_are_known_after_an_upgrade(stored: Stored) -> None:
+    clock = Clock()
+    store = stored.open()
+    store.commit(Transaction(evidence=[("one", clock.now)]))
+    store.close()
+    async with running(stored, clock) as hub:
+        durable = list[str]()
+        for name in ("one", "two"):
+            item = sign(name, clock)
+            hub.inbox.admit(item, durable.append, key=report_key(item, "hall-0"))
+        assert await hub.committer.flush(5)
+        assert (durable, hub.inbox.counters.duplicate) == (["one", "two"], 1)
+
+
+async def test_a_report_that_was_handed_over_counts_once(stored: Stored) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        for shard, name in (("hall-0", "one"), ("hall-1", "hall-0/one"), ("hall-1", "yard-0/one")):
+            item = sign(name, clock)
+            hub.inbox.admit(item, lambda _: None, key=report_key(item, shard))
+        assert await hub.committer.flush(5)
+        assert hub.inbox.counters.duplicate == 1
 
 
 def test_the_cursor_never_decreases_even_if_all_events_are_pruned(stored: Stored) -> None:

@@ -31,7 +31,7 @@ class Delivered:
     """One message of the stream."""
 
     sequence: int
-    message: str  # its id
+    message: str  # its id, which is its report's key
     origin: str  # names the timeline of the report's times
     time_ns: int  # when the server stored it, on the server's clock
     pending: int  # messages that follow it

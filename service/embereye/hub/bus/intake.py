@@ -49,7 +49,7 @@ class StreamIntake:
             return
         if age_ns is not None:
             put_on_timeline(item, request.sent_ns, self._hub.timeline.now_ns() - age_ns)
-        self._hub.inbox.admit(item, partial(self._durable, position), position)
+        self._hub.inbox.admit(item, partial(self._durable, position), position, delivered.message)
 
     def _durable(self, position: Position, _: str) -> None:
         self.committed = position

@@ -14,6 +14,7 @@ class Outgoing:
     item: EvidenceItem
     done: Callable[[str], None]  # called with the report's id once the bus has stored it
     failed: Callable[[EvidenceItem], None]  # called if the bus has not stored it, or the outcome is unknown
+    shard: str = ""  # that sent it
 
 
 class EvidenceBus(Protocol):

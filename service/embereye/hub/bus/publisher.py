@@ -10,7 +10,8 @@ from nats.aio.msg import Msg
 from embereye.hub.bus.connection import BusError, Connection, parse_answer, sentence
 from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.stream import MESSAGE_ID, message_id
+from embereye.hub.bus.stream import MESSAGE_ID
+from embereye.hub.report_key import report_key
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest
@@ -66,7 +67,7 @@ class Publisher:
         number = str(self._number)
         self._sent[number] = _Sent(report, len(payload), time.monotonic() + PATIENCE_SECONDS)
         self._bytes += len(payload)
-        headers = {MESSAGE_ID: message_id(report.item.id), ORIGIN: self._origin}
+        headers = {MESSAGE_ID: report_key(report.item, report.shard), ORIGIN: self._origin}
         try:
             await self._connection.publish(
                 self._options.subject, payload, reply=f"{self._inbox}.{number}", headers=headers

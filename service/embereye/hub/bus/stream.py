@@ -1,7 +1,6 @@
 """The hub's stream in JetStream: creates it if missing, refuses one that could lose reports, and keeps it short."""
 
 import base64
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,13 +11,8 @@ from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.records import Position
 from embereye.units import MINUTE
 
-MESSAGE_ID = "Nats-Msg-Id"
+MESSAGE_ID = "Nats-Msg-Id"  # header with the key of a message's report
 DUPLICATE_NS = 2 * MINUTE  # how long the stream itself recognizes a duplicate; the database always does
-
-
-def message_id(report: str) -> str:
-    """The message id of a report: a digest, because a report's id may contain what a header's value must not."""
-    return hashlib.blake2b(report.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)

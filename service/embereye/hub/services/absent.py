@@ -47,7 +47,7 @@ class EvidenceInAbsence(ReportServicer):
         def turn_away(_: EvidenceItem) -> None:
             stream.resend_due = True
 
-        if not await self._bus.offer(Outgoing(item, stream.acknowledge, turn_away), now):
+        if not await self._bus.offer(Outgoing(item, stream.acknowledge, turn_away, stream.shard), now):
             stream.resend_due = True
 
 

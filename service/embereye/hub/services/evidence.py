@@ -7,6 +7,7 @@ from functools import partial
 
 from embereye.hub.bus.outgoing import EvidenceBus, Outgoing
 from embereye.hub.hub import Hub
+from embereye.hub.report_key import report_key
 from embereye.hub.services.reports import ReportServicer, Stream
 from embereye.hub.timeline import put_on_timeline, put_statuses_on_timeline
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem
@@ -77,7 +78,7 @@ class EvidenceService(ReportServicer):
             return
         if self._bus is not None:
             put_on_timeline(item, sent_ns, now_ns := self._hub.timeline.now_ns())
-            report = Outgoing(item, stream.acknowledge, partial(self._admit_now, stream))
+            report = Outgoing(item, stream.acknowledge, partial(self._admit_now, stream), stream.shard)
             if await self._bus.offer(report, now_ns):
                 return
             # The report's times are on the timeline now.
@@ -91,8 +92,9 @@ class EvidenceService(ReportServicer):
 
     def _admit_now(self, stream: Stream, item: EvidenceItem) -> None:
         """Accept `item` without a stream: an alarm does not wait for one."""
+        key = report_key(item, stream.shard)
         if self._hub.inbox.has_room():
-            self._hub.inbox.admit(item, stream.acknowledge)
+            self._hub.inbox.admit(item, stream.acknowledge, key=key)
         else:
-            self._hub.inbox.show_unstored(item)
+            self._hub.inbox.show_unstored(item, key)
             stream.resend_due = True

@@ -51,6 +51,17 @@ class Stream:
             return f"{self.caller} of {self.caller.fleet} reports as {shard[:300]}: a shard reports for itself"
         return ""
 
+    @property
+    def shard(self) -> str:
+        """The name of the shard; the proved one, if one is needed."""
+        return self.caller.name if self.caller else self.hello.shard
+
+    def sign(self, item: EvidenceItem) -> None:
+        """Replace the sender that `item` names by the proved one; without one, only add a missing fleet."""
+        item.fleet = self.caller.fleet if self.caller else item.fleet or self.hello.fleet
+        if self.caller and item.HasField("canary"):
+            item.canary.shard = self.caller.name
+
     def acknowledge(self, name: str) -> None:
         """Note that the report `name` is durable."""
         self._durable.append(name)
@@ -183,7 +194,7 @@ class ReportServicer(EvidenceServicer):
                 return grpc.StatusCode.PERMISSION_DENIED, problem
             body = request.WhichOneof("body")
             if body == "evidence":
-                request.evidence.fleet = request.evidence.fleet or stream.hello.fleet
+                stream.sign(request.evidence)
             if _overlong(request):
                 return (
                     grpc.StatusCode.INVALID_ARGUMENT,

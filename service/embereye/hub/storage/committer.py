@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -42,7 +42,7 @@ class StoreFailingError(Exception):
 class Draft:
     """The open transaction, to which operations add."""
 
-    known: set[str]  # ids of reports that are committed already, or part of the transaction
+    known: set[str]  # keys of reports that are committed already, or part of the transaction
     now_ns: int  # on the hub's timeline, nanoseconds since the Unix epoch
     transaction: Transaction
     stepped_ns: int = 0  # how far the wall clock is ahead; add it to times for people
@@ -53,8 +53,8 @@ class Operation(Protocol):
     """A change of the hub's state."""
 
     @property
-    def evidence_id(self) -> str:
-        """The id of its report; '' if it brings none."""
+    def report_keys(self) -> Sequence[str]:
+        """The keys under which its report may be committed already; none if it brings no report."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Step:
     action: Callable[[Draft], None]
     future: "asyncio.Future[None] | None" = None  # of its caller; a step whose caller has left is not applied
     on_durable: Callable[[], None] | None = None
-    evidence_id: str = field(default="", init=False)
+    report_keys: Sequence[str] = field(default=(), init=False)
 
     @property
     def is_awaited(self) -> bool:
@@ -144,7 +144,7 @@ class Committer:
         self._seal = seal
         self._publish = publish
         self._publish_unstored = publish_unstored
-        self._known_ids: set[str] = set()  # ids of reports that are committed already, or in the open transaction
+        self._known_keys: set[str] = set()  # keys of reports that are committed already, or in the open transaction
         self._published_unstored = 0  # events of the open transaction that were published although not stored
         self._begin = begin
         self._full_state = full_state
@@ -155,7 +155,7 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self.counters = CommitCounters()
-        self._recent: OrderedDict[str, None] = OrderedDict()  # ids of committed reports, newest last
+        self._recent: OrderedDict[str, None] = OrderedDict()  # keys of committed reports, newest last
         self.failing = ""  # why the store cannot be written; '' while it can
 
     def enqueue(self, operation: Operation) -> None:
@@ -167,7 +167,7 @@ class Committer:
     @property
     def open_reports(self) -> int:
         """The number of reports of the open transaction, duplicates included."""
-        return len(self._known_ids)
+        return len(self._known_keys)
 
     async def commit(self, action: Callable[[Draft], None]) -> None:
         """Run `action` in the next transaction and wait until it is durable.
@@ -212,7 +212,7 @@ class Committer:
                 batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
                 started = time.perf_counter()
                 try:
-                    known = await self._committed_ids(batch)
+                    known = await self._committed_keys(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
                     self._publish_unstored_events(transaction)
@@ -232,11 +232,11 @@ class Committer:
                 if transaction:
                     self.counters.commits += 1
                     self.counters.commit_seconds += time.perf_counter() - started
-                    for report_id, _ in transaction.evidence:
-                        self._remember(report_id)
+                    for key, _ in transaction.evidence:
+                        self._remember(key)
                     self._publish(transaction.events)
                 self._finish(applied)
-                transaction, applied, self._known_ids = Transaction(), [], set()
+                transaction, applied, self._known_keys = Transaction(), [], set()
             self._idle.set()
 
     async def _continue_in_memory(self, transaction: Transaction, applied: list[_Applied]) -> None:
@@ -266,7 +266,7 @@ class Committer:
     def _full_state_with_reports(self) -> Transaction:
         state = self._full_state()
         now_ns = self._timeline.now_ns()
-        state.evidence = [(report_id, now_ns) for report_id in self._recent]
+        state.evidence = [(key, now_ns) for key in self._recent]
         return state
 
     def _publish_unstored_events(self, transaction: Transaction) -> None:
@@ -275,35 +275,35 @@ class Committer:
             self._published_unstored += len(events)
             self._publish_unstored(events)
 
-    async def _committed_ids(self, batch: list[Operation]) -> set[str]:
-        """The ids of the reports in `batch` that are committed already; only recent ones while the store fails."""
-        ids = [operation.evidence_id for operation in batch if operation.evidence_id]
-        if not ids:
+    async def _committed_keys(self, batch: list[Operation]) -> set[str]:
+        """The keys of the reports in `batch` that are committed already; only recent ones while the store fails."""
+        keys = [key for operation in batch for key in operation.report_keys]
+        if not keys:
             return set()
         try:
-            return await self._store.write(lambda store: store.committed_ids(ids))
+            return await self._store.write(lambda store: store.committed_ids(keys))
         except StoreError as error:
             self.note_failing(str(error))
             return self._remembered(batch)
 
     def _remembered(self, batch: list[Operation]) -> set[str]:
-        return {operation.evidence_id for operation in batch if operation.evidence_id in self._recent}
+        return {key for operation in batch for key in operation.report_keys if key in self._recent}
 
     def restore(self, recent: Iterable[str]) -> None:
-        """Restore the ids of the newest committed reports, oldest first."""
-        for report_id in recent:
-            self._remember(report_id)
+        """Restore the keys of the newest committed reports, oldest first."""
+        for key in recent:
+            self._remember(key)
 
-    def _remember(self, report_id: str) -> None:
-        self._recent[report_id] = None
+    def _remember(self, key: str) -> None:
+        self._recent[key] = None
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
 
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
         """Apply the operations of `batch` in memory; returns the awaited ones with their errors."""
         self._begin()
-        self._known_ids |= known
-        draft = Draft(self._known_ids, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
+        self._known_keys |= known
+        draft = Draft(self._known_keys, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
         transaction.recorded_ns = draft.now_ns
         awaited: list[_Applied] = []
         for operation in batch:

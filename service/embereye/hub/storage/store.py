@@ -58,7 +58,7 @@ R = TypeVar("R")
 PRUNE_ROWS = 5_000  # removed at once, so that pruning never delays an alarm
 IDS_PER_QUERY = 512  # a power of two
 MAX_ROW_ERRORS = 100  # unreadable rows that are logged at most
-RECENT = 20_000  # newest report ids that the hub remembers in memory; a copy of a report usually comes soon
+RECENT = 20_000  # newest reports' keys that the hub remembers in memory; a copy of a report usually comes soon
 PATIENCE_SECONDS = 4.0  # how long a database may take to answer, before alarms are shown without it
 MOST_PATIENCE_SECONDS = 60.0
 FOLDER_SECONDS = 5.0  # how long to wait for the folder's lock, which another replica may be about to release
@@ -99,7 +99,7 @@ class EventBounds:
 class Transaction:
     """Changes that take effect together or not at all. In mappings, None removes the entry."""
 
-    evidence: list[tuple[str, int]] = field(default_factory=list)  # id, time of receipt
+    evidence: list[tuple[str, int]] = field(default_factory=list)  # key, time of receipt
     zones: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # None: removed
     events: list[AlarmEvent] = field(default_factory=list)  # ascending cursor
     rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
@@ -134,7 +134,7 @@ class StoredState:
     forgotten: list[str] = field(default_factory=list)
     ledgers: list[OwnerLedger] = field(default_factory=list)
     cursor: int = 0  # of the newest event ever
-    recent: list[str] = field(default_factory=list)  # ids of the newest reports, oldest first
+    recent: list[str] = field(default_factory=list)  # keys of the newest reports, oldest first
     access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest stored time on the hub's timeline; 0: nothing is stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, time of alarm, delay
@@ -278,7 +278,7 @@ class Store:
         logger.error("%s: a row cannot be read and is skipped: %s (%s)", self._db.name, error, query)
 
     def committed_ids(self, ids: Iterable[str]) -> set[str]:
-        """The report ids among `ids` that are committed already."""
+        """The keys of reports (`report_key`) among `ids` that are committed already."""
         wanted = list(ids)
         committed: set[str] = set()
         for start in range(0, len(wanted), IDS_PER_QUERY):

@@ -61,6 +61,12 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     return db
 
 
+def _place(report: EvidenceItem) -> tuple[str, str, int]:
+    """The id, episode and level of a report's row; an inherited report never replaces one of this shard."""
+    shard, inherited, _ = report.id.partition("/")
+    return report.id, f"{shard}/{report.episode}" if inherited else report.episode, report.level
+
+
 def _write_rows(db: sqlite3.Connection, rows: Iterable[tuple[int, str, str, int, bytes]]) -> None:
     db.executemany("INSERT OR IGNORE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)", rows)
 
@@ -186,11 +192,11 @@ class Spool:
     def _insert(self, report: EvidenceItem) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         gone = self._db.execute(
-            "DELETE FROM spool WHERE episode = ? AND level = ? RETURNING id", (report.episode, report.level)
+            "DELETE FROM spool WHERE episode = ? AND level = ? RETURNING id", _place(report)[1:]
         ).fetchall()
         self._db.execute(
             "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)",
-            (self._latest + 1, report.id, report.episode, report.level, report.SerializeToString()),
+            (self._latest + 1, *_place(report), report.SerializeToString()),
         )
         surplus: list[tuple[str]] = []
         if len(self._devices) + 1 - len(gone) > self._capacity:
@@ -296,7 +302,7 @@ class Spool:
         self._db.execute("BEGIN IMMEDIATE")
         _write_rows(
             self._db,
-            ((number, item.id, item.episode, item.level, item.SerializeToString()) for number, item in rows),
+            ((number, *_place(item), item.SerializeToString()) for number, item in rows),
         )
         self._db.execute("COMMIT")
 
@@ -332,7 +338,7 @@ class Spool:
             numbered = enumerate((report for _, report in salvaged), self._latest + 1)
             _write_rows(
                 disk,
-                ((number, item.id, item.episode, item.level, item.SerializeToString()) for number, item in numbered),
+                ((number, *_place(item), item.SerializeToString()) for number, item in numbered),
             )
             disk.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
