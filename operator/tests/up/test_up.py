@@ -192,7 +192,7 @@ async def refused(*arguments: str, code: int = 2) -> str:
     sentence, *hint = error.decode().splitlines()
     assert hint in ([], ["See: embereye up --help"])
     assert sentence.startswith("embereye: ")
-    return sentence
+    return " ".join([sentence, *hint])
 
 
 async def test_two_shards_share_the_fleets_port_and_cover_sending_devices(tmp_path: Path) -> None:
