@@ -264,6 +264,9 @@ def pod_of(deployment: Any) -> Any:
         ("operator.extraArgs[0]=verbose", "operator.extraArgs.0"),
         ("operator.prometheus=prometheus:9090", "operator.prometheus"),
         ("operator.scalingTrace.size=lots", "operator.scalingTrace.size"),
+        ("operator.fleetSelector=a in", "operator.fleetSelector"),
+        ("hub.resources.limits.memory=12quux", "hub.resources.limits.memory"),
+        ("additionalLabels.team=a b", "additionalLabels.team"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
@@ -286,6 +289,46 @@ def test_a_second_hub_that_could_not_take_over_is_refused_with_a_reason(values: 
     result = template("--set", "hub.replicas=2", *values)
     assert result.returncode != 0
     assert sentence in result.stderr
+
+
+@pytest.mark.parametrize(("port", "number"), [("grpcPort", 8080), ("httpPort", 50054), ("associationPort", 50052)])
+def test_equal_ports_of_the_hub_are_refused(port: str, number: int) -> None:
+    result = template("--set", f"hub.service.{port}={number}")
+    assert result.returncode != 0
+    assert f"are both {number}. Choose different ports." in result.stderr
+
+
+@pytest.mark.parametrize(("name", "better"), [("my.fire", "my-fire"), ("7up", "up")])
+def test_a_release_name_that_no_service_can_have_is_refused(name: str, better: str) -> None:
+    result = helm("template", name, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES)
+    assert result.returncode != 0
+    assert f'the release\'s name "{name}"' in result.stderr
+    assert f"such as {better}." in result.stderr
+
+
+def test_two_releases_of_one_name_share_no_object_outside_their_namespaces() -> None:
+    def shared(namespace: str) -> set[tuple[str, str, str]]:
+        arguments = ("--set", "operator.namespaces={north}", "--set", "crds.enabled=false")
+        result = helm(
+            "template", "fire", str(CHART), "--namespace", namespace, "--kube-version", KUBERNETES, *arguments
+        )
+        assert result.returncode == 0, result.stderr
+        objects = [document for document in yaml.safe_load_all(result.stdout) if document]
+        places = ((m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]) for m in objects)
+        return {place for place in places if place[1] != namespace}
+
+    assert shared("green")
+    assert not shared("green") & shared("blue")
+
+
+@pytest.mark.parametrize("value", ["site=north,stage notin (test)", "!paused", "a in (b, c)", "example.com/site", ""])
+def test_a_label_selector_of_every_form_is_accepted(value: str) -> None:
+    result = template("--set-string", f"operator.fleetSelector={value.replace(',', chr(92) + ',')}")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_chart_above_may_switch_it_on() -> None:
+    assert template("--set", "enabled=true").returncode == 0
 
 
 @pytest.mark.parametrize("hub", ["hub", "hubs.north.hub"])
@@ -353,11 +396,12 @@ def test_a_release_has_rights_in_its_namespace_only_and_to_see_nodes() -> None:
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
     added = {m["metadata"]["name"]: m for m in operators_rights() if m not in manifests and "Binding" not in m["kind"]}
-    assert added["embereye-operator-nodes"]["rules"] == [
+    assert added["embereye-operator-embereye-nodes"]["rules"] == [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
     ]
-    assert added["embereye-operator-heartbeats"]["metadata"]["namespace"] == "kube-node-lease"
-    assert added.keys() == {"embereye-operator", "embereye-operator-nodes", "embereye-operator-heartbeats"}
+    assert added["embereye-operator-embereye-heartbeats"]["metadata"]["namespace"] == "kube-node-lease"
+    names = {"", "-nodes", "-heartbeats"}
+    assert added.keys() == {f"embereye-operator-embereye{name}" for name in names}
 
 
 def test_all_namespaces_and_some_namespaces_exclude_each_other() -> None:

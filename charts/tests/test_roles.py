@@ -52,4 +52,4 @@ def test_without_aggregation_there_are_no_such_roles() -> None:
         for manifest in render("--set", "rbac.aggregate=false")
         if manifest["kind"] == "ClusterRole"
     ]
-    assert roles == ["embereye-operator-nodes"]
+    assert roles == ["embereye-operator-embereye-nodes"]

@@ -2,6 +2,23 @@
 {{- if contains "embereye" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-embereye" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{/* The name of the operator's rights. It has the release's namespace, because they are also needed outside of it, where a release of the
+     same name in another namespace would take them over. */}}
+{{- define "embereye.rights" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" .Release.Name) }}
+{{- fail (printf "the release's name %q: Services are named after it, which allow small letters, digits and hyphens only, and start with a letter. Choose another name, such as %s." .Release.Name (regexReplaceAll "[^a-z0-9-]+" (lower .Release.Name) "-" | trimAll "-0123456789" | default "embereye")) }}
+{{- end }}
+{{- $ports := dict }}
+{{- range $port := list "grpcPort" "httpPort" "associationPort" }}
+{{- $number := toString (int (get $.Values.hub.service $port)) }}
+{{- with get $ports $number }}
+{{- fail (printf "hub.service: %s and %s are both %s. Choose different ports." . $port $number) }}
+{{- end }}
+{{- $_ := set $ports $number $port }}
+{{- end }}
+{{- printf "%s-operator-%s" (include "embereye.name" .) .Release.Namespace }}
+{{- end }}
+
 {{- define "embereye.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}

@@ -22,7 +22,7 @@ Right = tuple[str, str, str]  # group, resource, verb
 def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Bind the chart's cluster-wide role to the operator for one test; its Lease is in the namespace."""
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
-    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator-embereye")
     rights = operators_rights("--set", "operator.clusterWide=true")
     for manifest in rights:
         if "namespace" in manifest["metadata"]:
@@ -172,7 +172,7 @@ def cordoned(cluster: ApiServer) -> Iterator[str]:
 @pytest.fixture
 def home(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Bind the chart's default rights, for a release in the namespace."""
-    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator")
+    monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator-embereye")
     monkeypatch.setenv("EMBEREYE_HUB", f"embereye-hub-control.{namespace}.svc:50053")
     monkeypatch.setenv("EMBEREYE_LEASE", f"{namespace}/embereye-operator")
     monkeypatch.setenv("EMBEREYE_WATCH_NODES", "true")
