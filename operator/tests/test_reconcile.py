@@ -11,7 +11,8 @@ from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.fleets import parse_fleet
-from embereye_operator.decide.fleet_memory import REFUSED
+from embereye_operator.decide.device_lists import decode_lists
+from embereye_operator.decide.fleet_memory import REFUSED, FleetMemory
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
 from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.manifests.services import push_name
@@ -541,16 +542,100 @@ class TestDeviceLists:
         await world.run_until_complete()
         assert set(world.owners()) == {"s-00", "x-1", "x-2"}
 
-    @pytest.mark.parametrize("lists", [{}, {"more": {"list": "- {id: x-1}"}}, {"more": {"list": "{"}}])
-    async def test_that_become_invalid_remove_no_device(self, lists: dict[str, dict[str, str]]) -> None:
+    @pytest.mark.parametrize(
+        ("lists", "expected"),
+        [
+            ({}, "DeviceListMissing"),
+            ({"more": {}}, "DeviceListMissing"),
+            ({"more": {"list": "- {id: x-1}"}}, "DeviceListInvalid"),
+            ({"more": {"list": "{"}}, "DeviceListInvalid"),
+        ],
+    )
+    async def test_that_become_unreadable_remove_no_device(
+        self, lists: dict[str, dict[str, str]], expected: str
+    ) -> None:
         world = self.world()
         await world.run_until_complete()
-        world.runtime.maps = lists
+        world.runtime.maps = dict(lists)
         outcome = await world.run_until_complete()
         assert set(world.owners()) == {"s-00", "x-1", "x-2"}
         status, reason, message = condition(outcome.status, "Degraded")
-        assert (status, reason) == ("True", "DeviceListInvalid")
+        assert (status, reason) == ("True", expected)
         assert "ConfigMap more" in message
+
+    @pytest.mark.parametrize("restarted", [False, True])
+    @pytest.mark.parametrize("lists", [{}, {"more": {"list": "{"}}])
+    async def test_that_are_lost_with_the_placement_remove_no_device(
+        self, restarted: bool, lists: dict[str, dict[str, str]]
+    ) -> None:
+        world = self.world()
+        await world.run_until_complete()
+        world.runtime.maps = dict(lists)
+        await world.run_until_complete()
+        del world.runtime.objects[PLACEMENT]
+        if restarted:
+            world.memory = FleetMemory()
+        await world.run_until_complete()
+        assert set(world.owners()) == {"s-00", "x-1", "x-2"}
+        assert {device.id for device in world.runtime.rosters[-1].devices} == {"s-00", "x-1", "x-2"}
+        world.runtime.maps["more"] = {"list": "[]"}
+        outcome = await world.run_until_complete()
+        assert set(world.owners()) == {"s-00"}
+        assert condition(outcome.status, "Covered") == ("True", "AllCovered", "the one device is watched")
+
+    async def test_of_cameras_that_are_lost_with_their_sources_leave_dark_cameras(self) -> None:
+        spec = {"cameras": [{"id": "c-1", "zone": "a", "source": "rtsp://c-1/"}], "shards": 1}
+        spec["camerasFrom"] = [{"configMapRef": {"name": "more"}}]
+        world = World({**fleet_of(), "kind": "CameraFleet", "spec": spec})
+        world.runtime.maps["more"] = {"list": "[{id: c-2, zone: b, source: 'rtsp://u:secret@c-2/'}]"}
+        await world.run_until_complete()
+        assert "secret" not in json.dumps(world.runtime.statuses)
+        del world.runtime.maps["more"], world.runtime.objects["ConfigMap", "hall-cameras-placement"]
+        world.memory = FleetMemory()
+        outcome = await world.run_until_complete()
+        assert (outcome.status.devices.summary, outcome.status.devices.dark[0].id) == ("1/2", "c-2")
+        assert condition(outcome.status, "Covered")[0] == "False"
+        assert [(device.id, device.zone) for device in world.runtime.rosters[-1].devices][-1] == ("c-2", "b")
+        assert set(world.owners()) == {"c-1"}, "a shard refuses a camera without a source"
+        world.runtime.maps["more"] = {"list": "[{id: c-2, zone: b, source: 'rtsp://u:secret@c-2/'}]"}
+        outcome = await world.run_until_complete()
+        assert condition(outcome.status, "Covered")[0] == "True"
+
+    async def test_that_are_lost_with_everything_else_leave_the_devices_of_shards(self) -> None:
+        world = self.world()
+        await world.run_until_complete()
+        world.runtime.maps = {}
+        del world.runtime.objects[PLACEMENT]
+        world.memory = FleetMemory()
+        world.runtime.statuses = []
+        outcome = await world.run_until_complete()
+        assert outcome.status.devices.declared == 3
+        outcome = await world.run_until_complete()
+        assert outcome.status.devices.declared == 3
+        assert condition(outcome.status, "Covered")[0] == "False"
+
+    async def test_that_were_never_read_leave_the_fleet_not_covered(self) -> None:
+        world = self.world()
+        world.runtime.maps = {}
+        outcome = await world.run_until_complete()
+        status, reason, message = condition(outcome.status, "Covered")
+        assert (status, reason) == ("False", "DeviceListMissing")
+        assert "ConfigMap more does not exist" in message
+
+    async def test_that_the_fleet_does_not_name_any_more_are_forgotten(self) -> None:
+        world = World(fleet_of(count=1, sensorsFrom=[{"configMapRef": {"name": name}} for name in ("more", "other")]))
+        world.runtime.maps = {"more": {"list": "[{id: x-1, zone: y}]"}, "other": {"list": "[{id: o-1, zone: y}]"}}
+        await world.run_until_complete()
+        world.runtime.maps = {}
+        await world.run_until_complete()
+        assert set(world.owners()) == {"s-00", "x-1", "o-1"}
+        world.manifest["spec"]["sensorsFrom"] = [{"configMapRef": {"name": "other"}}]
+        await world.run_until_complete()
+        assert set(world.owners()) == {"s-00", "o-1"}
+
+    @pytest.mark.parametrize("text", ["", "x", "eA==", "eJwDAAAAAAE=", "eJyrVkrJTy1WslJQSszJyS9XqgUAM2QFtQ=="])
+    def test_that_somebody_edited_in_a_status_say_nothing(self, text: str) -> None:
+        assert decode_lists(text) == {}
 
     async def test_that_shrink_do_remove_devices(self) -> None:
         world = self.world()

@@ -217,31 +217,53 @@ def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] 
     return parsed.sensors if kind == "sensors" else parsed.cameras
 
 
-def read_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, str]]) -> tuple[list[Sensor | Camera], list[str]]:
-    """Return the devices of the manifest and of the ConfigMaps that it names, and a sentence for each invalid list.
+@dataclass(frozen=True, slots=True)
+class DeclaredDevices:
+    """The devices of a fleet's manifest and lists. A list is named `CONFIGMAP/KEY`; without a key it is all keys."""
 
-    `maps` has the data of the existing ConfigMaps.
-    """
-    devices: dict[str, Sensor | Camera] = {device.id: device for device in fleet.devices}
-    errors = []
+    devices: dict[str, Sensor | Camera] = field(default_factory=dict)  # id → its first declaration
+    lists: dict[str, list[Sensor | Camera]] = field(default_factory=dict)  # the readable ones
+    missing: dict[str, str] = field(default_factory=dict)  # list → sentence
+    invalid: dict[str, str] = field(default_factory=dict)  # list → sentence
+    repeated: list[str] = field(default_factory=list)  # sentences about devices that are declared twice
+
+    @property
+    def errors(self) -> list[str]:
+        """Return all sentences, the worst first."""
+        return [*self.missing.values(), *self.invalid.values(), *self.repeated]
+
+
+def read_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, str]]) -> DeclaredDevices:
+    """Return the devices of the manifest and of the ConfigMaps that it names; `maps` has the data of existing ones."""
+    declared = DeclaredDevices({device.id: device for device in fleet.devices})
     for reference in fleet.devices_from:
         source = reference.config_map_ref
         data = maps.get(source.name)
-        where = f"ConfigMap {source.name}"
-        if data is None or (source.key and source.key not in data):
-            errors.append(f"{where} {f'has no key {source.key}' if data is not None else 'does not exist'}")
-            continue
-        for key in [source.key] if source.key else sorted(data):
-            try:
-                parsed = parse_devices(fleet.kind, data[key], f"{where}, key {key}")
-            except FleetError as error:
-                errors.append(str(error))
-                continue
-            if repeated := [device.id for device in parsed if device.id in devices]:
-                errors.append(f"{where}, key {key}: {', '.join(repeated[:5])} declared twice: the first one counts")
-            for device in parsed:
-                devices.setdefault(device.id, device)
-    return list(devices.values()), errors
+        where, list_name = f"ConfigMap {source.name}", f"{source.name}/{source.key or ''}"
+        if data is None:
+            declared.missing[list_name] = f"{where} does not exist"
+        elif source.key and source.key not in data:
+            declared.missing[list_name] = f"{where} has no key {source.key}"
+        elif not data:
+            declared.missing[list_name] = f"{where} has no keys: write [] in one if it lists no device"
+        else:
+            for key in [source.key] if source.key else sorted(data):
+                _read_list(fleet.kind, data[key], f"{source.name}/{key}", declared)
+    return declared
+
+
+def _read_list(kind: FleetKind, text: str, list_name: str, declared: DeclaredDevices) -> None:
+    where = "ConfigMap {}, key {}".format(*list_name.split("/", 1))
+    try:
+        parsed = parse_devices(kind, text, where)
+    except FleetError as error:
+        declared.invalid[list_name] = str(error)
+        return
+    if repeated := [device.id for device in parsed if device.id in declared.devices]:
+        declared.repeated.append(f"{where}: {', '.join(repeated[:5])} declared twice: the first one counts")
+    declared.lists[list_name] = list(parsed)
+    for device in parsed:
+        declared.devices.setdefault(device.id, device)
 
 
 def parse_config_map(manifest: Mapping[str, Any]) -> tuple[tuple[str, str], dict[str, str]]:

@@ -10,6 +10,7 @@ from embereye_operator.api.schema import Resource, described
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 MAX_ADDRESSES = 200
+MAX_DEVICE_LISTS = 400_000  # characters; an object in etcd has at most 1.5 MB
 MAX_MESSAGE = 4096  # characters of a condition's message
 
 
@@ -135,6 +136,11 @@ class FleetStatus(Resource):
         "that push RTP; the first 200.",
         default=(),
         max_items=MAX_ADDRESSES,
+    )
+    device_lists: str = described(
+        "The devices of its ConfigMaps at the latest reading, compressed: they stay declared if a list is lost.",
+        default="",
+        max_length=MAX_DEVICE_LISTS,
     )
     conditions: tuple[Condition, ...] = described("One per question.", default=(), list_key="type", max_items=16)
 

@@ -10,6 +10,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.device_lists import Lists
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.manifests.compare import Deviation
 from embereye_operator.decide.placement.record import PlacementRecord
@@ -77,6 +78,7 @@ class FleetMemory:
     _coming: dict[str, int] = field(default_factory=dict)  # shard → creation time, until it answers
     # Results of the latest pass, reused as long as nothing has changed.
     declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # inputs, devices
+    lists: tuple[str, Lists, str] = "", {}, ""  # the fleet's uid, its device lists when last read, and their text
     applied: Any = None  # the inputs under which every child was up to date
     status: FleetStatus | None = None  # as last read or written
     inputs: PassInputs | None = None

@@ -30,7 +30,9 @@ class Snapshot:
     versions: Mapping[Identity, str]  # resource versions of the objects read; "" if unknown
     record: PlacementRecord  # the placement; with assignments only if they had to be read
     existing: Sequence[str]  # existing shards, by index
-    devices: Sequence[Device]  # all declared devices, by id
+    devices: Sequence[Device]  # the declared devices that shards can watch, by id
+    incomplete: Sequence[Device]  # other declared devices, whose settings were lost with their list
+    unknown_lists: Sequence[str]  # a sentence for each list that cannot be read and whose devices are unknown
     declared_by: tuple[Any, ...]  # the inputs of `devices`; empty if a list of devices could not be read
     statuses: Mapping[str, ShardStatus | None]  # by shard; None: no answer
     weights: Mapping[str, float]  # device id → cores; empty until measured

@@ -34,6 +34,8 @@ from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
 
+LIST_REASONS = ("DeviceListMissing", "DeviceListInvalid")  # worst first
+LIST_LOST = "its device list cannot be read, and its settings are lost"
 LOAD_BAND = 0.25  # smallest relative change of a load that is written
 # A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
 # that send are no news, and every other write of the status includes the current ledger.
@@ -66,6 +68,9 @@ class Facts:
     rollout: Rollout | None = None  # None: unchanged since the last pass
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
+    incomplete: Sequence[Device] = ()  # declared devices whose settings were lost with their list
+    unknown_lists: Sequence[str] = ()  # a sentence for each list whose devices are unknown
+    device_lists: str = ""  # the device lists for the next leader
     wall_time_ns: int = 0  # wall-clock time; 0: as `now_ns`
 
 
@@ -111,6 +116,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         placement_epoch=facts.epoch,
         rollout=_rollout(facts, previous),
         addresses=facts.exposure.addresses[:MAX_ADDRESSES] if facts.exposure else (),
+        device_lists=facts.device_lists,
         conditions=tuple(_with_transition_time(condition, previous, facts) for condition in conditions),
     )
     ledger = _ledger(facts.ledger) if facts.ledger else None
@@ -269,10 +275,14 @@ def _less_done(facts: Facts) -> str:
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if not devices.declared:
         kind = facts.fleet.kind
-        why = facts.problems.get(
-            "DeviceListInvalid", f"list them in spec.{kind}, or in the ConfigMap that spec.{kind}From names"
+        why = "; ".join(facts.unknown_lists) or (
+            f"list them in spec.{kind}, or in the ConfigMap that spec.{kind}From names"
         )
         return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why}")
+    if devices.covered == devices.declared and facts.unknown_lists:
+        reason = next(reason for reason in LIST_REASONS if reason in facts.problems)
+        unknown = f"some devices are not known: {_listed(facts.unknown_lists, 5)}"
+        return _condition("Covered", False, reason, unknown)
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
         return _condition("Covered", True, "AllCovered", f"{every} watched")
@@ -346,7 +356,9 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
             if known and shape(known.reason) == shape(reason):
                 reason = known.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
-    declared, covered = len(facts.devices), len(facts.devices) - len(dark)
+    dark += [DarkDevice(device.id, device.zone, LIST_LOST) for device in facts.incomplete]
+    declared = len(facts.devices) + len(facts.incomplete)
+    covered = declared - len(dark)
     return DeviceSummary(declared, covered, f"{covered}/{declared}", tuple(dark[:MAX_DARK]))
 
 

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from embereye.v1.shard_pb2 import ShardStatus
+from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.api.fleets import Fleet, read_devices
+from embereye_operator.api.fleets import DeclaredDevices, Fleet, read_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.pods import why_refused
+from embereye_operator.decide.device_lists import ListedDevice, Lists, decode_lists, encode_lists, lists_of, read_lists
 from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory, PassInputs
 from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
@@ -35,9 +35,9 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     versions = await runtime.versions(fleet)
     previous = _previous_status(fleet, memory)
     record, existing, refused = await _read_placement(fleet, versions, context)
-    devices = await _read_devices(fleet, versions, context)
-    devices, withheld = await _withhold_secrets(fleet, devices, context)
     statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
+    devices, incomplete, unknown = await _read_devices(fleet, versions, previous, statuses, context)
+    devices, withheld = await _withhold_secrets(fleet, devices, context)
     memory.note_statuses(statuses, now)
     hub = _choose_hub(fleet, context)
     return Snapshot(
@@ -48,6 +48,8 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         record=recover(record, statuses),
         existing=existing,
         devices=devices,
+        incomplete=incomplete,
+        unknown_lists=unknown,
         declared_by=(*memory.declared[0], withheld) if memory.declared[0] else (),
         statuses=statuses,
         weights=memory.weights({device.id for device in devices}),
@@ -122,26 +124,54 @@ def _existing_shards(fleet: Fleet, children: Mapping[Identity, Manifest]) -> lis
     return [shard_name(fleet, index) for index in indexes]
 
 
-async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context: Context) -> Sequence[Device]:
-    """Return all devices: those of the manifest, then those of the ConfigMaps that it names.
+async def _read_devices(
+    fleet: Fleet,
+    versions: Mapping[Identity, str],
+    previous: FleetStatus,
+    statuses: Mapping[str, ShardStatus | None],
+    context: Context,
+) -> tuple[Sequence[Device], Sequence[Device], Sequence[str]]:
+    """Return the devices that shards can watch, those whose settings are lost, and sentences about unknown lists.
 
-    If a list is missing or malformed, its former devices stay declared.
+    The devices are those of the manifest, then those of the ConfigMaps that it names. If a list is missing or
+    malformed, its former devices stay declared.
     """
     memory = context.memory
     names = {reference.config_map_ref.name for reference in fleet.devices_from}
     declared_by = fleet.uid, fleet.generation, {name: versions.get(("ConfigMap", name)) for name in names}
     if memory.declared[0] == declared_by:
-        return memory.declared[1]
+        return memory.declared[1], (), ()
     maps = await context.runtime.config_maps(fleet) if names else {}
-    devices, errors = _declared_devices(fleet, maps)
-    if errors:
-        context.problems["DeviceListInvalid"] = "; ".join(errors)
-        for assignment in (await context.children.record()).assignments.values():
-            for device in assignment.devices if assignment else ():
-                devices.setdefault(device.id, device)
-    result = [devices[name] for name in sorted(devices)]
-    memory.declared = ((), []) if errors else (declared_by, result)
-    return result
+    declared = read_devices(fleet, maps)
+    unreadable = declared.missing | declared.invalid
+    known: Lists = {}
+    assignments: list[Assignment | None] = []
+    if unreadable:
+        known = memory.lists[1] if memory.lists[0] == fleet.uid else {}
+        known = known or decode_lists(previous.device_lists)
+        assignments = list((await context.children.record()).assignments.values())
+    lists = read_lists(declared, fleet, known, assignments, statuses.values())
+    if memory.lists[:2] != (fleet.uid, lists):
+        memory.lists = fleet.uid, lists, encode_lists(lists)
+    devices = {device.id: ListedDevice(build_device(device, fleet), whole=True) for device in fleet.devices}
+    for entry in (entry for listed in lists.values() for entry in listed):
+        devices.setdefault(entry.device.id, entry)
+    _note_list_problems(declared, context)
+    complete = [devices[name].device for name in sorted(devices) if devices[name].whole]
+    incomplete = [devices[name].device for name in sorted(devices) if not devices[name].whole]
+    unknown = [why for name, why in unreadable.items() if not any(lists[part] for part in lists_of(name, lists))]
+    memory.declared = ((), []) if declared.errors else (declared_by, complete)
+    return complete, incomplete, unknown
+
+
+def _note_list_problems(declared: DeclaredDevices, context: Context) -> None:
+    if declared.missing:
+        context.problems["DeviceListMissing"] = (
+            f"{'; '.join(declared.missing.values())}: its devices stay declared as they were last read. "
+            "Create it again, or remove it from the fleet"
+        )
+    if invalid := [*declared.invalid.values(), *declared.repeated]:
+        context.problems["DeviceListInvalid"] = "; ".join(invalid)
 
 
 async def _withhold_secrets(
@@ -175,9 +205,3 @@ def _without_credentials(device: Device) -> Device:
 def _first_names(names: Iterable[str], count: int = 5) -> str:
     known = sorted(names)
     return ", ".join(known[:count]) + (f" and {len(known) - count} more" if len(known) > count else "")
-
-
-def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:
-    """Return the devices that the manifest and `maps` declare, by id, and a sentence for each malformed list."""
-    listed, errors = read_devices(fleet, maps)
-    return {device.id: build_device(device, fleet) for device in listed}, errors

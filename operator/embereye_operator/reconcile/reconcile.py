@@ -103,6 +103,9 @@ async def reconcile(
         exposure=exposure,
         rollout=context.rollout,
         problems=context.problems,
+        incomplete=snapshot.incomplete,
+        unknown_lists=snapshot.unknown_lists,
+        device_lists=memory.lists[2],
     )
     status = await write_status(snapshot, build_status(facts, snapshot.previous), context)
     await report_scaling(facts, status, context)

@@ -26,7 +26,7 @@ async def report_roster(snapshot: Snapshot, epoch: int, context: Context) -> Fle
     memory = context.memory
     inputs = (*snapshot.declared_by, epoch)
     if not snapshot.declared_by or inputs != memory.roster[0]:
-        memory.roster = inputs, build_roster(snapshot.fleet, snapshot.devices, epoch)
+        memory.roster = inputs, build_roster(snapshot.fleet, [*snapshot.devices, *snapshot.incomplete], epoch)
     try:
         return await context.runtime.set_roster(memory.roster[1], snapshot.hub.name)
     except UnavailableError as error:

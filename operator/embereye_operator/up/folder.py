@@ -109,13 +109,15 @@ def _with_listed(path: Path, fleet: Fleet, maps: Mapping[tuple[str, str], Mappin
     if not fleet.devices_from:
         return fleet
     in_namespace = {name: data for (namespace, name), data in maps.items() if namespace == fleet.namespace}
-    devices, errors = read_devices(fleet, in_namespace)
-    if errors:
+    declared = read_devices(fleet, in_namespace)
+    if declared.errors:
         missing = any(reference.config_map_ref.name not in in_namespace for reference in fleet.devices_from)
         remedy = ": add its manifest to this file or another" if missing else ""
-        raise UserError(f"{path}: {fleet.key}: {'; '.join(errors)}{remedy}")
+        raise UserError(f"{path}: {fleet.key}: {'; '.join(declared.errors)}{remedy}")
     spec: Any = fleet.spec
-    return replace(fleet, spec=replace(spec, **{fleet.kind: tuple(devices), f"{fleet.kind}_from": ()}))
+    return replace(
+        fleet, spec=replace(spec, **{fleet.kind: tuple(declared.devices.values()), f"{fleet.kind}_from": ()})
+    )
 
 
 def versions(paths: Iterable[Path]) -> list[Version]:

@@ -301,7 +301,7 @@ def test_devices_of_a_config_map_follow_its_changes(cluster: ApiServer, namespac
         reasons = {entry["reason"] for entry in status.get("conditions", [])}
         return status.get("devices", {}).get("declared") == declared and (reason in reasons)
 
-    wait_for(lambda: status_has("DeviceListInvalid", 4), "a complaint about the missing ConfigMap")
+    wait_for(lambda: status_has("DeviceListMissing", 4), "a complaint about the missing ConfigMap")
     document = {
         "kind": "ConfigMap",
         "metadata": {"name": "more", "namespace": namespace},

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, path_of
+from harness.servers.apiserver import ApiServer, path_of, wait_for
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator import controller as controller_module
@@ -132,3 +132,35 @@ def test_devices_of_a_list_are_watched_and_follow_its_changes(
         become(5)
         cluster.merge(path, {"data": {"list": "[{id: c-1, zone: yard}, {id: c-2, zone: yard}]"}})
         become(6)
+
+
+def test_a_deleted_list_leaves_its_devices_declared_without_placement_and_operator(
+    cluster: ApiServer, namespace: str, tmp_path: Any
+) -> None:
+    path = path_of(create(cluster, config_map(namespace, "list")))
+    fleet = create(cluster, from_map(namespace))
+    placement = path.removesuffix("list") + "hall-sensors-placement"
+
+    def status() -> Any:
+        return (cluster.get(path_of(fleet)) or {}).get("status") or {}
+
+    def reasons() -> set[str]:
+        return {entry["reason"] for entry in status().get("conditions") or ()}
+
+    def rewritten(uid: str) -> bool:
+        return (cluster.get(placement) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid
+
+    with operator(cluster, tmp_path / "first", namespace):
+        wait_for(lambda: status().get("devices", {}).get("declared") == 5, "the devices of the list")
+        cluster.request("DELETE", path)
+        wait_for(lambda: "DeviceListMissing" in reasons(), "the missing list in the status")
+        uid = cluster.get(placement)["metadata"]["uid"]
+        cluster.request("DELETE", placement)
+        wait_for(lambda: rewritten(uid), "a new placement")
+        assert status()["devices"]["declared"] == 5
+    uid = cluster.get(placement)["metadata"]["uid"]
+    cluster.request("DELETE", placement)
+    with operator(cluster, tmp_path / "second", namespace):
+        wait_for(lambda: rewritten(uid), "a placement by the next leader")
+        assert "c-1" in cluster.get(placement)["data"]["placement.json"]
+        assert status()["devices"]["declared"] == 5
