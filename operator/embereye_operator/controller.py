@@ -44,8 +44,9 @@ MAX_PERIOD = 60.0  # longest period of an idle fleet, in seconds
 STATUS_LIMIT = 5.0  # seconds for writing the status of a failed pass
 RESYNC_PERIOD = 30.0  # seconds; shortest interval between complete lists, which find what watches missed
 NODES_PERIOD = 5.0  # seconds between checks for drained or lost nodes, without events
-IDENTITY_PERIOD = 60.0  # seconds between checks for certificates to renew
+IDENTITY_PERIOD = 2.0  # seconds between checks for deleted certificates and those to renew
 IDENTITY_RETRY = 2.0  # seconds between attempts until the first certificate exists
+IDENTITY_RETRY_MAX = 60.0  # longest interval between such attempts once the operator has its own certificate
 IDENTITY_LIMIT = 10.0  # seconds that passes wait for the first certificates; without one no shard answers
 GUARD_PERIOD = 15.0  # seconds between checks of the budgets of deleted fleets
 OBJECT_SECONDS = 0.05  # added to RESYNC_PERIOD for each object
@@ -299,12 +300,14 @@ class Controller:
             self._gone.clear()
 
     async def _renew_identities(self) -> None:
-        failing, retry = "", Backoff(floor=IDENTITY_RETRY, cap=IDENTITY_PERIOD)
+        failing, retry = "", Backoff(floor=IDENTITY_RETRY, cap=IDENTITY_RETRY_MAX)
         while True:
             first = not self._identified
             try:
                 if self._is_leading():
                     await self._runtime.renew_identities()
+                    for key in self._runtime.take_unidentified():
+                        self._queue.add(key)
                     self._identified = True
                     if first:
                         self._queue_all()  # passes could not query any shard until now

@@ -22,6 +22,7 @@ from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
+from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 from embereye_operator.runtime.kubernetes.identities import Identities
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
@@ -151,6 +152,34 @@ async def test_the_refusal_of_a_hubs_pod_is_explained(cluster: ApiServer, namesp
     assert pods.trouble == "its pod is refused: forbidden: exceeded quota"
     await pods.diagnose(is_serving=True)
     assert not pods.trouble
+    await client.close()
+
+
+async def test_the_secret_that_a_hubs_pod_waits_for_is_named(cluster: ApiServer, namespace: str) -> None:
+    labels = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
+    metadata = {"namespace": namespace, "labels": labels}
+    mounted = [{"name": "admin", "secret": {"secretName": "embereye-hub-admin"}}]
+    spec = {"containers": [{"name": "hub", "image": "embereye"}], "volumes": mounted}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": "hub-1"}, "spec": spec}
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {**metadata, "name": "embereye-hub-control"},
+        "spec": {"selector": labels, "ports": [{"port": 50053}]},
+    }  # fmt: skip
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {**metadata, "name": "embereye-hub"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }  # fmt: skip
+    for manifest in (service, deployment, pod):
+        create(cluster, manifest)
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    pods = HubPods(client, f"embereye-hub-control.{namespace}.svc:50053", Nodes(client))
+    await pods.diagnose(is_serving=False)
+    assert "Secret embereye-hub-admin does not exist" in pods.trouble
+    assert any("Secret embereye-hub-admin does not exist" in line for line in await hub_troubles(client))
+    create(cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": "embereye-hub-admin"}})
+    await pods.diagnose(is_serving=False)
+    assert "Secret" not in pods.trouble
+    cluster.request("DELETE", path_of(deployment))
     await client.close()
 
 

@@ -364,6 +364,79 @@ async def test_certificates_for_devices_contain_the_names_that_they_use(
     assert len(names()) == 1
 
 
+def lose(release: Release, name: str, how: str) -> Any:
+    """Delete, empty or garble a Secret; return it as it was."""
+    secret = release.secret(name)
+    path = path_of({**secret, "apiVersion": "v1", "kind": "Secret"})
+    if how == "deleted":
+        release.cluster.request("DELETE", path)
+    else:
+        content = dict.fromkeys(secret["data"], "" if how == "emptied" else "eA==")
+        release.cluster.merge(path, {"data": content})
+    return secret
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "garbled"])
+async def test_a_lost_authority_is_stored_again_and_all_still_trust_each_other(
+    release: Release, tmp_path: Path, how: str
+) -> None:
+    await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    shard = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    lost = lose(release, "embereye-ca", how)
+    await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    stored = release.secret("embereye-ca")
+    assert stored["data"] == lost["data"]
+    assert base64.b64decode(release.secret(f"{SHARD}-identity")["data"]["tls.crt"]) == shard.chain
+    hub = read_certificate(release.files("embereye-hub-identity", tmp_path / "hub"))
+    assert hub.trusted == shard.trusted
+    owner = release.secret("embereye-hub-identity")["metadata"]["ownerReferences"][0]["uid"]
+    assert owner == stored["metadata"]["uid"], "otherwise it is deleted with the former authority"
+    following = release.another()
+    await following.renew([release.namespace])
+    assert following.credentials is not None
+    assert following.credentials.current.trusted == shard.trusted
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+@pytest.mark.parametrize("name", ["embereye-hub-identity", f"{SHARD}-identity"])
+async def test_a_lost_certificate_is_issued_again_at_the_next_check(
+    release: Release, clock: Callable[[timedelta], None], tmp_path: Path, name: str, how: str
+) -> None:
+    await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    lose(release, name, how)
+    clock(timedelta(seconds=4))
+    await release.identities.renew([release.namespace])
+    assert release.identities.lost == ({(release.namespace, "sensors.hall")} if name.startswith(SHARD) else set())
+    await release.identities.identify(release.fleet, [SHARD])
+    assert read_certificate(release.files(name, tmp_path / "again"))
+
+
+async def test_the_controller_makes_all_lost_secrets_again(release: Release) -> None:
+    runtime = KubernetesRuntime(
+        release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")
+    )
+    running = controller.Controller(runtime, SETTINGS)
+    task = asyncio.create_task(running.run())
+    names = ("embereye-ca", "embereye-hub-identity", f"{SHARD}-identity")
+
+    async def wait_for_all() -> None:
+        async with asyncio.timeout(60):
+            while not all(release.secret(name) for name in names):
+                await asyncio.sleep(0.05)
+
+    try:
+        await wait_for_all()
+        for name in names:
+            lose(release, name, "deleted")
+            await wait_for_all()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 # An authority of cert-manager: a Secret in its format plays its part.
 
 

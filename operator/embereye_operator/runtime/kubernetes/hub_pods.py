@@ -2,17 +2,18 @@
 
 import logging
 import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.units import bracketed
-from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.decide.cluster.hub_pod import needed_secrets, why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
 from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.runtime.kubernetes.client.cache import cluster_ip_of
-from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, SECRETS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,27 @@ def service_of(address: str) -> tuple[str, str] | None:
     """Return name and namespace ("": the operator's) of the Service in `address`; None if it is no Service."""
     match = IN_CLUSTER.fullmatch(address)
     return (match[1], match[2] or "") if match and match[1] != "localhost" else None
+
+
+async def read_secrets(
+    client: AsyncClient, namespace: str, pods: Iterable[Mapping[str, Any]]
+) -> dict[str, Collection[str] | None]:
+    """Return the keys of each Secret that pending `pods` need, None if it does not exist.
+
+    It is empty if Secrets may not be listed.
+    """
+    known: dict[str, Collection[str] | None] = {}
+    try:
+        for pod in pods:
+            pending = (pod.get("status") or {}).get("phase") == "Pending"
+            for name in needed_secrets(pod).keys() - known.keys() if pending else ():
+                listed: Any = client.list(SECRETS, namespace=namespace, fields={"metadata.name": name})
+                keys = [(secret.get("data") or {}).keys() async for secret in listed]
+                known[name] = set(keys[0]) if keys else None
+    except ApiError as error:
+        if error.status.code != 403:
+            raise
+    return known
 
 
 class HubPods:
@@ -75,7 +97,7 @@ class HubPods:
                 logger.warning("cannot find out why the hub does not answer: %s", error.status.message)
             self._refused = str(error)
             return
-        self.trouble = refused or why_hub_is_away(pods, claims)
+        self.trouble = refused or why_hub_is_away(pods, claims, await read_secrets(self._client, namespace, pods))
         by_node = {pod["spec"].get("nodeName", ""): pod for pod in newest(pods)}
         for node in await self._nodes.without_heartbeat(by_node.keys() - {""}):
             pod = by_node[node]["metadata"]["name"]

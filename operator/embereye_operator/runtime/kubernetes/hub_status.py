@@ -8,6 +8,7 @@ from lightkube.core.exceptions import ApiError
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, PODS
+from embereye_operator.runtime.kubernetes.hub_pods import read_secrets
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
 
 HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
@@ -26,7 +27,9 @@ async def hub_troubles(client: AsyncClient) -> list[str]:
             selector: Any = hub["spec"]["selector"]["matchLabels"]
             pods: Any = client.list(PODS, namespace=namespace, labels=selector)
             claims: Any = client.list(CLAIMS, namespace=namespace)
-            why = why_refused(hub) or why_hub_is_away([pod async for pod in pods], [claim async for claim in claims])
+            listed_pods = [pod async for pod in pods]
+            secrets = await read_secrets(client, namespace, listed_pods)
+            why = why_refused(hub) or why_hub_is_away(listed_pods, [claim async for claim in claims], secrets)
             troubles.append(f"hub {namespace}/{name} does not run: {why or 'its pod is not ready yet'}")
     except ApiError as error:
         if error.status.code != 403:

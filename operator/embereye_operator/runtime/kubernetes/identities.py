@@ -44,7 +44,9 @@ ANNOTATION_EXPIRES = "embereye.dev/expires"  # on a Secret with a certificate: i
 ANNOTATION_TRUSTS = "embereye.dev/trusts"  # a hash of the authorities in it
 ANNOTATION_NAMES = "embereye.dev/names"  # host names in it, which other clients use
 ANNOTATION_RELEASE = "embereye.dev/release"  # the release that issued it, NAMESPACE/NAME
-RELIST = timedelta(minutes=2)  # interval between checks for deleted certificates
+RELIST = timedelta(seconds=3)  # shortest interval between lists, which find deleted certificates
+RELIST_PER_SECRET = timedelta(seconds=0.05)  # added for each known certificate
+FILES = ("ca.crt", "tls.crt", "tls.key")  # in each Secret with a certificate
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class KnownSecret:
 
 
 class Identities:
-    """The release's authority and its certificates. Call `renew` first, and then about every minute."""
+    """The release's authority and its certificates. Call `renew` first, and then every few seconds."""
 
     def __init__(
         self,
@@ -94,10 +96,14 @@ class Identities:
         self._listed: datetime | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="embereye-identity-")
         self.credentials: Credentials | None = None  # the operator's own
+        self.lost: set[tuple[str, str]] = set()  # namespace and label of fleets with deleted certificates
         self.trouble = "no certificate has been issued yet"  # why no certificate can be issued; "" if one can
 
     async def renew(self, namespaces: Collection[str]) -> None:
         """Create or renew the authority, and renew all due certificates in `namespaces`.
+
+        A deleted authority is stored again, so every process still trusts all others. The fleets of deleted
+        certificates are added to `lost`: only `identify` can create these.
 
         ApiError if the server fails. UnavailableError or RefusedError if one certificate cannot be written, for example
         in a forbidden namespace; the others are written all the same.
@@ -106,10 +112,10 @@ class Identities:
         failed: list[Exception] = []
         try:
             await self._renew_authority()
-            now = utc_now()
-            if self._listed is None or not timedelta(0) <= now - self._listed < RELIST:
+            now, interval = utc_now(), RELIST + RELIST_PER_SECRET * len(self._known)
+            if self._listed is None or not timedelta(0) <= now - self._listed < interval:
                 await self._list(namespaces, failed)
-                self._listed = None if failed else now
+                self._listed = now
             await self._renew_release(failed)
             for key, known in list(self._known.items()):
                 if self._is_due(known, now):
@@ -119,8 +125,9 @@ class Identities:
             self.trouble = f"certificates cannot be renewed: {error.status.message}"
             raise
         except ValueError as error:  # no authority yet: existing certificates stay
+            if str(error) != self.trouble:
+                logger.warning("certificates cannot be renewed: %s", error)
             self.trouble = str(error)
-            logger.warning("certificates cannot be renewed: %s", error)
             return
         self.trouble = ""
         if failed:
@@ -169,23 +176,18 @@ class Identities:
         self._folder.cleanup()
 
     async def _renew_authority(self) -> None:
-        """Read the stored authority; create it if it is missing, and renew it if it is due."""
+        """Read the stored authority, and renew it if it is due.
+
+        If it is missing or unreadable, store the one in use again. Without one, create it.
+        """
         name = f"{self._name}-ca"
         stored = await self._read(name)
-        current, version = Authority([]), ""
-        if stored is not None:
-            version = stored["metadata"]["resourceVersion"]
-            if self._authority is not None and version == self._version:
-                current = self._authority
-            elif data := _decoded(stored):
-                try:
-                    current = Authority.load(data["ca.crt"], data["ca.key"])
-                except (KeyError, ValueError) as error:
-                    logger.warning(
-                        "Secret %s is unreadable: %s. Creating a new authority and new certificates", name, error
-                    )
+        version = stored["metadata"]["resourceVersion"] if stored is not None else ""
+        current = self._authority if stored is not None and version == self._version else self._load(name, stored)
+        lost = current is None and self._authority is not None
+        current = current or self._authority or Authority([])
         renewed = await self._adopt(current) if self._issued else current.renewed(utc_now())
-        if renewed is not current:
+        if renewed is not current or lost:
             certificates, keys = renewed.to_pem()
             body = self._body(self._namespace, name, {"ca.crt": certificates, "ca.key": keys})
             if stored is None:
@@ -195,9 +197,21 @@ class Identities:
                 body["metadata"]["resourceVersion"] = version
                 stored = await self._patch(name, self._namespace, body)
             version = stored["metadata"]["resourceVersion"]
-            logger.info("the certificate authority was %s", "renewed" if current.trusted else "created")
+            change = "lost, and is stored again" if lost else "renewed" if current.trusted else "created"
+            logger.log(logging.WARNING if lost else logging.INFO, "the certificate authority was %s", change)
         self._authority, self._version = renewed, version
         self._owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": stored["metadata"]["uid"]}
+
+    @staticmethod
+    def _load(name: str, stored: Any) -> Authority | None:
+        """Return the authority in the Secret `name`; None if the Secret is missing, empty or unreadable."""
+        if stored is None or not (data := _decoded(stored)):
+            return None
+        try:
+            return Authority.load(data["ca.crt"], data["ca.key"]) or None
+        except (KeyError, ValueError) as error:
+            logger.warning("Secret %s is unreadable: %s", name, error)
+            return None
 
     async def _adopt(self, current: Authority) -> Authority:
         """Return `current` with the issuer's latest authority added; ValueError if neither exists."""
@@ -237,10 +251,14 @@ class Identities:
     async def _renew_hub(self, hub: Identity, names: tuple[str, ...], now: datetime) -> None:
         name = f"{hub.name}-identity"
         key = self._namespace, name
-        if key not in self._known and (stored := await self._read(name)) is not None:
-            self._known |= _read_secret(stored, hub)
-        known = self._known.get(key)
-        if known is None or (known.identity, known.names) != (hub, names) or self._is_due(known, now):
+        stored = await self._read(name)
+        known = _read_secret(stored, hub).get(key) if stored is not None else None
+        if known is None:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = known
+        wanted = hub, names, self._owner["uid"]
+        if known is None or (known.identity, known.names, known.owner) != wanted or self._is_due(known, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
             await self._write(key, hub, "", metadata, names)
 
@@ -367,6 +385,11 @@ class Identities:
                     raise
                 failed.append(error)
                 listed_secrets |= {key: known for key, known in before.items() if namespace in {key[0], EVERYWHERE}}
+        self.lost |= {
+            (key[0], known.fleet)
+            for key, known in before.items()
+            if known.fleet and key not in listed_secrets and self._known.get(key) is known
+        }
         # Certificates issued by passes meanwhile may be newer than the listed ones.
         self._known = listed_secrets | {
             key: known for key, known in self._known.items() if before.get(key) is not known
@@ -390,9 +413,11 @@ def _collect_failures(failed: list[Exception]) -> Iterator[None]:
 
 
 def _read_secret(stored: Any, identity: Identity) -> dict[tuple[str, str], KnownSecret]:
-    """Read a Secret's annotations; returns it by namespace and name, or nothing if they are missing."""
+    """Read a Secret's annotations; returns it by namespace and name, or nothing if it is incomplete."""
     metadata = stored["metadata"]
     annotations = metadata.get("annotations") or {}
+    if not all((stored.get("data") or {}).get(file) for file in FILES):
+        return {}  # somebody emptied it
     try:
         expires = datetime.fromisoformat(annotations.get(ANNOTATION_EXPIRES, ""))
     except ValueError:

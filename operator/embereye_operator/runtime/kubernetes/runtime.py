@@ -588,7 +588,7 @@ class KubernetesRuntime:
         return self._hubs[hub].epochs.get(fleet.key, 0)
 
     async def renew_identities(self) -> None:
-        """Issue and renew certificates; call it every minute."""
+        """Issue and renew certificates; call it every few seconds."""
         if self.identities is None:
             return
         try:
@@ -597,6 +597,13 @@ class KubernetesRuntime:
             self._shards.credentials = self.identities.credentials
             for hub in self._hubs.values():
                 hub.credentials = self.identities.credentials
+
+    def take_unidentified(self) -> list[ObjectKey]:
+        """Return the fleets that have lost certificates since the last call; their next pass issues them again."""
+        if self.identities is None:
+            return []
+        lost, self.identities.lost = self.identities.lost, set()
+        return [key for namespace, label in lost for key in _labelled(label, namespace)]
 
     def _is_identified(self) -> bool:
         """True if this operator has a certificate, or needs none."""

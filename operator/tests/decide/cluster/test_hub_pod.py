@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.servers.apiserver import ApiServer
 
-from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.decide.cluster.hub_pod import needed_secrets, why_hub_is_away
 from embereye_operator.runtime.kubernetes.hub_pods import service_of
 
 
@@ -49,6 +49,37 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
 def test_the_reason_of_an_absent_hub_comes_with_a_remedy(pods: Any, claims: Any, words: list[str]) -> None:
     sentence = why_hub_is_away(pods, claims)
     assert bool(sentence) == bool(words)
+    for word in words:
+        assert word in sentence
+
+
+MOUNTS = [
+    {"name": "admin", "secret": {"secretName": "hub-admin", "items": [{"key": "token", "path": "token"}]}},
+    {"name": "identity", "secret": {"secretName": "hub-identity"}},
+    {"name": "mqtt", "secret": {"secretName": "mqtt", "optional": True}},
+    {"name": "all", "projected": {"sources": [{"secret": {"name": "tls"}}, {"configMap": {"name": "c"}}]}},
+]
+VARIABLE = {"name": "DSN", "valueFrom": {"secretKeyRef": {"name": "database", "key": "dsn"}}}
+WHOLE = {"hub-admin": {"token"}, "hub-identity": {"tls.crt"}, "tls": {"a"}, "database": {"dsn"}}
+
+
+@pytest.mark.parametrize(
+    ("secrets", "words"),
+    [
+        (WHOLE, []),
+        ({**WHOLE, "hub-admin": None}, ["Secret hub-admin does not exist", "helm upgrade"]),
+        ({**WHOLE, "hub-identity": None, "tls": None}, ["hub-identity does not exist", "tls does not exist"]),
+        ({**WHOLE, "hub-admin": set()}, ["Secret hub-admin has no key token"]),
+        ({**WHOLE, "database": {"x"}}, ["Secret database has no key dsn"]),
+        ({}, []),
+    ],
+)
+def test_the_secrets_that_a_waiting_hub_lacks_are_named(secrets: Any, words: list[str]) -> None:
+    waits = pod("Pending")
+    waits["spec"] |= {"volumes": MOUNTS, "containers": [{"name": "hub", "env": [VARIABLE]}]}
+    assert needed_secrets(waits).keys() == WHOLE.keys()
+    sentence = why_hub_is_away([waits], [], secrets)
+    assert ("Secret" in sentence) == bool(words)
     for word in words:
         assert word in sentence
 
