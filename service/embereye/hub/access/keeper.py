@@ -20,6 +20,7 @@ from embereye.hub.access.attempts import Attempts
 from embereye.hub.access.records import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.storage.committer import Committer, Draft, Step
+from embereye.process.addresses import place_of
 from embereye.units import HOUR, SECOND
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ ADMIN = "admin"  # name of the principal with the token that the hub was started
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}")
 PREFIX = "ee_"  # secret scanners find leaked tokens by it
 SECRET_BYTES = 32
+RANDOM_LENGTH = 43  # characters of SECRET_BYTES in base64
 MAX_CREDENTIAL = 4_096  # characters
 MAX_TOKENS = 1_000
 MAX_SESSIONS = 1_000  # the least recently used one goes first
@@ -37,7 +39,7 @@ WRITES, WRITE_NS = 100, 10 * SECOND  # sign-ins and links per token or person: a
 LINK_NS = HOUR
 IDLE_NS = 12 * HOUR  # a session ends after this time without an open page
 PROVIDER_NS = 12 * HOUR  # a person from an identity provider signs in again after this time: roles may have changed
-PROVEN = 10_000  # remembered pairs of credential and address
+MAX_ADMIN_PLACES = 1_000  # the oldest one goes first
 
 
 class DeniedError(Exception):
@@ -91,6 +93,8 @@ class Access:
         self._clock = clock
         self._steady = steady
         self._admin_digest: bytes = b""  # of the admin's token
+        self._admin_token_is_random = False
+        self._admin_places: dict[str, None] = {}  # clients that the admin's token was let in from, oldest first
         self._tokens: dict[bytes, TokenRecord] = {}
         self._names: dict[str, TokenRecord] = {}
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least recently used first
@@ -98,7 +102,7 @@ class Access:
         self._links: OrderedDict[bytes, _Link] = OrderedDict()
         self._attempts = Attempts(steady)
         self._writes = Attempts(steady, burst=WRITES, refill_ns=WRITE_NS)  # each writes a line of the audit trail
-        self._proven: OrderedDict[tuple[bytes, str], None] = OrderedDict()
+        self._provider_attempts = Attempts(steady)
         self._streams: dict[asyncio.Task[object], Principal] = {}
         self._revoked: set[asyncio.Task[object]] = set()
         self.refused = 0  # refused requests, for the metrics
@@ -107,66 +111,85 @@ class Access:
         """Continue from the stored state. Sessions get a new idle time: the length of the outage is unknown."""
         self._names = {record.name: record for record in stored.tokens}
         self._tokens = {record.digest: record for record in stored.tokens}
+        self._admin_places = dict.fromkeys(stored.admin_places)
         for record in sorted(stored.sessions, key=lambda session: session.made_ns)[-MAX_SESSIONS:]:
             age = min(max(self._clock() - record.made_ns, 0), PROVIDER_NS)
             self._add_session(_Session(record, self._steady(), self._steady() - age))
 
     def snapshot(self) -> AccessChanges:
-        """All tokens and sessions, as changes that store them again."""
+        """All tokens, sessions and places of the admin, as changes that store them again."""
         sessions: dict[bytes, SessionRecord | None] = {
             digest: session.record for digest, session in self._sessions.items()
         }
-        return AccessChanges(tokens=dict(self._names), sessions=sessions)
+        places = dict.fromkeys(self._admin_places, True)
+        return AccessChanges(tokens=dict(self._names), sessions=sessions, admin_places=places)
 
     def set_admin_token(self, text: str) -> None:
         """Let `text` prove the admin, and revoke the previous token."""
         digest = _digest(text)
         if self._admin_digest and self._admin_digest != digest:
             self._end_all(lambda principal: principal.token == ADMIN)
+            self._forget_admin_places(len(self._admin_places))
         self._admin_digest = digest
+        self._admin_token_is_random = text.startswith(PREFIX) and len(text) >= len(PREFIX) + RANDOM_LENGTH
 
     # Credentials
 
     def identify(self, credential: str, address: str) -> Principal:
         """Return the principal of a token. DeniedError; SlowDownError if `address` failed too often."""
-        return self._attempt(credential, address, self._by_token, guessable=True)
+        # Guesses must not lock out others behind the same address. Nobody can guess a created token: it is random.
+        # An admin's token may be a person's invention. Guesses of it are slowed where it was never let in before.
+        place = place_of(address)
+        guessed = not (self._admin_token_is_random or place in self._admin_places) and self._attempts.wait_seconds(
+            address
+        )
+        principal = self._attempt(credential, address, self._by_created_token if guessed else self._by_token)
+        if principal.token == ADMIN and place not in self._admin_places:
+            self._note_admin_place(place)
+        return principal
 
     def resume(self, cookie: str, address: str) -> Principal:
         """Return the principal of a browser's session; raises the same errors as `identify`."""
         return self._attempt(cookie, address, self._by_session)
 
-    def _attempt(
-        self, credential: str, address: str, find: Callable[[bytes], Principal | None], *, guessable: bool = False
-    ) -> Principal:
-        digest = _digest(credential[:MAX_CREDENTIAL])
-        wait = self._attempts.wait_seconds(address)
-        # A guessing client must not lock out others behind its address: neither a client that was let in from there
-        # before, nor one with a random credential from the hub. Only an admin's token may be a person's invention.
-        known = not guessable or (digest, address) in self._proven
-        principal = None if wait and not known else find(digest)
+    def _attempt(self, credential: str, address: str, find: Callable[[bytes], Principal | None]) -> Principal:
+        principal = find(_digest(credential[:MAX_CREDENTIAL]))
         if principal is None:
             self.refused += 1
-            self._proven.pop((digest, address), None)
-            if wait:
+            if wait := self._attempts.wait_seconds(address):
                 raise SlowDownError(wait)
             self._attempts.note_failure(address)
             raise DeniedError("unknown token or session: it may have been revoked or have expired")
-        self._proven[digest, address] = None
-        if len(self._proven) > PROVEN:
-            self._proven.popitem(last=False)
         return replace(principal, address=address)
+
+    def _note_admin_place(self, place: str) -> None:
+        """Remember, across restarts, that the admin's token was let in from `place`."""
+        self._forget_admin_places(len(self._admin_places) + 1 - MAX_ADMIN_PLACES)
+        self._admin_places[place] = None
+        self._committer.enqueue(Step(lambda draft: draft.transaction.access.admin_places.__setitem__(place, True)))
+
+    def _forget_admin_places(self, count: int) -> None:
+        places = list(self._admin_places)[: max(count, 0)]
+        for place in places:
+            del self._admin_places[place]
+        forgotten = dict.fromkeys(places, False)
+        if forgotten:
+            self._committer.enqueue(Step(lambda draft: draft.transaction.access.admin_places.update(forgotten)))
 
     @contextlib.contextmanager
     def count_failures(self, address: str, failure: type[Exception]) -> Iterator[None]:
-        """Count one failed attempt of `address` if `failure` ends the block. SlowDownError if it failed too often."""
-        if wait := self._attempts.wait_seconds(address):
+        """Count one failed attempt of `address` if `failure` ends the block. SlowDownError if it failed too often.
+
+        Guessed tokens do not count: they come from others behind the same address.
+        """
+        if wait := self._provider_attempts.wait_seconds(address):
             self.refused += 1
             raise SlowDownError(wait)
         try:
             yield
         except failure:
             self.refused += 1
-            self._attempts.note_failure(address)
+            self._provider_attempts.note_failure(address)
             raise
 
     def external_name(self, name: str, provider: str) -> str:
@@ -176,6 +199,9 @@ class Access:
     def _by_token(self, digest: bytes) -> Principal | None:
         if self._admin_digest and hmac.compare_digest(digest, self._admin_digest):
             return Principal(ADMIN, Role.ADMIN, ADMIN)
+        return self._by_created_token(digest)
+
+    def _by_created_token(self, digest: bytes) -> Principal | None:
         # A look-up by digest leaks nothing useful by its timing: nobody can choose the digest of a guess.
         record = self._tokens.get(digest)
         if record is None or not hmac.compare_digest(digest, record.digest):

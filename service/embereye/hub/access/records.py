@@ -13,9 +13,11 @@ CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
     who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
     detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS admin_places (place TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 TOKENS = "SELECT name, digest, role, made_ns, made_by FROM tokens"
 SESSIONS = "SELECT digest, name, role, token, made_ns FROM sessions"
+ADMIN_PLACES = "SELECT place FROM admin_places"
 # The newest entries; only those before a number if that is not 0.
 AUDIT = """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
     WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?"""
@@ -65,6 +67,7 @@ class AccessChanges:
 
     tokens: dict[str, TokenRecord | None] = field(default_factory=dict)  # None: remove it
     sessions: dict[bytes, SessionRecord | None] = field(default_factory=dict)  # None: remove it
+    admin_places: dict[str, bool] = field(default_factory=dict)  # False: remove it
     audit: list[AuditEntry] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -77,6 +80,7 @@ class StoredAccess:
 
     tokens: list[TokenRecord] = field(default_factory=list)
     sessions: list[SessionRecord] = field(default_factory=list)
+    admin_places: list[str] = field(default_factory=list)
 
 
 def read_token(row: Row) -> TokenRecord:
@@ -109,6 +113,9 @@ def write(db: Database, changes: AccessChanges, written: int = 0) -> None:
         else:
             values = (digest, session.name, int(session.role), session.token, session.made_ns)
             db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING", values)
+    for place, known in changes.admin_places.items():
+        statement = "INSERT INTO admin_places VALUES (?) ON CONFLICT (place) DO NOTHING"
+        db.execute(statement if known else "DELETE FROM admin_places WHERE place = ?", (place,))
     db.execute_many(
         """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",

@@ -225,6 +225,7 @@ class Store:
             access=StoredAccess(
                 list(self._rows(records.TOKENS, records.read_token)),
                 list(self._rows(records.SESSIONS, records.read_session)),
+                list(self._rows(records.ADMIN_PLACES, lambda row: str(row[0]))),
             ),
             latest_ns=self._latest_ns(),
             canaries=list(

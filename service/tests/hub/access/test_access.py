@@ -474,20 +474,63 @@ async def test_links_and_sessions_work_while_another_client_guesses_from_the_add
     assert (await site.ask("/v1/zones", cookies=dict.fromkeys(cookies, "guess")))[0] == 429
 
 
-async def test_a_guessing_client_is_slowed_and_known_clients_are_not_locked_out(site: Site) -> None:
-    known = await site.hub.access.create_token(ME, "known", Role.VIEWER)
-    fresh = await site.hub.access.create_token(ME, "fresh", Role.VIEWER)
-    assert (await site.ask("/v1/zones", token=known))[0] == 200
+async def guess(site: Site) -> None:
     answers = [(await site.ask("/v1/zones", token=f"guess-{number}"))[0] for number in range(BURST + 3)]
     assert answers == [401] * BURST + [429] * 3
-    status, body, response = await site.ask("/v1/zones", token=fresh)
+
+
+async def test_a_guessing_client_is_slowed_and_valid_tokens_are_let_in(site: Site) -> None:
+    fresh = await site.hub.access.create_token(ME, "fresh", Role.VIEWER)
+    await guess(site)
+    status, body, response = await site.ask("/v1/zones", token="a guess")
     assert (status, "Try again in" in body["error"], int(response.headers["Retry-After"]) > 0) == (429, True, True)
-    assert (await site.ask("/v1/zones", token=known))[0] == 200
+    assert (await site.ask("/v1/zones", token=fresh))[0] == 200
+    assert (await site.ask("/v1/session", {"token": fresh}))[0] == 200
+    assert (await site.ask("/v1/zones", token=ADMIN))[0] == 429, "a person's invention, never let in from here"
+    site.hub.access.set_admin_token("ee_" + "x" * 43)
+    assert (await site.ask("/v1/zones", token="ee_" + "x" * 43))[0] == 200, "a random one"
     assert site.hub.access.identify(fresh, "10.9.9.9").name == "fresh"
     async with channel(site.grpc, token="another guess") as link:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_valid_tokens_are_let_in_while_others_guess_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as before:
+        token = await before.hub.access.create_token(ME, "ada", Role.VIEWER)
+        assert (await before.ask("/v1/zones", token=ADMIN))[0] == 200
+    async with running(tmp_path) as after:
+        await guess(after)
+        assert (await after.ask("/v1/zones", token=token))[0] == 200
+        assert (await after.ask("/v1/zones", token=ADMIN))[0] == 200
+        async with channel(after.grpc, token=ADMIN) as link:
+            await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)
+        after.hub.access.set_admin_token("another-invention-" + ADMIN)
+        assert (await after.ask("/v1/zones", token="another-invention-" + ADMIN))[0] == 429
+    async with running(tmp_path) as third:
+        await guess(third)
+        assert (await third.ask("/v1/zones", token=ADMIN))[0] == 429, "the change forgot the addresses"
+
+
+async def test_the_oldest_of_too_many_addresses_of_the_admin_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "MAX_ADMIN_PLACES", 2)
+    async with running(tmp_path) as site:
+        for number in range(3):
+            site.hub.access.identify(ADMIN, f"10.0.0.{number}")
+    async with running(tmp_path) as site:
+        assert set(site.hub.access.snapshot().admin_places) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_guessed_tokens_do_not_count_as_failures_at_the_provider() -> None:
+    access = sessions(Steady())
+    for number in range(BURST + 1):
+        with pytest.raises((DeniedError, SlowDownError)):
+            access.identify(f"guess {number}", "10.0.0.1")
+    with access.count_failures("10.0.0.1", ValueError):
+        pass
 
 
 def test_a_request_without_a_credential_is_no_guess() -> None:
