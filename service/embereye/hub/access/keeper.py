@@ -360,7 +360,7 @@ class Access:
         """Create a code that signs in one browser as `name`, once, within the hour. ValueError if the name is invalid.
 
         A person who creates a link for themselves retains their name, even with other characters: providers have
-        other rules for names. SlowDownError if `by` created too many recently.
+        other rules for names. The link gives at most the role of `by`. SlowDownError if `by` created too many recently.
         """
         if name != by.name and not NAME.fullmatch(name):
             raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
@@ -377,7 +377,8 @@ class Access:
         self._links[_digest(code)] = _Link(principal, (by.token, by.name), until)
         if len(self._links) > MAX_LINKS:
             self._links.popitem(last=False)
-        self._committer.enqueue(Step(lambda draft: add_entry(draft, by, "create link", name, role.word)))
+        # The role that the link gives, which may be lower than the requested one.
+        self._committer.enqueue(Step(lambda draft: add_entry(draft, by, "create link", name, principal.role.word)))
         return code
 
     def use_link(self, code: str, address: str) -> Principal:

@@ -571,6 +571,18 @@ async def test_the_audit_trail_has_person_action_time_and_address(site: Site, tm
         assert db.execute("SELECT COUNT(*) FROM audit").fetchone() == (6,)
 
 
+async def test_the_audit_trail_has_the_role_that_a_link_gives(site: Site) -> None:
+    token = await site.hub.access.create_token(ME, "ada", Role.VIEWER)
+    status, link, _ = await site.ask("/v1/access/links", {"role": "admin"}, token=token)
+    assert status == 201
+    async with channel(site.grpc, token=token) as call:
+        await AccessStub(call).CreateLink(messages.CreateLinkRequest(role=messages.ROLE_OPERATOR), timeout=10)
+    _, body, _ = await site.ask("/v1/session", {"code": link["path"].partition("#")[2]})
+    _, trail, _ = await site.ask("/v1/audit", token=ADMIN)
+    entries = [entry for entry in trail["entries"] if entry["action"] == "create link"]
+    assert (body["role"], [entry["detail"] for entry in entries]) == ("viewer", ["viewer", "viewer"])
+
+
 # The file
 
 
