@@ -21,6 +21,10 @@ FIRE = frozenset({ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}) 
 STATES = tuple(state.word for state in ZoneState if state.word != "unknown")
 MODELS = {"sensors": "Sensor", "cameras": "Camera"}
 
+# Home Assistant stores no attributes of a state above 16,384 bytes, and adds a few itself.
+MAX_PAYLOAD = 15_000  # bytes
+MAX_TEXT = 2_000  # characters of a reason, each of up to six bytes
+
 Message = tuple[str, bytes]  # topic, payload
 
 
@@ -72,31 +76,43 @@ class Topics:
 
 
 def zone_payload(zone: Zone) -> bytes:
-    """Encode a zone's present state. It changes with events, not while a sign merely lasts."""
+    """Encode a zone's present state. It changes with events, not while a sign merely lasts.
+
+    Long lists are shortened to what Home Assistant stores; their counts are always complete.
+    """
     state = ZoneState(zone.state)
     signs = sorted(
         (sign.device, Kind(sign.kind).word, Level(sign.level).word)
         for sign in zone.contributions
         if sign.level > Level.CLEAR
     )
-    return _json(
-        {
-            "namespace": zone.namespace,
-            "zone": zone.name,
-            "state": state.word,
-            "fire": state in FIRE,
-            "acknowledged": state in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED},
-            "alarm": zone.alarm,
-            "since": _time(zone.since_ns),
-            "why": zone.why,
-            "signs": [{"device": device, "kind": kind, "level": level} for device, kind, level in signs],
-            "dark": [fault.device for fault in zone.faults],
-            "devices": zone.declared,
-            "testing": zone.testing,
-            "silenced": zone.silenced,
-            "markedFalse": zone.HasField("false_alarm"),
-        }
-    )
+    listed: list[object] = [{"device": device, "kind": kind, "level": level} for device, kind, level in signs]
+    dark: list[object] = [fault.device for fault in zone.faults]
+    while True:
+        payload = _json(
+            {
+                "namespace": zone.namespace,
+                "zone": zone.name,
+                "state": state.word,
+                "fire": state in FIRE,
+                "acknowledged": state in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED},
+                "alarm": zone.alarm,
+                "since": _time(zone.since_ns),
+                "why": _shortened(zone.why),
+                "signs": listed,
+                "signCount": len(signs),
+                "dark": dark,
+                "darkCount": len(zone.faults),
+                "devices": zone.declared,
+                "testing": zone.testing,
+                "silenced": zone.silenced,
+                "markedFalse": zone.HasField("false_alarm"),
+            }
+        )
+        longer = max(listed, dark, key=lambda part: len(_json(part)))
+        if len(payload) <= MAX_PAYLOAD or len(longer) <= 1:
+            return payload
+        del longer[len(longer) * 3 // 4 :]
 
 
 def device_payload(state: DeviceState) -> bytes:
@@ -109,7 +125,7 @@ def device_payload(state: DeviceState) -> bytes:
             "device": state.device,
             "zone": state.zone,
             "state": state.watch,
-            "reason": state.reason,
+            "reason": _shortened(state.reason),
         }
     )
 
@@ -177,6 +193,10 @@ def _description(
         **fields,
     }
     return topics.config(component, entity), _json(description)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def _entity(*names: str) -> str:

@@ -1,10 +1,19 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from embereye.hub.mqtt.entities import DeviceState, Topics, Watch, device_entities, zone_entities, zone_payload
+from embereye.hub.mqtt.entities import (
+    DeviceState,
+    Topics,
+    Watch,
+    device_entities,
+    device_payload,
+    zone_entities,
+    zone_payload,
+)
 from embereye.hub.mqtt.options import read_broker
-from embereye.levels import ZoneState
+from embereye.levels import Kind, Level, ZoneState
 from embereye.v1.alarms_pb2 import Zone
 
 
@@ -65,3 +74,22 @@ def test_zones_of_the_same_name_are_two_entities() -> None:
 def test_a_zone_burns_until_its_alarm_is_reset(state: ZoneState, fire: bytes, acknowledged: bytes) -> None:
     payload = zone_payload(Zone(namespace="default", name="hall", state=state.wire))
     assert b'"fire":%s,"acknowledged":%s' % (fire, acknowledged) in payload
+
+
+@pytest.mark.parametrize("name", ["s", "厨房" * 20, '"\n'])
+def test_a_zones_payload_fits_into_home_assistants_attributes(name: str) -> None:
+    zone = Zone(namespace="default", name="hall", state=ZoneState.ALARM.wire, why="smoke at s-01; " * 9_000)
+    for number in range(2_000):
+        zone.contributions.add(device=f"{name}-{number}", kind=Kind.SMOKE.wire, level=Level.ALARM.wire)
+        zone.faults.add(device=f"{name}-{number}")
+    payload = zone_payload(zone)
+    state = json.loads(payload)
+    assert 8_000 < len(payload) <= 15_000
+    assert (state["signCount"], state["darkCount"], bool(state["signs"]), bool(state["dark"])) == (
+        2_000,
+        2_000,
+        True,
+        True,
+    )
+    device = device_payload(DeviceState("default/cameras/hall", "c-1", "hall", Watch.DARK, "\x00" * 50_000))
+    assert len(device) <= 15_000
