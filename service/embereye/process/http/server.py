@@ -15,6 +15,9 @@ from embereye.process.http.pages import Page, all_interfaces, cannot_listen, met
 from embereye.process.http.unread import LINGER_SECONDS, discard_rest
 from embereye.process.tls.folder import ServerTls
 
+# Bytes of one header. Browsers send the cookies of all programs on a host, up to 32 kB.
+MAX_FIELD = 33 * 1024
+
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:
     """An application with `registry` at /metrics, and /healthz: 503 while `unhealthy()` returns a reason."""
@@ -66,7 +69,12 @@ async def serve_http(
         app.cleanup_ctx.append(connections.sweeping)
     app.on_response_prepare.append(discard_rest)
     runner = web.AppRunner(
-        app, access_log=None, shutdown_timeout=0.5, auto_decompress=False, lingering_time=LINGER_SECONDS
+        app,
+        access_log=None,
+        shutdown_timeout=0.5,
+        auto_decompress=False,
+        lingering_time=LINGER_SECONDS,
+        max_field_size=MAX_FIELD,
     )
     await runner.setup()
     try:

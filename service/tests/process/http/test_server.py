@@ -54,3 +54,15 @@ async def test_only_faults_of_ours_are_logged_by_the_server(ours: bool, caplog: 
         await runner.cleanup()
         await asyncio.gather(asking, return_exceptions=True)
     assert bool(caplog.records) == ours
+
+
+@pytest.mark.parametrize(("size", "status"), [(32 * 1024, 200), (64 * 1024, 400)])
+async def test_cookies_of_other_programs_on_the_host_may_have_32_kb(size: int, status: int) -> None:
+    runner = await serve_http(metrics_app(CollectorRegistry()), "127.0.0.1", 0)
+    cookie = "; ".join(f"c{number}={'x' * 4000}" for number in range(20))[:size]
+    async with (
+        ClientSession() as session,
+        session.get(f"http://127.0.0.1:{bound_port(runner)}/healthz", headers={"Cookie": cookie}) as answer,
+    ):
+        assert answer.status == status
+    await runner.cleanup()
