@@ -308,8 +308,8 @@ env: {{- toYaml . | nindent 2 }}
 {{- define "embereye.webhooks" -}}
 {{- $declared := list }}
 {{- range $webhook := .Values.hub.webhooks }}
-{{- $entry := omit $webhook "urlFrom" "secretFrom" "tokenFrom" }}
-{{- range $field := list "url" "secret" "token" }}
+{{- $entry := omit $webhook "urlFrom" "secretFrom" "tokenFrom" "caFrom" }}
+{{- range $field := list "url" "secret" "token" "ca" }}
 {{- if hasKey $webhook (printf "%sFrom" $field) }}
 {{- $_ := set $entry (printf "%sFile" $field) (printf "/etc/embereye/webhooks/%s.%s" $webhook.name $field) }}
 {{- end }}

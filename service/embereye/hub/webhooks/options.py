@@ -37,6 +37,7 @@ class WebhookOptions:
     timeout: float = 10.0  # seconds for one attempt
     give_up: float = 3_600.0  # seconds after which an undelivered event becomes a dead letter
     allow: tuple[Network, ...] = ()  # addresses that may be called although they are, say, this machine's
+    ca_file: Path | None = None  # the authorities that the receiver's certificate may be from; None: this machine's
 
 
 def read_webhooks(path: Path) -> list[WebhookOptions]:
@@ -81,7 +82,7 @@ def parse_webhooks(document: object) -> list[WebhookOptions]:
     return list(webhooks.values())
 
 
-FIELDS = ("name", "url", "urlFile", "format", "secretFile", "tokenFile", "select", "timeoutSeconds",
+FIELDS = ("name", "url", "urlFile", "format", "secretFile", "tokenFile", "caFile", "select", "timeoutSeconds",
           "giveUpAfterSeconds", "allow")  # fmt: skip
 
 
@@ -107,7 +108,8 @@ def _parse(declared: Mapping[str, Any]) -> WebhookOptions:
         raise WrongError(f"select.{error}") from error
     return WebhookOptions(
         name=name, url=url, url_file=_file(declared, "urlFile"), format=form,
-        secret_file=_file(declared, "secretFile"), token_file=_file(declared, "tokenFile"), selection=selection,
+        secret_file=_file(declared, "secretFile"), token_file=_file(declared, "tokenFile"),
+        ca_file=_file(declared, "caFile"), selection=selection,
         timeout=_seconds(declared, "timeoutSeconds", 10.0, 60.0),
         give_up=_seconds(declared, "giveUpAfterSeconds", 3_600.0, 30 * 86_400.0), allow=_networks(declared),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """Attempts to deliver events to a webhook."""
 
 import ipaddress
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from embereye.hub.webhooks.formats import EMPTY, body_of
 from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
 from embereye.hub.webhooks.options import WebhookOptions, check_url
 from embereye.hub.webhooks.signing import delivery_id, headers, key_of
+from embereye.process.http.retry_after import retry_seconds
 from embereye.process.tls.trust import trusting
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -36,6 +38,7 @@ class Sender:
         self._options = options
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._ca = b""  # content of the CA file that the session trusts
 
     def is_relevant(self, event: AlarmEvent) -> bool:
         """True if the webhook's format has a form for `event`, and no silence covers it."""
@@ -61,10 +64,10 @@ class Sender:
         """Post `body`; return why that failed. RefusedAddressError."""
         try:
             # No redirect is followed: it could lead to an address that nobody has declared.
-            async with self._open_session().post(
-                url, data=body, headers=all_headers, allow_redirects=False
-            ) as response:
-                return _judge(response.status, response.headers.get("Retry-After", ""))
+            session = await self._open_session()
+            async with session.post(url, data=body, headers=all_headers, allow_redirects=False) as response:
+                wait = retry_seconds(response.headers.get("Retry-After", ""), self._clock())
+                return _judge(response.status, min(wait, MAX_WAIT_SECONDS))
         except TimeoutError:
             return Refusal(f"no answer within {self._options.timeout:g} s")
         except aiohttp.ClientConnectorError as error:
@@ -82,13 +85,20 @@ class Sender:
             all_headers["Authorization"] = f"Bearer {_secret(options.token_file, 'tokenFile')}"
         return {**all_headers, **headers(delivery_id(event), int(self._clock()), body, key)}
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    async def _open_session(self) -> aiohttp.ClientSession:
+        """Open the session, or a new one if the CA file has changed. ValueError if that cannot be used."""
+        options = self._options
+        ca = _read_ca(options.ca_file) if options.ca_file else b""
+        if self._session is None or ca != self._ca:
+            trust = _trusting(options.ca_file)
+            await self.close()
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=GuardedResolver(self._options.allow), limit=2, ssl=trusting()),
-                timeout=aiohttp.ClientTimeout(total=self._options.timeout),
+                connector=aiohttp.TCPConnector(resolver=GuardedResolver(options.allow), limit=2, ssl=trust),
+                timeout=aiohttp.ClientTimeout(total=options.timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # no answer's body is read
             )
+            self._ca = ca
         return self._session
 
     async def close(self) -> None:
@@ -108,6 +118,20 @@ def _check_literal(url: str, options: WebhookOptions) -> None:
     check_address(host, options.allow)
 
 
+def _read_ca(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"caFile {path} cannot be read: {error.strerror or error}") from error
+
+
+def _trusting(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return trusting(ca)
+    except OSError as error:  # ssl.SSLError too
+        raise ValueError(f"caFile {ca} has no certificates in PEM format ({error})") from error
+
+
 def _secret(path: Path, option: str) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
@@ -118,10 +142,9 @@ def _secret(path: Path, option: str) -> str:
     return text
 
 
-def _judge(status: int, retry_after: str) -> Refusal | None:
+def _judge(status: int, wait: float) -> Refusal | None:
     if 200 <= status < 300:
         return None
     if 300 <= status < 400:
         return Refusal(f"it answers {status}: redirects are not followed", final=True)
-    wait = float(retry_after) if retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6 else 0.0
-    return Refusal(f"it answers {status}", final=status not in PASSING, wait=min(wait, MAX_WAIT_SECONDS))
+    return Refusal(f"it answers {status}", final=status not in PASSING, wait=wait)

@@ -6,9 +6,13 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from harness.servers.certificates import SiteAuthority
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
@@ -21,6 +25,9 @@ from embereye.hub.webhooks import keeper
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
+from embereye.hub.webhooks.sender import Sender
+from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tls.folder import ServerTls
 from embereye.units import HOUR, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -358,3 +365,51 @@ async def test_an_unstored_event_is_delivered_once(
         await events(hub, 1)
         await until(lambda: len(receiver.accepted) == 5)
     assert receiver.cursors[-1] == 5
+
+
+async def test_a_receiver_may_have_a_certificate_of_its_own_authority(tmp_path: Path, receiver: Receiver) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    ours, theirs = (
+        SiteAuthority(tmp_path / name).issue("pager", alternatives=["localhost"]) for name in ("ours", "theirs")
+    )
+    app = web.Application()
+    app.router.add_post("/hook", receiver.answer)
+    runner = await serve_http(app, "127.0.0.1", 0, ServerTls(ours.folder))
+    trusted = tmp_path / "ca.crt"
+    options = receiver.options(ca_file=trusted)
+    sender = Sender(replace(options, url=f"https://localhost:{bound_port(runner)}/hook"), time.time)
+    event = AlarmEvent(cursor=1, zone="hall", namespace="default")
+
+    async def why() -> str:
+        refusal = await sender.attempt(event)
+        assert refusal is None or not refusal.final
+        return refusal.why if refusal else ""
+
+    assert await why() == f"caFile {trusted} cannot be read: No such file or directory"
+    trusted.write_text("rubbish")
+    assert "has no certificates in PEM format" in await why()
+    trusted.write_bytes(theirs.ca.read_bytes())
+    assert "certificate" in await why()
+    trusted.write_bytes(ours.ca.read_bytes())
+    assert await why() == ""
+    await sender.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("seconds", "wait"), [(40, 40), (900, 300), (-40, 0)])
+async def test_a_receiver_requests_a_delay_by_a_date(receiver: Receiver, seconds: int, wait: float) -> None:
+    now = 784_111_777
+
+    async def overloaded(_: web.Request) -> web.Response:
+        return web.Response(status=503, headers={"Retry-After": formatdate(now + seconds, usegmt=True)})
+
+    app = web.Application()
+    app.router.add_post("/hook", overloaded)
+    runner = await serve_http(app, "127.0.0.1", 0)
+    sender = Sender(replace(receiver.options(), url=f"http://127.0.0.1:{bound_port(runner)}/hook"), lambda: now)
+    refusal = await sender.attempt(AlarmEvent(cursor=1, zone="hall", namespace="default"))
+    assert refusal is not None
+    assert (refusal.final, refusal.wait) == (False, wait)
+    await sender.close()
+    await runner.cleanup()

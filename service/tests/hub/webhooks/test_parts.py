@@ -173,13 +173,13 @@ def test_a_file_declares_webhooks(tmp_path: Path) -> None:
         "tokenFile": "/t",
         "select": {"levels": ["alarm"]}, "timeoutSeconds": 3, "giveUpAfterSeconds": 60, "allow": ["10.0.0.0/8"],
     }  # fmt: skip
-    path.write_text(json.dumps({"webhooks": [declared, {"name": "b", "urlFile": "/u"}]}))
+    path.write_text(json.dumps({"webhooks": [declared, {"name": "b", "urlFile": "/u", "caFile": "/c"}]}))
     assert read_webhooks(path) == [
         WebhookOptions(
             "pager", "https://pager.example/x", None, "alertmanager", Path("/s"), Path("/t"),
             read_selection({"levels": ["alarm"]}), 3.0, 60.0, (ip_network("10.0.0.0/8"),),
         ),
-        WebhookOptions("b", url_file=Path("/u")),
+        WebhookOptions("b", url_file=Path("/u"), ca_file=Path("/c")),
     ]  # fmt: skip
     path.write_text("{")
     with pytest.raises(UserError, match=f"--webhooks {path} is not JSON"):
