@@ -32,18 +32,18 @@ from embereye_cli.values import seconds, seed
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
-    """Devices from "id=zone,id=zone"; UserError if one is malformed or has no zone."""
+    """Devices from "id=zone,id=zone"; ArgumentTypeError if one is malformed or has no zone."""
     specs: list[SensorSpec] = []
     for part in text.split(","):
         name, _, zone = part.strip().partition("=")
         try:
             encode(SerialNumber(name))
         except ValueError as error:
-            raise UserError(f"--devices {text}: {error}") from error
+            raise argparse.ArgumentTypeError(f"{text}: {error}") from error
         if not zone:
-            raise UserError(f"--devices {text}: {name} has no zone. Write {name}=ZONE.")
+            raise argparse.ArgumentTypeError(f"{name} has no zone. Write {name}=ZONE.")
         if any(spec.id == name for spec in specs):
-            raise UserError(f"--devices {text}: {name} is there twice")
+            raise argparse.ArgumentTypeError(f"{name} is listed twice. Remove one.")
         specs.append(SensorSpec(name, zone))
     return specs
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     devices.add_argument(
         "--count", type=int, default=1, help="simulate sensor-0001 to sensor-N, four to a zone (default 1)"
     )
-    devices.add_argument("--devices", metavar="ID=ZONE,…", help="simulate these")
+    devices.add_argument("--devices", type=parse_devices, metavar="ID=ZONE,…", help="simulate these")
     devices.add_argument("--clients", type=int, metavar="N", help="load test by sensor-0001 to sensor-N")
     parser.add_argument("--rate", type=float, default=10.0,
                         help="readings per second and device (10); 0: none; in a load test: packets")  # fmt: skip
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
     check_load_options(arguments, arguments.rate)
     count = arguments.count if arguments.clients is None else arguments.clients
-    specs = parse_devices(arguments.devices) if arguments.devices else count_devices(count)
+    specs = arguments.devices or count_devices(count)
     fires = [parse_fire(text) for text in arguments.fire]
     for fire, text in zip(fires, arguments.fire, strict=True):
         if not any(fire.is_visible_to(spec.id, spec.zone) for spec in specs):

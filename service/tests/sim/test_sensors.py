@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import random
 import socket
+from argparse import ArgumentTypeError
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -242,9 +243,6 @@ def parse(*arguments: str) -> argparse.Namespace:
         (["--count", "0"], "--count 0 is not at least 1"),
         (["--rate", "-1"], "--rate -1 is not between"),
         (["--frame-rate", "nan"], "--frame-rate nan is not between"),
-        (["--devices", "a=x,,b=x"], "cannot be a name"),
-        (["--devices", "a=x,a=y"], "a is there twice"),
-        (["--devices", "1234"], "--devices 1234: 1234 has no zone\\. Write 1234=ZONE\\."),
         (["--fire", "at=now"], "at=now is not a number of seconds"),
         (["--fire", "at=1,device=x"], "no simulated device is there"),
     ],
@@ -252,6 +250,19 @@ def parse(*arguments: str) -> argparse.Namespace:
 def test_senseless_arguments_are_named(arguments: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         simulate_sensors.run(parse(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("devices", "sentence"),
+    [
+        ("a=x,,b=x", "cannot be a name"),
+        ("a=x,a=y", "a is listed twice"),
+        ("1234", r"1234 has no zone\. Write 1234=ZONE\."),
+    ],
+)
+def test_senseless_devices_are_named_before_anything_else(devices: str, sentence: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=sentence):
+        simulate_sensors.parse_devices(devices)
 
 
 def test_devices_are_named_or_counted() -> None:
