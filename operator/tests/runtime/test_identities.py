@@ -399,7 +399,7 @@ async def test_a_lost_authority_is_stored_again_and_all_still_trust_each_other(
     assert following.credentials.current.trusted == shard.trusted
 
 
-@pytest.mark.parametrize("how", ["deleted", "emptied"])
+@pytest.mark.parametrize("how", ["deleted", "emptied", "garbled"])
 @pytest.mark.parametrize("name", ["embereye-hub-identity", f"{SHARD}-identity"])
 async def test_a_lost_certificate_is_issued_again_at_the_next_check(
     release: Release, clock: Callable[[timedelta], None], tmp_path: Path, name: str, how: str

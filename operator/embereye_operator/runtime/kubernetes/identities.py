@@ -416,10 +416,11 @@ def _read_secret(stored: Any, identity: Identity) -> dict[tuple[str, str], Known
     """Read a Secret's annotations; returns it by namespace and name, or nothing if it is incomplete."""
     metadata = stored["metadata"]
     annotations = metadata.get("annotations") or {}
-    if not all((stored.get("data") or {}).get(file) for file in FILES):
-        return {}  # somebody emptied it
     try:
+        files = _decoded(stored)
         expires = datetime.fromisoformat(annotations.get(ANNOTATION_EXPIRES, ""))
+        if not all(files.get(file) for file in FILES) or expiry(files["tls.crt"]) != expires:
+            return {}  # somebody emptied or changed it
     except ValueError:
         return {}
     fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
