@@ -24,6 +24,8 @@ _METHODS = (
     b"OPTIONS", b"DESCRIBE", b"ANNOUNCE", b"SETUP", b"PLAY", b"PLAY_NOTIFY", b"PAUSE", b"RECORD", b"TEARDOWN",
     b"REDIRECT", b"GET_PARAMETER", b"SET_PARAMETER",
 )  # fmt: skip
+_END = re.compile(rb"\r?\n\r?\n")  # of headers; some cameras end lines by LF alone, which RFC 2326, 4, lets us accept
+_LINE_END = re.compile(r"\r?\n")
 _BEGINNINGS = (b"RTSP/", b"HTTP/", *(method + b" " for method in _METHODS))  # of messages
 _LONGEST = max(map(len, _BEGINNINGS))
 _PAYLOAD_TYPES = {str(number): number for number in range(128)}
@@ -138,21 +140,21 @@ class RtspParser:
         buffer = self._buffer
         if not _is_message_start(buffer, start):  # some servers send junk between packets
             return self._skip(start, 1)
-        end = buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3), start + MAX_HEADERS)
-        if end < 0:
+        blank = _END.search(buffer, start + max(0, self._searched - 3), start + MAX_HEADERS)
+        if blank is None:
             if len(buffer) - start >= MAX_HEADERS:
                 raise RtspError(f"its headers do not end within {MAX_HEADERS} bytes")
             self._searched = len(buffer) - start
             return -1
         self._searched = 0
         self._garbage = 0
-        head = _head(bytes(buffer[start:end]).decode("utf-8", "replace"))
+        head = _head(bytes(buffer[start : blank.start()]).decode("utf-8", "replace"))
         self._body = _length(head)
         if self._body:
             self._head = head
         else:
             items.append(head)
-        return end + 4
+        return blank.end()
 
     def _skip(self, start: int, count: int) -> int:
         self._garbage += count
@@ -171,10 +173,16 @@ def _is_message_start(buffer: bytearray, start: int) -> bool:
 
 
 def _head(text: str) -> Message:
-    first, *lines = text.split("\r\n")
+    first, *lines = _LINE_END.split(text)
     headers: dict[str, list[str]] = {}
+    name = ""
     for line in lines:
+        if line[:1] in {" ", "\t"} and name:  # the rest of a header's value
+            values = headers[name.strip().lower()]
+            values[-1] = f"{values[-1]} {line.strip()}".strip()
+            continue
         name, colon, value = line.partition(":")
+        name = name if colon else ""
         if colon:
             headers.setdefault(name.strip().lower(), []).append(value.strip())
     if match := _STATUS.match(first):

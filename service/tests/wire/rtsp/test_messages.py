@@ -44,6 +44,30 @@ def test_answers_requests_and_packets_are_separated_in_any_split(size):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("last", [b"\n", b"\r\n"])
+def test_lines_may_end_with_a_line_feed_alone(size, end, last):
+    answer = ANSWER[:-8].replace(b"\r\n", end) + end + last + ANSWER[-4:]
+    stream = interleaved(0, b"RTP") + answer + interleaved(1, b"\n\n") + answer
+    stream += end.join((b"OPTIONS rtsp://cam RTSP/1.0", b"CSeq: 8")) + end + last
+    parser, items = RtspParser(), []
+    for start in range(0, len(stream), size):
+        items += [
+            bytes(item.data) if isinstance(item, Interleaved) else (item.status, item.sequence, item.body)
+            for item in parser.feed(stream[start : start + size])
+        ]
+    assert items == [b"RTP", (200, 3, b"v=0\n"), b"\n\n", (200, 3, b"v=0\n"), (0, 8, b"")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_challenge_may_continue_on_further_lines(end):
+    lines = ["RTSP/1.0 401 Unauthorized", "CSeq: 1", 'WWW-Authenticate: Digest realm="a:b",', ' nonce="n:1"', "", ""]
+    (answer,) = RtspParser().feed(end.join(lines).encode())
+    challenge = strongest(answer.headers["www-authenticate"])
+    assert (answer.status, challenge.realm, challenge.nonce) == (401, "a:b", "n:1")
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize(
     "junk", [b"JUNK", b"A", b"X" * 30, b"GET \r\n", b"RTP/1 ", b"$\xf3\xff\xff", b"R$\x80\xff\xf0TEN \0"]
