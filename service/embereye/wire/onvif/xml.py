@@ -1,18 +1,30 @@
 """Parse XML from untrusted senders into a small tree. Document types are refused, so no entity is expanded or fetched.
 
+Cameras write a bare & in addresses, control characters in names, and text around the document. If the first reading
+fails, such bytes are repaired for a second one.
+
 Names lose their namespaces, which cameras confuse. `xml.etree` cannot refuse a document type, so expat is used.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
 MAX_DEPTH = 64  # nested elements; ONVIF's answers have a dozen
 MAX_ELEMENTS = 50_000
+_CONTROL = re.compile(
+    rb"[\0-\x08\x0b\x0c\x0e-\x1f]|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|x0*(?:1?[0-8bcef]|1[9ad]));", re.IGNORECASE
+)
+_BARE = re.compile(rb"&(?!#?\w+;)")  # an & that begins no reference
 
 
 class XmlError(ValueError):
     """The XML is malformed or refused; the text says why."""
+
+
+class _MalformedError(XmlError):
+    """The XML is malformed, but perhaps repairable."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +59,30 @@ class Element:
 
 
 def parse(data: bytes) -> Element:
-    """The root element of `data`. XmlError if it is malformed, has a document type, or is too large or too deep."""
+    """The root element of `data`. XmlError if it is malformed, has a document type, or is too large or too deep.
+
+    Text around the root, control characters and a bare & are no reason to refuse it.
+    """
+    try:
+        return _read(data)
+    except _MalformedError:
+        return _read(_repaired(data))
+
+
+def parse_text(data: bytes) -> Element:
+    """Parse `data` as `parse` does, also if a name in it is not encoded as declared. Raises the same errors."""
+    try:
+        return parse(data)
+    except _MalformedError:
+        return parse(data.decode("utf-8", "replace").encode())
+
+
+def _repaired(data: bytes) -> bytes:
+    """Drop text before the document and control characters, and escape every & that begins no reference."""
+    return _BARE.sub(b"&amp;", _CONTROL.sub(b"", data[max(0, data.find(b"<")) :]))
+
+
+def _read(data: bytes) -> Element:
     builder = _Builder()
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -59,11 +94,11 @@ def parse(data: bytes) -> Element:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise XmlError(f"not XML: {error}") from error
+        if builder.is_complete:  # it is followed by something else
+            return builder.root
+        raise _MalformedError(f"not XML: {error}") from error
     except (LookupError, ValueError) as error:  # an encoding that Python does not know, or expat cannot use
         raise error if isinstance(error, XmlError) else XmlError(f"not XML: {error}") from error
-    if builder.root is None:
-        raise XmlError("not XML: it is empty")
     return builder.root
 
 
@@ -73,7 +108,8 @@ def _refuse_doctype(*_: object) -> None:
 
 class _Builder:
     def __init__(self) -> None:
-        self.root: Element | None = None
+        self.root = Element("")
+        self.is_complete = False
         self._open: list[Element] = []
         self._texts: list[list[str]] = []
         self._count = 0
@@ -92,6 +128,7 @@ class _Builder:
 
     def end(self, _: str) -> None:
         self._open.pop().text = "".join(self._texts.pop()).strip()
+        self.is_complete = not self._open
 
     def characters(self, text: str) -> None:
         if self._texts:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embereye.wire.onvif import xml
-from embereye.wire.onvif.xml import XmlError, parse
+from embereye.wire.onvif.xml import XmlError, parse, parse_text
 
 LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]><l>&c;</l>"""
@@ -38,6 +38,41 @@ def test_an_undeclared_prefix_is_accepted():
 def test_a_document_type_is_refused_so_that_no_entity_expands(text):
     with pytest.raises(XmlError, match="document type"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"<a><b>rtsp://c/1?x=1&y=2&z=a;b</b></a>", "rtsp://c/1?x=1&y=2&z=a;b"),
+        (b"<a><b>x?a=1&amp;b=2&c=3</b></a>", "x?a=1&b=2&c=3"),
+        (b"<a><b>& &</b></a>", "& &"),
+        (b"<a><b>Ga\x01te\x1f</b></a>", "Gate"),
+        (b"<a><b>G&#x1;a&#00;te&#31;&#X0B;</b></a>", "Gate"),
+        (b"<a><b>a&#9;b&#65;</b></a>", "a\tbA"),
+        (b"<a><b>Gate</b></a>\0\0\0", "Gate"),
+        (b"<a><b>Ga\0te</b></a>", "Gate"),
+        (b"<a><b>Gate</b></a>\r\n</html>", "Gate"),
+        (b"<a><b>Gate</b></a><a/>", "Gate"),
+        (b"<a><b>Gate&</b></a> & done \x01 <", "Gate&"),
+        (b"\r\n <?xml version='1.0'?><a><b>Gate</b></a>", "Gate"),
+        (b"\0<a><b>Gate</b></a>", "Gate"),
+    ],
+)
+def test_bytes_that_cameras_wrongly_write_are_repaired(text, value):
+    assert parse(text).value("b") == value
+
+
+@pytest.mark.parametrize(
+    "text", [b"\0<!DOCTYPE l [<!ENTITY f 'x'>]><l>&f; & \x01</l>", b"<!DOC\0TYPE l [<!ENTITY f 'x'>]><l>&f;</l>"]
+)
+def test_a_repair_brings_no_document_type_back(text):
+    with pytest.raises(XmlError):
+        parse(text)
+
+
+def test_a_name_in_another_encoding_does_not_spoil_the_rest():
+    root = parse_text("<a><b>Tür</b><c>x?a=1&b=2</c></a>".encode("latin-1"))
+    assert (root.value("b"), root.value("c")) == ("T\ufffdr", "x?a=1&b=2")
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,23 @@ from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.onvif import device, media, soap
 from embereye.wire.onvif.device import MEDIA, MEDIA2
 from embereye.wire.onvif.media import Profile
-from embereye.wire.onvif.xml import Element, XmlError, parse
+from embereye.wire.onvif.xml import Element, XmlError, parse_text
 
 SERVICE = "/onvif/device_service"
 MAX_ANSWER = 1024 * 1024  # bytes; the profiles of a recorder with 64 channels have 300 KB
 _RTSP = {"rtsp", "rtsps"}
+# Of a single request: others may succeed. Not TimeoutError, because a camera that is off would take far longer.
+FAILURES = (
+    SourceError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, aiohttp.ServerDisconnectedError,
+)  # fmt: skip
 
 
 class RefusedError(SourceError):
-    """The camera answered with a fault: it does not know the request, or refuses it."""
+    """The camera answered with a fault or with nothing readable: it does not know the request, or refuses it."""
+
+
+class UnauthorizedError(SourceError):
+    """The camera refuses the credentials. Further requests with them could lock the account."""
 
 
 class OnvifClient:
@@ -47,19 +55,13 @@ class OnvifClient:
         self._uses = 0  # count of uses of its nonce
 
     async def connect(self) -> None:
-        """Read the camera's clock and the addresses of its services."""
-        try:
-            answer = await self._ask(self._device, device.CLOCK, open_to_all=True)
-            clock = device.read_clock(answer, datetime.now(UTC))
-        except RefusedError:  # the request needs no credentials, but some cameras do not know it
-            clock = None
+        """Read the camera's clock and the addresses of its services. Some cameras do not know these requests."""
+        answer = await self._try(self._device, device.CLOCK, open_to_all=True)
+        clock = device.read_clock(answer, datetime.now(UTC))
         self._ahead = clock - datetime.now(UTC) if clock else timedelta()
-        try:
-            named = device.read_services(await self._ask(self._device, device.SERVICES))
-        except RefusedError:
-            named = {}
+        named = device.read_services(await self._try(self._device, device.SERVICES))
         if MEDIA not in named and MEDIA2 not in named:
-            named = device.read_capabilities(await self._ask(self._device, device.CAPABILITIES))
+            named = device.read_capabilities(await self._try(self._device, device.CAPABILITIES))
         self._services = {
             name: self._http_address(address) for name, address in named.items() if name in {MEDIA, MEDIA2}
         }
@@ -69,7 +71,7 @@ class OnvifClient:
     async def profiles(self) -> list[Profile]:
         """Read the camera's profiles, from Media2 if possible because it knows H.265."""
         profiles: list[Profile] = []
-        problem: SourceError | None = None
+        problem: Exception | None = None
         for service in (MEDIA2, MEDIA):
             if service not in self._services:
                 continue
@@ -77,7 +79,9 @@ class OnvifClient:
                 profiles = media.read_profiles(
                     await self._ask(self._services[service], media.profiles_request(service))
                 )
-            except RefusedError as error:
+            except UnauthorizedError:
+                raise
+            except FAILURES as error:
                 problem = error
             if profiles:
                 self._services = {service: self._services[service]}  # the profiles' tokens are valid for this service
@@ -121,6 +125,15 @@ class OnvifClient:
             raise SourceError(f'ONVIF: "{redact(address)}": not an address of {" or ".join(sorted(schemes))}')
         return named._replace(netloc=_netloc(declared, port)).geturl()
 
+    async def _try(self, address: str, body: str, *, open_to_all: bool = False) -> Element:
+        """Return the answer to a request that is not necessary, or an empty element if it fails."""
+        try:
+            return await self._ask(address, body, open_to_all=open_to_all)
+        except UnauthorizedError:
+            raise
+        except FAILURES:
+            return Element("")
+
     async def _ask(self, address: str, body: str, *, open_to_all: bool = False) -> Element:
         for _ in range(2):
             status, challenge, answer = await self._exchange(address, body, open_to_all=open_to_all)
@@ -136,13 +149,13 @@ class OnvifClient:
         fault = soap.read_fault(answer) if answer is not None else None
         unauthorized = status in {401, 403} or (fault is not None and fault.unauthorized)
         if status == 200 and fault is None:
-            raise SourceError("ONVIF: its answer is not XML. Check that this is the address of an ONVIF camera")
+            raise RefusedError("ONVIF: its answer is not XML. Check that this is the address of an ONVIF camera")
         hint = ""
         if unauthorized or (status == 400 and self._user):
             hint = ". Check the credentials" if self._user else ". Set credentialsRef: the camera requires credentials"
         reason = fault.reason if fault else f"HTTP {status}"
         if unauthorized and not open_to_all:
-            raise SourceError(f"ONVIF: {reason}{hint}")
+            raise UnauthorizedError(f"ONVIF: {reason}{hint}")
         raise RefusedError(f"ONVIF: {reason}{hint}")
 
     async def _exchange(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
@@ -176,7 +189,7 @@ class OnvifClient:
             data = await read_body(response, MAX_ANSWER)
             challenges = response.headers.getall("WWW-Authenticate", [])
         try:
-            return response.status, challenges, parse(data)
+            return response.status, challenges, parse_text(data)
         except XmlError as error:
             if "document type" in str(error):
                 raise SourceError(f"ONVIF: its answer cannot be read: {error}") from error

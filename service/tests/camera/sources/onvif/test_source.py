@@ -345,3 +345,54 @@ async def test_a_record_stream_has_to_be_recordable_without_decoding():
     async with camera(profiles=(jpeg, SUB)) as served:
         reason = (await play(opened(served.port, Wanted("pictures", recorded=True))))[2]
     assert "cannot be recorded" in reason
+
+
+def rewriting(change, *names):
+    """Change the answers to the requests `names`, or to all."""
+
+    @web.middleware
+    async def rewrite(request, handler):
+        text = await request.text()
+        response = await handler(request)
+        if not names or any(f"<{name} " in text for name in names):
+            response.body = change(response.body)
+        return response
+
+    return rewrite
+
+
+DAMAGE = {
+    "a bare & in addresses": lambda body: body.replace(b"?channel=1", b"?channel=1&subtype=0"),
+    "control characters in names": lambda body: body.replace(b"main", b"ma\x03in\x00"),
+    "names that are not UTF-8": lambda body: body.replace(b"sub", b"s\xfcb"),
+    "NUL bytes behind": lambda body: body + bytes(3),
+    "text behind": lambda body: body + b"\r\n<!-- done --></html>",
+    "blanks in front": lambda body: b"\r\n" + body,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_camera_whose_answers_are_not_quite_xml_is_played(damage):
+    async with camera(rewriting(DAMAGE[damage])) as served:
+        units, states, reason = await play(opened(served.port))
+    assert not reason
+    assert units[0].size == (320, 240)
+    assert 'ONVIF profile "main"' in states[-1]
+
+
+OPTIONAL = ("GetSystemDateAndTime", "GetServices", "GetCapabilities")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("body", [b"", b"<html><br></html>", b"<!DOCTYPE html><html/>", bytes(1024 * 1024 + 1)])
+async def test_an_optional_answer_that_cannot_be_read_is_like_a_missing_one(name, body):
+    async with camera(rewriting(lambda _: body, name)) as served:
+        units, _, reason = await play(opened(served.port))
+    assert not reason
+    assert units[0].size == (320, 240)
+
+
+async def test_a_camera_that_answers_nothing_readable_is_named_as_such():
+    async with camera(rewriting(lambda _: b"")) as served:
+        reason = (await play(opened(served.port)))[2]
+    assert reason == "ONVIF: its answer is not XML. Check that this is the address of an ONVIF camera"
