@@ -104,6 +104,15 @@ def test_frames_too_damaged_to_calculate_are_a_fault_at_once() -> None:
     assert "gain" in Played().frame(words(lambda frame: frame.__setitem__(778, 3)), per_look=1)
 
 
+def test_a_reason_that_detection_and_inspection_share_is_given_once() -> None:
+    played = Played()
+    for _ in range(3):
+        assert played.frame(words()) == ""
+    reason = played.frame(words(lambda frame: frame.__setitem__(778, 3)))
+    assert played.device.faults, "found by the inspection too"
+    assert (reason.count("gain"), ";" in reason) == (1, False), reason
+
+
 def test_frames_that_stop_while_readings_continue_are_a_fault() -> None:
     played = Played()
     for _ in range(5):

@@ -134,7 +134,8 @@ class SensorDevice:
     def _note_blindness(self) -> None:
         blind = self.levels.blind
         if blind or self.faults or not self.arrivals.is_seeing:  # rarely true; this runs for every frame
-            self.arrivals.watch.blind = "; ".join((*blind.values(), *self.faults.values()))
+            # Detection and inspection may give the same reason for the same frame.
+            self.arrivals.watch.blind = "; ".join(dict.fromkeys((*blind.values(), *self.faults.values())))
 
     def is_covered(self, now_ns: int, deadline_ns: int) -> bool:
         """True if it was heard and analysed within the deadline, and is not blind."""
