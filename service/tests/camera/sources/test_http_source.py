@@ -302,6 +302,52 @@ async def test_credentials_do_not_follow_a_redirect_away_from_tls(certificate):
     assert len(requests) == 1
 
 
+def moved_to(url):
+    return f"HTTP/1.1 302 Found\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n".encode()
+
+
+async def test_a_redirect_to_another_path_or_port_of_the_host_is_followed():
+    async with camera(OK, b"--x\r\n\r\n" + A) as there, camera(moved_to(f"http://{there}/v")) as address:
+        assert await play(address) == ([A], ["connected, no picture yet", "streaming"], "")
+
+
+@pytest.mark.parametrize("scheme", ["http:", "https:", ""])
+async def test_a_redirect_to_another_host_is_not_followed(scheme):
+    requests = []
+    async with camera(OK, requests=requests) as there:
+        place = there.replace("127.0.0.1", "localhost")
+        async with camera(moved_to(f"{scheme}//{place}/secret?x=1")) as address:
+            _, _, reason = await play(address)
+    assert not requests
+    assert reason.startswith(f'redirected to "{scheme or "http:"}//{place}", which is not its host')
+
+
+async def test_credentials_do_not_follow_a_redirect_to_another_port():
+    denied = b'HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="x"\r\nContent-Length: 0\r\n\r\n'
+    requests = []
+    async with camera(denied, requests=requests) as there, camera(moved_to(f"http://{there}/v")) as address:
+        declared = parse_source(f"http://{address}/v")
+        with pytest.raises(SourceError, match="401"):
+            await HttpSource(declared, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
+                lambda *_: None,
+                lambda _: None,
+            )
+    assert not any("Authorization" in request for request in requests)
+
+
+async def test_endless_redirects_end_with_a_sentence():
+    async with camera(moved_to("/again")) as address:
+        assert (await play(address))[2] == "redirected more than 3 times"
+
+
+@pytest.mark.parametrize("line", [b"HTTP/1.1 404 key=s3cret", b"HTTP/1.1 s3cret", b"s3cret 1"])
+async def test_the_text_of_a_status_line_is_not_shown(line):
+    async with camera(line + b"\r\nContent-Length: 0\r\n\r\n") as address:
+        _, _, reason = await play(address)
+    assert reason.startswith("HTTP")
+    assert "s3cret" not in reason
+
+
 async def test_a_broken_stream_is_reported_in_plain_words():
     ok = OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
     async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:

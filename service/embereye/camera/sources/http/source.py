@@ -4,21 +4,26 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import aiohttp
+from yarl import URL
 
 from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError
+from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
 from embereye.camera.sources.http.body import offer_pictures
 from embereye.camera.sources.http.lenient import LenientConnector
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import Offer, SetState, refusal_reason
 from embereye.wire.http.authorization import Challenge, authorize, strongest
+from embereye.wire.rtsp.messages import printable
 
 DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
 STALL_SECONDS = 5.0  # without one whole picture
 CHUNK = 256 * 1024  # bytes read ahead of one camera
+REDIRECTS = 3  # followed, at most
+_REDIRECTING = {301, 302, 303, 307, 308}
 _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
@@ -65,15 +70,22 @@ async def get(
 ) -> aiohttp.ClientResponse:
     """Send a GET, with Basic or Digest credentials if the server requests them. The body is not read.
 
-    Raises SourceError unless the status is 200. aiohttp's DigestAuthMiddleware does not suffice: it reads only the
-    first WWW-Authenticate header, so it fails if a camera offers Basic, or an unknown algorithm, before Digest. RTSP
-    needs our implementation anyway.
+    Redirects are followed to the same host only: a camera must not lead us to other services. Credentials go to the
+    declared port, or to the port of HTTPS. Raises SourceError unless the status is 200. aiohttp's DigestAuthMiddleware
+    does not suffice: it reads only the first WWW-Authenticate header, so it fails if a camera offers Basic, or an
+    unknown algorithm, before Digest. RTSP needs our implementation anyway.
     """
     trust = verified or tls.unverified()
-    response = await session.get(url, max_redirects=3, ssl=trust)
-    asked = (*response.history, response)[0].url
-    # Credentials go neither to another host nor over an unencrypted detour.
-    same = response.url.host == asked.host and response.url.scheme in {asked.scheme, "https"}
+    asked = target = URL(url)
+    for _ in range(REDIRECTS + 1):
+        response = await session.get(target, allow_redirects=False, ssl=trust)
+        if response.status not in _REDIRECTING or "Location" not in response.headers:
+            break
+        response.close()
+        target = _redirect_target(asked, target, response.headers["Location"])
+    else:
+        raise SourceError(f"redirected more than {REDIRECTS} times")
+    same = response.url.origin() == asked.origin() or (response.url.scheme, response.url.port) == ("https", 443)
     if response.status == 401 and user and same:
         challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
         response.close()
@@ -86,8 +98,30 @@ async def get(
     if response.status != 200:
         response.close()
         hint = ". Check the credentials" if response.status in {401, 403} else ""
-        raise SourceError(f"HTTP {response.status} {response.reason}{hint}")
+        raise SourceError(f"HTTP {response.status} {_phrase(response.status)}".rstrip() + hint)
     return response
+
+
+def _redirect_target(declared: URL, current: URL, location: str) -> URL:
+    """Return the URL that `location` means. Raises SourceError if it is not on the declared host."""
+    try:
+        target = current.join(URL(location))
+    except ValueError as error:
+        raise SourceError("redirected to an invalid URL") from error
+    if target.scheme not in {"http", "https"} or target.host != declared.host:
+        place = printable(redact(str(target)))
+        raise SourceError(
+            f'redirected to "{place}", which is not its host. If that is the camera, declare that address'
+        )
+    return target.with_user(None)
+
+
+def _phrase(status: int) -> str:
+    """The usual text of `status`. A server's own text is not shown, because it could come from anywhere."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
 
 
 @contextlib.contextmanager
@@ -103,5 +137,7 @@ def readable_errors(dial: float) -> Iterator[None]:
         raise SourceError("the connection broke before the end of the answer") from error
     except aiohttp.ClientConnectorError as error:
         raise SourceError(f"cannot connect: {refusal_reason(error.os_error)}") from error
+    except aiohttp.ClientResponseError as error:  # its text quotes the answer
+        raise SourceError(f"HTTP: {type(error).__name__}: the answer is malformed") from error
     except (aiohttp.ClientError, UnicodeError) as error:  # UnicodeError: of an invalid host name
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error

@@ -1,13 +1,13 @@
 """Cameras that send JPEG, H.264 or H.265 by RTSP."""
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError
+from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.rtsp.connection import Endpoint
+from embereye.camera.sources.rtsp.connection import DEFAULT_PORTS, Endpoint
 from embereye.camera.sources.rtsp.session import (
     DIAL_SECONDS,
     FORMATS,
@@ -17,9 +17,13 @@ from embereye.camera.sources.rtsp.session import (
     SilentError,
 )
 from embereye.camera.sources.source import Offer, SetState
-from embereye.wire.rtsp.messages import RtspError
+from embereye.wire.rtsp.messages import RtspError, printable
 
 REDIRECTS = 3  # followed, at most
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or DEFAULT_PORTS[parts.scheme]
 
 
 class RtspSource:
@@ -41,9 +45,16 @@ class RtspSource:
         """Play the camera's pictures until it ends."""
         url = self._declared.address
         user, password = self._credentials()
-        host = urlsplit(url).hostname
+        declared = urlsplit(url)
         for _ in range(REDIRECTS + 1):
-            if urlsplit(url).hostname != host:  # credentials go to no other host
+            at = urlsplit(url)
+            if at.hostname != declared.hostname:  # a camera must not lead us to other services
+                raise SourceError(
+                    f'redirected to "{printable(redact(url))}", which is not its host. If that is the camera, declare '
+                    "that address"
+                )
+            secure = at.scheme == "rtsps" and _port(at) == DEFAULT_PORTS["rtsps"]
+            if _port(at) != _port(declared) and not secure:  # another program may listen at another port
                 user = password = ""
             endpoint = Endpoint(url, user, password, self._declared.verified)
             session = RtspSession(endpoint, offer, set_state, self._poller, self._patience, self._formats)

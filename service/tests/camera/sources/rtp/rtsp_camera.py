@@ -30,6 +30,7 @@ class RtspCamera:
     leaves: int = 0  # SSRC of a BYE after the first picture; the camera's SSRC is 7
     announced: str = ";server_port={ports}"  # transport parameters with the sending address
     stranger: str = ""  # an address that sends one picture before the camera does
+    line_end: bytes = b"\r\n"
     tls: object = None
     timeout: int = 60
     requests: list = field(default_factory=list)
@@ -61,7 +62,8 @@ class RtspCamera:
                         self.reports.append(item.data)
                         continue
                     self.requests.append(item)
-                    writer.write(self._answer(item))
+                    head, blank, body = self._answer(item).partition(b"\r\n\r\n")
+                    writer.write((head + blank).replace(b"\r\n", self.line_end) + body)
                     if item.reason == "PLAY" and "PLAY" not in self.answers and player is None:
                         player = asyncio.ensure_future(self._play(writer))
                         self.tasks.add(player)
