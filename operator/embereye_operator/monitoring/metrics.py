@@ -751,6 +751,14 @@ METRICS = (
         "Delay with which the event loop woke its probe.",
         EVERYBODY,
     ),
+    Metric(
+        "embereye_grpc_malformed_total",
+        "counter",
+        "",
+        (),
+        "gRPC calls refused because a message was not valid protobuf.",
+        EVERYBODY,
+    ),
     Metric("embereye_threads", "gauge", "", (), "Threads of the process.", EVERYBODY),
     Metric(
         "process_cpu_seconds_total",

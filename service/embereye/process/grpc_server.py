@@ -1,4 +1,4 @@
-"""The gRPC server and channels of every EmberEye process, with health, reflection and limits."""
+"""The gRPC server and channels of every EmberEye process, with health and limits."""
 
 import asyncio
 import logging
@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from embereye.process.addresses import LOOPBACK
 from embereye.process.http.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
-from embereye.process.identity.guard import Registrar
+from embereye.process.identity.guard import HealthRegistrar, Registrar
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.process.tls.folder import ServerTls
@@ -91,7 +90,7 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no typ
 
 
 class GrpcServer:
-    """Serves `services` with health and reflection; SERVING only after `set_serving(True)`.
+    """Serves `services` with health; SERVING only after `set_serving(True)`.
 
     It serves either devices and people, or `control` calls; `identity/calls.py` lists the calls of each. Callers of
     control calls are authenticated by mTLS if there are `credentials`.
@@ -127,8 +126,7 @@ class GrpcServer:
         for service in services:
             service.add(service.servicer, registrar)
         self._names = registrar.served
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, HealthRegistrar(self._server))
 
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""

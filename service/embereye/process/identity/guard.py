@@ -11,6 +11,7 @@ import grpc
 from embereye.process.identity.calls import CALLS, refusal
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, parse_uri
+from embereye.process.malformed import refusing_malformed
 
 # The caller of the control call that is being served; None: callers are not authenticated, or it is another port.
 CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
@@ -57,7 +58,7 @@ class Registrar:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         """Register the calls of a service that this server serves."""
         chosen = {
-            method: self._guarded(f"{service}/{method}", handler)
+            method: self._guarded(f"{service}/{method}", refusing_malformed(f"{service}/{method}", handler))
             for method, handler in handlers.items()
             if self._is_served(f"{service}/{method}")
         }
@@ -88,6 +89,22 @@ class Registrar:
         kind = "_".join("stream" if streaming else "unary" for streaming in sides)
         guarded = _behind(admit, getattr(handler, kind))
         return handler._replace(**{kind: guarded})
+
+
+class HealthRegistrar:
+    """Takes the place of a server for the health service, which every port serves to everybody."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """Do nothing; see `Registrar`."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Register every call."""
+        checked = {name: refusing_malformed(f"{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, checked),))
+        self._server.add_registered_method_handlers(service, checked)
 
 
 def _behind(admit: Callable[[Any], Awaitable[None]], behavior: Any) -> Any:

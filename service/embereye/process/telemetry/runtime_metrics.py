@@ -7,10 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from embereye.process.identity.credentials import Credentials
+from embereye.process.malformed import refused
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.tls.folder import ServerTls
 
@@ -61,6 +62,11 @@ class RuntimeMetrics(Collector):
             "Delay with which the event loop woke its probe.",
             buckets=self._lag.buckets(),
             sum_value=self._lag.sum,
+        )
+        yield CounterMetricFamily(
+            "embereye_grpc_malformed",
+            "gRPC calls refused because a message was not valid protobuf.",
+            value=refused.count,
         )
         expirations = GaugeMetricFamily(
             "embereye_certificate_expiration_timestamp_seconds",

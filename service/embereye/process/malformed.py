@@ -1,0 +1,105 @@
+"""Refuse calls with messages that are not valid protobuf, instead of logging a traceback for each of them."""
+
+import inspect
+import logging
+import time
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from embereye.process.addresses import peer_host
+
+logger = logging.getLogger(__name__)
+LOG_SECONDS = 60.0  # between two lines about one peer
+PEERS = 1_000  # most peers that are remembered for this
+WHY = "a message is not valid protobuf for this call"
+
+_malformed = object()  # takes the place of an only request
+_seen: ContextVar[list[str]] = ContextVar("seen")  # gets an entry when a message of the present call is malformed
+
+
+class MalformedCalls:
+    """Counts the refused calls of this process, and logs one line per peer and minute."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._due: dict[str, float] = {}  # peer → when it may be logged again, monotonic seconds; oldest first
+
+    async def refuse(self, context: Any, call: str) -> NoReturn:
+        """End the call with INVALID_ARGUMENT."""
+        self.count += 1
+        peer, now = peer_host(context.peer()), time.monotonic()
+        if now >= self._due.get(peer, now):
+            self._due.pop(peer, None)
+            self._due[peer] = now + LOG_SECONDS
+            logger.warning("%s: %s from %s: refused. Further ones are only counted for a minute", call, WHY, peer)
+            if len(self._due) > PEERS:
+                del self._due[next(iter(self._due))]
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, WHY)
+        raise AssertionError  # abort raises
+
+
+refused = MalformedCalls()
+
+
+def refusing_malformed(call: str, handler: Any) -> Any:
+    """Wrap the `handler` of `call` ("package.Service/Method")."""
+    parse = handler.request_deserializer
+    sides = handler.request_streaming, handler.response_streaming
+    kind = "_".join("stream" if streaming else "unary" for streaming in sides)
+
+    def deserialize(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            if not handler.request_streaming:  # raised here, it would be logged with its traceback
+                return _malformed
+            _seen.get([]).append(call)
+            raise
+
+    wrapped = _wrapped(call, getattr(handler, kind))
+    return handler._replace(request_deserializer=deserialize, **{kind: wrapped})
+
+
+def _wrapped(call: str, behavior: Any) -> Any:
+    """The result is an async generator or a coroutine function, as `behavior` is."""
+    return _wrapped_stream(call, behavior) if inspect.isasyncgenfunction(behavior) else _wrapped_answer(call, behavior)
+
+
+def _wrapped_stream(call: str, behavior: Any) -> Any:
+    async def stream(request: Any, context: Any) -> Any:
+        if request is _malformed:
+            await refused.refuse(context, call)
+        seen: list[str] = []
+        _seen.set(seen)
+        try:
+            async for response in behavior(request, context):
+                yield response
+        except Exception as error:
+            if not seen or isinstance(error, grpc.aio.AbortError):
+                raise
+        if seen:
+            await refused.refuse(context, call)
+
+    return stream
+
+
+def _wrapped_answer(call: str, behavior: Any) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        if request is _malformed:
+            await refused.refuse(context, call)
+        seen: list[str] = []
+        _seen.set(seen)
+        response = None
+        try:
+            response = await behavior(request, context)
+        except Exception as error:
+            if not seen or isinstance(error, grpc.aio.AbortError):
+                raise
+        if seen:
+            await refused.refuse(context, call)
+        return response
+
+    return answer
