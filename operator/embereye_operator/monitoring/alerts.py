@@ -147,6 +147,14 @@ ALERTS = (
         BY_HUB,
     ),
     Alert(
+        "EmberEyeHubDatabaseDamaged", "critical", "release",
+        f"max by ({HUB}) (embereye_hub_database_losses) > 0", "0s",
+        "The hub's database was damaged or lost",
+        "The hub continues with what could be salvaged. Alarms, silences, tokens and history may be missing. The alert "
+        "lasts until a person has removed database-losses.txt from the hub's data folder.",
+        BY_HUB,
+    ),
+    Alert(
         "EmberEyeEvidenceLost", "critical", "shard",
         f"sum by ({SHARD}) (increase(embereye_shard_evidence_dropped_total[10m])) > 0", "0s",
         f"{THE_SHARD} loses reports",

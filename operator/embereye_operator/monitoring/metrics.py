@@ -595,6 +595,7 @@ METRICS = (
         (HUB,),
     ),
     Metric("embereye_hub_cursor", "gauge", "", (), "Cursor of the newest event.", (HUB,)),
+    Metric("embereye_hub_database_losses", "gauge", "", (), "Losses of the database in database-losses.txt.", (HUB,)),
     Metric("embereye_hub_devices", "gauge", "", (), "Devices that are declared.", (HUB,)),
     Metric("embereye_hub_devices_covered", "gauge", "", (), "Devices that are covered.", (HUB,)),
     Metric("embereye_hub_devices_dark", "gauge", "", (), "Devices that are dark: their fault is open.", (HUB,)),

@@ -434,6 +434,9 @@ OPERATION = Dashboard(
                   "stat", 1, 0.5, 4),
             Panel("Database", "1 while it cannot be written.", "short", "EmberEyeHubStoreFailing",
                   _line(f"max(embereye_hub_store_failing{{{C}}})"), "stat", 1, 1, 4),
+            Panel("Database losses", "Damage or loss of the database that nobody has dismissed.", "short",
+                  "EmberEyeHubDatabaseDamaged",
+                  _line(f"max(embereye_hub_database_losses{{{C}}})"), "stat", 1, 1, 4),
             Panel("Time to make a batch durable", "Mean time; evidence is acknowledged afterwards.", "s",
                   "EmberEyeHubStoreFailing",
                   _line(f"sum(rate(embereye_hub_commit_seconds_sum{{{C}}}[{RATE}])) / "

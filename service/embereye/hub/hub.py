@@ -33,7 +33,7 @@ from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
 from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.hub.storage.history import History
-from embereye.hub.storage.store import Store, StoreThreads, Transaction
+from embereye.hub.storage.store import StoreThreads, Transaction
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
 from embereye.hub.webhooks.records import WebhookChanges
@@ -174,6 +174,16 @@ class Hub:
         """The number of stored rows that could not be read and were skipped."""
         return self._store.unreadable + self.zones.unreadable
 
+    @property
+    def database_loss(self) -> str:
+        """A sentence on the newest loss of the database; '' if there is none, or a person dismissed it."""
+        return self._store.loss
+
+    @property
+    def database_losses(self) -> int:
+        """The number of losses of the database that no person has dismissed."""
+        return len(self._store.losses)
+
     async def run(self) -> None:
         """Write, let time pass and prune until cancelled; if one of these fails, all end.
 
@@ -230,7 +240,7 @@ class Hub:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
-                await self._store.write(Store.check)
+                await self._store.check()
             except StoreError as error:
                 self.committer.note_failing(str(error))
 

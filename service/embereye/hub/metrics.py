@@ -135,6 +135,7 @@ class HubCollector(Collector):
             ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks_wrong),
             ("cursor", "Cursor of the newest event.", hub.feed.latest),
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
+            ("database_losses", "Losses of the database in database-losses.txt.", hub.database_losses),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
 

@@ -53,6 +53,8 @@ class Database(Protocol):
     name: str  # for people
     failing: str  # why it cannot be used; '' if it can
     lost_commits: int  # commits that took effect and are gone, as after a failover; set to 0 once rewritten
+    is_new: bool  # True if it had no tables when it was opened
+    is_damaged: bool  # True if damage was met since it was opened; `recover` replaces the database
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows that `query` selects."""

@@ -102,6 +102,8 @@ class PostgresDatabase:
         self._unknown_outcome = False  # True if one more transaction may have taken effect
         self._took_effect = False  # True if that transaction did
         self.lost_commits = 0
+        self.is_new = False
+        self.is_damaged = False  # damage is the server's to repair
         self.name = _name(parse_address(address()))
         self.failing = "" if dial else f"{self.name}: not connected yet"
         if not dial:
@@ -168,6 +170,7 @@ class PostgresDatabase:
             if self.failing and not self._epoch and commits:
                 raise ReloadRequiredError(f"{self.name}: can be read again, which was not possible at the start")
             if not self._epoch:
+                self.is_new = not epoch
                 epoch += 1
                 connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._advertisement))
         if lost := max(self._commits - commits, 0):

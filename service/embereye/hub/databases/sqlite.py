@@ -2,6 +2,10 @@
 
 If the file cannot be written when it is opened (a full or read-only disk), it is opened for reading. `recover` then
 tries to open it for writing. The hub owns the file because it has locked its folder.
+
+A damaged file is set aside, and a new one with its readable rows takes its place: when it is opened, or in `recover` if
+the damage is met later. In the second case the hub first writes its state from memory to the new file (`lost_commits`),
+and is then reloaded from it.
 """
 
 import contextlib
@@ -12,9 +16,11 @@ from urllib.parse import quote
 
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError, storable
+from embereye.hub.databases.salvage import replace_damaged
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles
 
+MAX_VERSION = 1_000  # a header with a higher version is damaged
 BUSY_SECONDS = 1.0  # how long to wait for another program's lock on the file
 
 
@@ -25,34 +31,66 @@ class SqliteDatabase:
         """With `only_read`, the file is only read, while its hub may be running. UserError if it cannot be used."""
         self.name = str(path)
         self.failing = ""
-        self.lost_commits = 0  # a file loses none
+        self.lost_commits = 0  # 1: the file was replaced by one without its unreadable rows
+        self.is_new = False
+        self.is_damaged = False
         self._path = path
         self._files = SqliteFiles(path)
+        self._was_replaced = False  # True: the hub has to be loaded from a new file
         self._read_cursor = 0  # of the newest event that could be read when it was opened
         if only_read:
             self._db = self._open_beside()
             return
         try:
-            self._db = self._open()
+            self._db = self._open_or_replace()
         except sqlite3.OperationalError as error:
             self.failing = str(error)
             self._db = self._open_readable()
             with contextlib.suppress(StoreError):
                 self._read_cursor = self.newest_cursor()
 
+    def _open_or_replace(self, damage: str = "") -> sqlite3.Connection:
+        """Open a connection that can write, to a new file if the present one has `damage` or is found damaged.
+
+        sqlite3.OperationalError if that fails now.
+        """
+        try:
+            if damage:
+                raise sqlite3.DatabaseError(damage)
+            return self._open()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            try:
+                replace_damaged(self._path, str(error))
+            except (OSError, sqlite3.Error) as failure:
+                why = getattr(failure, "strerror", "") or failure
+                raise sqlite3.OperationalError(
+                    f"{self._path} is damaged ({error}) and cannot be replaced ({why})"
+                ) from failure
+            return self._open()
+
     def _open(self) -> sqlite3.Connection:
-        """Open a connection that can write; sqlite3.OperationalError if that fails now."""
+        """Open a connection that can write.
+
+        sqlite3.OperationalError if that fails now, another sqlite3.DatabaseError if the file is not a hub's database.
+        """
+        if self._path.exists() and not self._path.is_file():
+            raise sqlite3.DatabaseError("it is not a file")
+        if _size(self._path) == 0 and _size(self._path.with_name(f"{self._path.name}-wal")):
+            raise sqlite3.DatabaseError("the file is gone or empty, but its log remains")  # SQLite would remove the log
         db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_SECONDS)
         try:
             version = self._check_version(db)
+            self.is_new = not version
+            if self.is_new and db.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                raise sqlite3.DatabaseError("it is another program's database")
             # FULL: an acknowledged report has to survive a power cut.
             db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
             _migrate(db, version)
             db.executescript(schema.TABLES)
-        except BaseException as error:
+        except BaseException:
             db.close()
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                raise UserError(f"{self._path} cannot be used as the hub's database: {error}") from error
             raise
         self._files.note()
         return db
@@ -63,7 +101,7 @@ class SqliteDatabase:
         # The last mode, immutable, ignores the write-ahead log.
         for options, mode in (("mode=rw", "EXCLUSIVE"), ("mode=ro", "NORMAL"), ("immutable=1", "NORMAL")):
             uri = f"file:{quote(str(self._path))}?{options}"
-            with contextlib.suppress(sqlite3.OperationalError):
+            with contextlib.suppress(sqlite3.DatabaseError):
                 db = sqlite3.connect(uri, uri=True, isolation_level=None)
                 try:
                     db.execute(f"PRAGMA locking_mode = {mode}")
@@ -96,6 +134,8 @@ class SqliteDatabase:
 
     def _check_version(self, db: sqlite3.Connection) -> int:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        if not 0 <= version <= MAX_VERSION:
+            raise sqlite3.DatabaseError(f"its header has the unlikely version {version}")
         if version > schema.VERSION:
             raise UserError(
                 f"{self._path} was written by a newer version of the hub (format {version}, not {schema.VERSION}). "
@@ -108,10 +148,13 @@ class SqliteDatabase:
         # Close the reading connection first: it may have the file in exclusive mode.
         self._db.close()
         try:
-            self._db = self._open()
+            self._db = self._open_or_replace(self.failing if self.is_damaged else "")
         except sqlite3.OperationalError as error:
             self._db = self._open_readable()
             raise StoreError(str(error)) from error
+        if self.is_damaged:
+            self.failing, self.is_damaged, self.lost_commits, self._was_replaced = "", False, 1, True
+            return
         newest = self.newest_cursor()
         if newest > self._read_cursor:
             raise ReloadRequiredError(
@@ -135,23 +178,36 @@ class SqliteDatabase:
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows of `query`; DamagedError if the file is damaged there."""
-        with _translated():
+        with self._translated():
             yield from self._db.execute(query, storable(arguments))
 
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
-        with _translated():
+        with self._translated():
             return [column[0] for column in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description]
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
         """Execute `statement`; see `Database.execute`."""
-        with _translated():
+        with self._translated():
             return self._db.execute(statement, storable(arguments)).rowcount
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Execute `statement` for each of `rows`."""
-        with _translated():
+        with self._translated():
             self._db.executemany(statement, map(storable, rows))
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the errors of sqlite3 into StoreError; DamagedError if the file is damaged."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if _is_corrupt(error):
+                self.failing, self.is_damaged = str(error), True
+            raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
+        # A value that it cannot convert is a ValueError, of which UnicodeError is one, or an OverflowError.
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise StoreError(str(error)) from error
 
     def empty(self, table: str) -> None:
         """Remove all rows of `table`."""
@@ -196,6 +252,8 @@ class SqliteDatabase:
     def check(self) -> None:
         """Raise ReloadRequiredError if the file was removed or replaced."""
         self._check_files()
+        if self._was_replaced and not self.lost_commits:
+            raise ReloadRequiredError(f"{self._path}: was damaged and replaced: the hub is loaded from the new file")
 
     def interrupt(self) -> None:
         """Do nothing: a call that waits for the disk cannot be interrupted."""
@@ -205,22 +263,23 @@ class SqliteDatabase:
         self._db.close()
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Turn the errors of sqlite3 into StoreError; DamagedError if the file is damaged."""
+def _size(file: Path) -> int:
     try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
-    # A value that it cannot convert is a ValueError, of which UnicodeError is one, or an OverflowError.
-    except (sqlite3.Error, ValueError, OverflowError) as error:
-        raise StoreError(str(error)) from error
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """True if `error` means a damaged file, not a disk or lock that may work at the next attempt."""
     # Invalid UTF-8 is reported as an OperationalError too, but by Python, without an error code from SQLite.
     return not isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlite_errorcode", None) is None
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    """True if SQLite found that the file itself is damaged."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def _migrate(db: sqlite3.Connection, old_version: int) -> None:

@@ -216,6 +216,7 @@ class Api:
             "declared": sum(zone.declared for zone in zones),
             "covered": sum(zone.covered for zone in zones),
             "failing": self._hub.committer.failing,
+            "databaseLoss": self._hub.database_loss,
             "clipsFailing": self._clips.failing if self._clips else "",
             "busFailing": self._bus.failing if self._bus else "",
             "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),

@@ -49,6 +49,7 @@ async function loadZones() {
   page.declared = body.declared;
   page.covered = body.covered;
   page.failing = body.failing;
+  page.databaseLoss = body.databaseLoss;
   page.clipsFailing = body.clipsFailing;
   page.busFailing = body.busFailing;
   page.openFleets = body.openFleets || [];
@@ -192,6 +193,7 @@ function drawBanner(stale) {
   if (stale && page.answered) text = "The hub is unreachable. What you see is old and may no longer be true.";
   else if (stale && elapsed() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
   else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can acknowledge or reset.`;
+  else if (page.databaseLoss) text = `${page.databaseLoss[0].toUpperCase()}${page.databaseLoss.slice(1)}. New alarms are recorded.`;
   else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected. Clips wait at their shards.`;
   else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected as long as this hub runs and can write its database.`;
   get("banner").hidden = !text;

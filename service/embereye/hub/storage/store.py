@@ -28,10 +28,13 @@ from google.protobuf.message import DecodeError
 
 from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
+from embereye.hub.access.roles import Role
 from embereye.hub.bus import records as bus_records
 from embereye.hub.bus.records import Position
 from embereye.hub.coverage.ledgers import LedgerKey, OwnerLedger
 from embereye.hub.databases.interface import DamagedError, Database, OwnedError, ReloadRequiredError, StoreError
+from embereye.hub.databases.losses import describe_losses, note_loss, read_losses
+from embereye.hub.databases.salvage import CURSORS_AHEAD
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
@@ -191,6 +194,24 @@ class Store:
     def failing(self) -> str:
         """The reason why the database cannot be written; '' if it can, or if that is not known yet."""
         return self._db.failing or self.unloaded
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if the database is damaged; `reconnect` replaces it."""
+        return self._db.is_damaged
+
+    def note_if_lost(self, folder: Path) -> None:
+        """If the database is new although `folder` was used before, list its loss there and in the audit trail."""
+        if not self._db.is_new or not _was_used(folder) or self.failing:
+            return
+        loss = f"{self._db.name}: is gone or empty, although this hub has run before: its history and state are lost."
+        note_loss(folder, loss)
+        now_ns = time.time_ns()
+        entry = AuditEntry(now_ns, "hub", Role.ADMIN, "", "database lost", self._db.name, loss, recorded_ns=now_ns)
+        with self._db.transaction():
+            records.write(self._db, AccessChanges(audit=[entry]))
+            # Subscribers that know the lost events must not miss new ones.
+            self._db.set_newest_cursor(CURSORS_AHEAD)
 
     @property
     def lost_commits(self) -> int:
@@ -548,6 +569,12 @@ class Store:
         self._db.close()
 
 
+def _was_used(folder: Path) -> bool:
+    """True if a hub has run with `folder`: it creates folders for clips once it serves."""
+    clips = folder / "clips"
+    return clips.is_dir() and any(clips.iterdir())
+
+
 def _event(row: tuple[bytes]) -> AlarmEvent:
     return AlarmEvent.FromString(row[0])
 
@@ -609,6 +636,7 @@ class StoreThreads:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="hub-history")
         self._lock: int | None = None
         self._patience = PATIENCE_SECONDS
+        self.losses: list[str] = []  # of the database, as listed in the folder
 
     def _open(self, *, writer: bool = True) -> Store:
         return Store(open_database(self._folder, self._address, writer=writer, advertisement=self._advertisement))
@@ -618,6 +646,13 @@ class StoreThreads:
         loop = asyncio.get_running_loop()
         self._lock = await self._lock_folder()
         self._store = await loop.run_in_executor(self._writer, self._open)
+        try:
+            await loop.run_in_executor(self._writer, self._store.note_if_lost, self._folder)
+        except (OSError, StoreError) as error:
+            logger.error("the loss of the database cannot be recorded: %s", error)  # noqa: TRY400 -- says everything
+        await self._refresh_losses()
+        if self.loss:
+            logger.error(self.loss)
         if self._store.failing and self._advertisement:
             # Another replica may own it, or may have owned it a moment ago: only the owner is allowed to serve.
             raise OwnedError(self._store.failing)
@@ -638,11 +673,37 @@ class StoreThreads:
                 await asyncio.sleep(LOAD_RETRY_SECONDS)
             else:
                 self._store.unloaded = ""
+                if self._store.is_damaged:
+                    await self._replace_damaged()
                 return state
         if self._advertisement:
             raise OwnedError(self._store.unloaded)
         logger.error("the database cannot be read: %s; the hub starts empty until it can", self._store.failing)
         return StoredState()
+
+    async def _replace_damaged(self) -> None:
+        """Replace the database, in which loading met damage. ReloadRequiredError if that succeeds."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self._store.reconnect)
+        except StoreError as error:
+            logger.error("%s; the hub serves what can be read", error)  # noqa: TRY400 -- the message says everything
+        else:
+            raise ReloadRequiredError("the database was damaged and replaced: it is loaded from the new file")
+
+    async def _refresh_losses(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.losses = await loop.run_in_executor(None, read_losses, self._folder)
+
+    @property
+    def loss(self) -> str:
+        """A sentence on the newest loss of the database; '' if there is none, or its file was removed."""
+        return describe_losses(self._folder, self.losses)
+
+    async def check(self) -> None:
+        """Notice lost databases and whether losses are still listed. StoreError if the database cannot be reached."""
+        await self._refresh_losses()
+        await self.write(Store.check)
 
     async def _lock_folder(self) -> int:
         """Lock the folder; waits for a replica that has just released the database and may still have the lock."""

@@ -53,6 +53,7 @@ def schemas() -> dict[str, Json]:
                 "timeNs": NANOSECONDS,
                 "declared": whole(), "covered": whole(),
                 "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
+                "databaseLoss": {"type": "string", "description": "damage to the database; empty: none is listed"},
                 "clipsFailing": {"type": "string", "description": "why clips cannot be stored; empty: they can"},
                 "busFailing": {"type": "string", "description": "why NATS accepts no reports; empty: it does"},
                 "openFleets": list_of(WORD),
