@@ -9,7 +9,7 @@ import pstats
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ import pytest
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
+from embereye.hub.report_key import report_key
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
 from embereye.shard.evidence.episodes import Episodes, Sign
@@ -70,8 +71,13 @@ def hub_process(stored: Stored, bus: Bus, make_hub: Callable[..., HubProcess]) -
     return make_hub(stored, *bus.arguments)
 
 
-def stored_ids(hub: HubProcess) -> set[str]:
+def stored_keys(hub: HubProcess) -> set[str]:
     return {row[0] for row in hub.stored.query("SELECT id FROM evidence")}
+
+
+def keys(names: Iterable[str]) -> set[str]:
+    """The keys under which the hub stores reports of these names from the shard hall-0."""
+    return {report_key(EvidenceItem(fleet=FLEET, id=name), "hall-0") for name in names}
 
 
 class Shard:
@@ -128,7 +134,7 @@ async def test_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
         await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
         await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
     assert shard.spool.dropped == 0
-    await until(lambda: last in stored_ids(hub_process), "the last report is stored")
+    await until(lambda: keys([last]) <= stored_keys(hub_process), "the last report is stored")
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
     raised = [event for event in history.events if event.state == ZoneState.ALARM]
@@ -177,12 +183,12 @@ async def test_acknowledged_reports_survive_a_kill_at_any_time(hub_process: HubP
         query = hub_process.stored.query
         if bus.server:  # the stream has the reports that the hub had not stored yet
             hub_process.start()
-            await until(partial(lambda owed: owed <= stored_ids(hub_process), acknowledged), "it is stored")
+            await until(partial(lambda owed: owed <= stored_keys(hub_process), keys(acknowledged)), "it is stored")
             hub_process.kill()
-        stored = stored_ids(hub_process)
+        stored = stored_keys(hub_process)
         cursors = [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")]
         events = [AlarmEvent.FromString(row[0]) for row in query("SELECT event FROM events")]
-        assert acknowledged <= stored
+        assert keys(acknowledged) <= stored
         assert cursors == list(range(1, len(cursors) + 1))
         assert len(cursors) >= latest
         latest = len(cursors)
@@ -247,7 +253,8 @@ async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fau
             await asyncio.sleep(0.02)
     await asyncio.wait_for(reporting, 60)
     query = hub.stored.query
-    await until(lambda: stored_ids(hub) == acknowledged == {item.id for item in items}, "all are stored")
+    assert acknowledged == {item.id for item in items}
+    await until(lambda: stored_keys(hub) == keys(acknowledged), "all are stored")
     assert [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, len(items) + 1))
     assert query("SELECT COUNT(DISTINCT zone) FROM events") == [(len(items),)], "one alarm each"
 
