@@ -19,6 +19,7 @@ from embereye.hub.actions import Action
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError
 from embereye.hub.hub import Hub
+from embereye.hub.report_key import report_key
 from embereye.hub.storage import store as storage
 from embereye.hub.storage.store import (
     Store,
@@ -577,4 +578,4 @@ async def test_a_hub_started_before_its_empty_database_continues_with_it(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await threads.close()
-    assert stored_apart.query("SELECT id FROM evidence") == [("seen",)]
+    assert stored_apart.query("SELECT id FROM evidence") == [(report_key(report("seen")),)]
