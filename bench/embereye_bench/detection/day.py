@@ -1,4 +1,8 @@
-"""Count false alarms over a day: footage without fire and drawn lookalikes, repeatedly, as fast as possible."""
+"""Count false alarms over a day: footage without fire and drawn lookalikes, repeatedly, as fast as possible.
+
+The day's hours are divided equally among all films. Each film repeats, and is judged by the network that has not seen
+its scene. Signs within a minute are one alarm. The result of each film is stored, so that a run can resume.
+"""
 
 import hashlib
 import json

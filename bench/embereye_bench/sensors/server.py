@@ -1,4 +1,8 @@
-"""Run the measured side of a benchmark, a shard or a baseline, in a process that reports its numbers on a pipe."""
+"""Run the measured side of a benchmark, a shard or a baseline, in a process that reports its numbers on a pipe.
+
+The baselines do the least for the same traffic: they count bytes, match a line, echo an alarm or acknowledge a batch.
+The kind is chosen by an argument, so that shard and baseline run alike.
+"""
 
 import argparse
 import asyncio

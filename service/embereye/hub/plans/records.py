@@ -1,4 +1,7 @@
-"""The database tables of floor plans: their data, images and the devices' places."""
+"""The database tables of floor plans: their data, images and the devices' places.
+
+A plan is a row without its image, which is large and read only when shown. A device has one place on each plan.
+"""
 
 import json
 from collections.abc import Iterable

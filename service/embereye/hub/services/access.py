@@ -1,4 +1,8 @@
-"""Access over gRPC: the check in front of every call, and the Access service."""
+"""Access over gRPC: the check in front of every call, and the Access service.
+
+An interceptor wraps each method's handler. It identifies the caller by its token and compares the caller's role with
+that of the method in `ROLES`. A stream also ends when its token is revoked. Only health checks need no token.
+"""
 
 import contextlib
 import inspect

@@ -1,4 +1,8 @@
-"""The arrivals of one sensor: times, counts, the gRPC watermark, and the session that speaks for it."""
+"""The arrivals of one sensor: times, counts, the gRPC watermark, and the session that speaks for it.
+
+A line that changes no level is only counted. It reaches ledger, watch and latest reading when one of these is read. All
+other readings and frames are entered at once.
+"""
 
 import math
 import re

@@ -1,4 +1,9 @@
-"""The entry of every device: its declaration, its coverage, its latest measurements and its ledger."""
+"""The entry of every device: its declaration, its coverage, its latest measurements and its ledger.
+
+For each device there is first a source: a few facts to search and sort by, and a function that makes the entry. All
+sources are of one moment; the list makes entries from them in slices. Dark devices are the most urgent. A report that
+cannot be understood costs only its own device the details.
+"""
 
 import logging
 import math
