@@ -96,7 +96,7 @@ async def test_a_hub_with_a_full_disk_shows_the_fire_and_loses_nothing(site: Sit
         lines = await error_lines(watching, "cannot write")
     assert (
         "embereye: the hub cannot write its database: database or disk is full; events are published now, and "
-        "once more when it is stored"
+        "again when they are stored"
     ) in lines
     await asyncio.sleep(1)
     assert site.read("/healthz") == "ok\n"
