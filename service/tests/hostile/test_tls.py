@@ -112,7 +112,7 @@ async def test_only_a_devices_own_certificate_lets_it_speak(devices: Devices, tm
     await devices.up()
     assert await devices.send(devices.client(devices.authority.issue("gateway-1")), "one", "two") == 2
     code, sentence = await devices.refused(devices.client(devices.first), "two")
-    assert (code, 'speaks for "one", not for "two"' in sentence) == (grpc.StatusCode.PERMISSION_DENIED, True)
+    assert (code, 'are for device "one", not for "two"' in sentence) == (grpc.StatusCode.PERMISSION_DENIED, True)
 
     stranger = SiteAuthority(tmp_path / "stranger", "devices").issue("one")
     expired = devices.authority.issue("one", folder="expired", life=timedelta(seconds=-1))
