@@ -15,8 +15,8 @@ import yaml
 from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, operators_rights, render, template
 from harness.servers.apiserver import ApiError, ApiServer, path_of
 
-from embereye.hub.feeds.selection import read_selection
 from embereye.hub.http.access.origin import AllowedHosts
+from embereye.hub.tables.selection import read_selection
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_cli.cluster.self_test import add_arguments as add_self_test_arguments
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embereye.hub.storage.store import Store, StoreThreads, open_database
+from embereye.hub.databases.store import Store, StoreThreads, open_database
 from harness.servers.postgres import Postgres
 
 

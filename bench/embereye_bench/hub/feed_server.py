@@ -20,10 +20,10 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.feeds.feed import Entry
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.storage.store import StoreThreads
 from embereye.levels import ZoneState
 from embereye.process.http.connections import Connections
 from embereye.process.http.server import bound_port, serve_http

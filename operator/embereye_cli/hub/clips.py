@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 from rich.console import Console
 
-from embereye.hub.storage.clip_store import SUFFIXES
+from embereye.hub.clips.store import SUFFIXES
 from embereye.levels import Kind
 from embereye.process.lifecycle import NotFoundError, UnreachableError, UserError
 from embereye.units import SECOND

@@ -5,7 +5,7 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
-from embereye.hub.feeds.selection import EVERYTHING, KINDS, LEVELS, TYPES, Selection, read_selection
+from embereye.hub.tables.selection import EVERYTHING, KINDS, LEVELS, TYPES, Selection, read_selection
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.values import duration

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 import grpc
 from google.protobuf import json_format
 
-from embereye.hub.feeds.selection import parse_selection
+from embereye.hub.tables.selection import parse_selection
 from embereye.process.lifecycle import NotFoundError
 from embereye.process.telemetry.logs import visible
 from embereye.v1 import alarms_pb2 as messages

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.storage.transfer import copy_history
+from embereye.hub.databases.transfer import copy_history
 from embereye.process.files import sync_file, sync_folder
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_history.places import add_place, closing, find_place, print_copied, reading

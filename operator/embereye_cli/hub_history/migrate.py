@@ -6,7 +6,7 @@ The old database does not change. Afterwards, start the hub with --database and 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.hub.storage.transfer import copy_history
+from embereye.hub.databases.transfer import copy_history
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_history.places import Place, add_place, check_stored, find_place, owning, print_copied
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye.hub.databases.interface import Database, StoreError
+from embereye.hub.database import Database, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.storage.store import lock_folder, open_database
-from embereye.hub.storage.transfer import CopiedTable
+from embereye.hub.databases.store import lock_folder, open_database
+from embereye.hub.databases.transfer import CopiedTable
 from embereye.process.files import restrict
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye_cli.processes.hub import add_database

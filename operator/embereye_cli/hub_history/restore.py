@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.storage.transfer import AHEAD, copy_history
+from embereye.hub.databases.transfer import AHEAD, copy_history
 from embereye.process.lifecycle import NotFoundError
 from embereye_cli.hub_history.places import add_place, closing, find_place, owning, print_copied
 

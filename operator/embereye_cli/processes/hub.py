@@ -8,11 +8,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from embereye.hub.access.roles import Role, role_named
 from embereye.hub.bus.options import BusOptions, read_bus
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
+from embereye.hub.roles import Role, role_named
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle

@@ -3,8 +3,8 @@
 from enum import StrEnum
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.storage.committer import Committer, Draft
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.roles import Principal
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent
 

@@ -26,7 +26,7 @@ from typing import Any, Protocol, cast
 from google.protobuf.message import DecodeError, Message
 
 from embereye.hub.access.keeper import Access, DeniedError, RevokedError, SlowDownError
-from embereye.hub.access.roles import Principal, Role
+from embereye.hub.roles import Principal, Role
 from embereye.process.addresses import place_of
 from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError

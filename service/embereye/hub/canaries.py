@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from embereye.hub.storage.committer import Draft
+from embereye.hub.committer import Draft
 from embereye.levels import ZoneState
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.units import DAY, MINUTE, SECOND

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.storage.committer import Committer, Draft
-from embereye.hub.storage.history import History
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.history import History
+from embereye.hub.roles import Principal
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import MarkedPlace, MarkedPlaces

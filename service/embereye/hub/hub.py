@@ -18,25 +18,25 @@ from collections.abc import Callable
 
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
-from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
+from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import CoverageBook
-from embereye.hub.coverage.keeper import CoverageKeeper
-from embereye.hub.databases.interface import ReloadRequiredError, StoreError
+from embereye.hub.coverage_keeper import CoverageKeeper
+from embereye.hub.database import ReloadRequiredError, StoreError
+from embereye.hub.databases.store import StoreThreads, Transaction
 from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
+from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.overlays.keeper import Overlays
 from embereye.hub.plans.keeper import Plans
 from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
-from embereye.hub.storage.committer import Committer, Draft, Step
-from embereye.hub.storage.history import History
-from embereye.hub.storage.store import StoreThreads, Transaction
+from embereye.hub.tables.consumed import Position
+from embereye.hub.tables.webhooks import WebhookChanges
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
-from embereye.hub.webhooks.records import WebhookChanges
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline, lease_ns, now_ns
 from embereye.units import SECOND

@@ -9,12 +9,12 @@ stepped all the same (`show_unstored`), so that people see the alarm while the d
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
+from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
+from embereye.hub.databases.store import StoredPicture
 from embereye.hub.report_key import earlier_keys, report_key
-from embereye.hub.storage.committer import Committer, Draft
-from embereye.hub.storage.store import StoredPicture
+from embereye.hub.tables.consumed import Position
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB

@@ -16,10 +16,10 @@ from prometheus_client.registry import Collector
 
 from embereye.hub.associations import Associations
 from embereye.hub.canaries import Canaries
+from embereye.hub.clips.store import ClipStore
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.storage.clip_store import ClipStore
 from embereye.levels import ZoneState
 from embereye.process.telemetry.runtime_metrics import disk_metrics
 from embereye.units import SECOND

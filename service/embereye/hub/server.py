@@ -19,10 +19,12 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.access import admin_file
 from embereye.hub.associations import Associations
 from embereye.hub.bus.options import BusOptions
+from embereye.hub.clips.store import ClipStore
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import CALL as CONTROL
 from embereye.hub.control.stream import control_call
-from embereye.hub.databases.interface import OwnedError, ReloadRequiredError
+from embereye.hub.database import OwnedError, ReloadRequiredError
+from embereye.hub.databases.store import StoreThreads, read_address
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
@@ -38,8 +40,6 @@ from embereye.hub.services.echo import EchoService, echo_call
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
 from embereye.hub.services.webhooks import WebhooksService
-from embereye.hub.storage.clip_store import ClipStore
-from embereye.hub.storage.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK

@@ -8,9 +8,9 @@ import secrets
 from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
+from embereye.hub.committer import Committer, Draft, ZoneKey
 from embereye.hub.coverage.book import CoverageBook
-from embereye.hub.storage.committer import Committer, Draft, ZoneKey
+from embereye.hub.roles import Principal
 from embereye.hub.zones import Zones
 from embereye.units import MINUTE
 from embereye.v1.alarms_pb2 import AlarmEvent, Silence

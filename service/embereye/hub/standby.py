@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
 from embereye.process.addresses import LOOPBACK, place_of
 from embereye.process.http.pages import all_interfaces

@@ -12,8 +12,8 @@ from importlib.metadata import version
 
 from google.protobuf.message import DecodeError
 
+from embereye.hub.committer import Draft, ZoneKey
 from embereye.hub.coverage.book import CoverageBook
-from embereye.hub.storage.committer import Draft, ZoneKey
 from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY

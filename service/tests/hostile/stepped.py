@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 STEP = struct.Struct("=q")  # nanoseconds
-FORGETFUL = ("embereye.hub.storage.history", "embereye.hub.storage.clip_store")
+FORGETFUL = ("embereye.hub.history", "embereye.hub.clips.store")
 
 
 def install(path: Path) -> None:

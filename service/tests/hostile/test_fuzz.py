@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators, RefusedError, bounds
 from embereye.hub.control.session import ControlSession
+from embereye.hub.roles import Principal, Role
 from embereye.process.http.pages import _answer
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.grpc.batches import analyse_batches

@@ -16,16 +16,16 @@ import pytest
 from embereye.client.control import CALL, ActuatorLink, ControllerLink
 from embereye.client.link import Link, LinkError, Wait
 from embereye.hub import associations
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.associations import Associations
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import control_call
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services import associated as associated_module
 from embereye.hub.services.associated import associated
 from embereye.hub.services.echo import CALL as ECHO
 from embereye.hub.services.echo import echo_call
-from embereye.hub.storage.store import StoreThreads
 from embereye.process.tasks import Tasks
 from embereye.sim.pan_tilt import PanTiltHead
 from embereye.units import MILLISECOND, SECOND

@@ -16,9 +16,9 @@ from harness.stored import Stored
 
 from embereye.camera.shard import CameraShard
 from embereye.hub.canaries import GONE_NS, REPLACED_NS, Canaries
+from embereye.hub.committer import Draft
+from embereye.hub.databases.store import StoreThreads, Transaction
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import Draft
-from embereye.hub.storage.store import StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense
 from embereye.process.telemetry.usage import resident_mb
 from embereye.sensor.shard import SensorShard

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
+from embereye.hub.database import ReloadRequiredError
 from embereye.hub.databases import losses, salvage
-from embereye.hub.databases.interface import ReloadRequiredError
+from embereye.hub.databases.store import Transaction
 from embereye.hub.hub import Hub
-from embereye.hub.storage.store import Transaction
+from embereye.hub.roles import Principal, Role
 from embereye.levels import ZoneState
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND

@@ -13,15 +13,11 @@ import pytest
 from harness.servers.postgres import PASSWORD, Postgres
 from harness.stored import Stored
 
-from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
+from embereye.hub.database import DamagedError, ReloadRequiredError, Row, StoreError
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError
-from embereye.hub.hub import Hub
-from embereye.hub.report_key import report_key
-from embereye.hub.storage import store as storage
-from embereye.hub.storage.store import (
+from embereye.hub.databases import store as storage
+from embereye.hub.databases.store import (
     Store,
     StoredPicture,
     StoredState,
@@ -30,6 +26,10 @@ from embereye.hub.storage.store import (
     lock_folder,
     open_database,
 )
+from embereye.hub.hub import Hub
+from embereye.hub.report_key import report_key
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.access import AccessChanges, AuditEntry, TokenRecord
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND

@@ -9,15 +9,15 @@ import grpc
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.storage.alarms import AlarmQuery
-from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.store import Store
+from embereye.hub.tables.alarms import AlarmQuery
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.v1.evidence_pb2 import EvidenceItem, Region, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server

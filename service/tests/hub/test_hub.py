@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action, UnknownZoneError
-from embereye.hub.coverage.keeper import OutdatedError
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage_keeper import OutdatedError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import EventBounds, Transaction
+from embereye.hub.history import EventQuery
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
-from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.history import EventQuery
-from embereye.hub.storage.store import EventBounds, Transaction
+from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -421,7 +421,7 @@ async def test_an_error_names_the_unknown_zone(stored: Stored) -> None:
 async def test_setting_the_clock_changes_labels_but_not_the_age_of_history(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
+    monkeypatch.setattr("embereye.hub.history.PRUNE_SECONDS", 0.01)
     clock = Clock()
     async with running(stored, clock) as hub:
         hub.inbox.admit(sign("one", clock), lambda _: None)
@@ -446,7 +446,7 @@ async def test_setting_the_clock_changes_labels_but_not_the_age_of_history(
 async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
+    monkeypatch.setattr("embereye.hub.history.PRUNE_SECONDS", 0.01)
     clock = Clock()
     async with running(stored, clock, retention_ns=90 * DAY) as hub:
         item = sign("one", clock)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.overlays.keeper import UnknownOverlayError
-from embereye.hub.overlays.records import Overlay
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.overlays import Overlay
 
 from .running import running
 

@@ -13,7 +13,8 @@ import pytest
 from harness.stored import Stored
 
 from embereye.hub.coverage.skew import Skew
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.feeds import feed
 from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
@@ -22,7 +23,6 @@ from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
 from embereye.hub.services.reports import Stream
-from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.timeline import put_on_timeline
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel

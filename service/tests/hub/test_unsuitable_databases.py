@@ -8,11 +8,11 @@ from harness.servers.pooler import pooling
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
-from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
-from embereye.hub.access.roles import Principal, Role
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
 from embereye.hub.databases.owner import OwnerWatch
-from embereye.hub.storage.store import Store, Transaction, open_database
+from embereye.hub.databases.store import Store, Transaction, open_database
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.access import AccessChanges, AuditEntry, TokenRecord
 from embereye.process.lifecycle import UserError
 
 from .running import running

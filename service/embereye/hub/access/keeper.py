@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
 from embereye.hub.access.attempts import Attempts
-from embereye.hub.access.records import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
-from embereye.hub.access.roles import Principal, Role
-from embereye.hub.storage.committer import Committer, Draft, Step
+from embereye.hub.committer import Committer, Draft, Step
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.access import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
 from embereye.process.addresses import place_of
 from embereye.units import HOUR, SECOND
 

@@ -6,8 +6,8 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from embereye.hub.bus.consumer import Delivered
-from embereye.hub.bus.records import Position
 from embereye.hub.hub import Hub
+from embereye.hub.tables.consumed import Position
 from embereye.hub.timeline import put_on_timeline
 from embereye.v1.evidence_pb2 import ReportRequest
 

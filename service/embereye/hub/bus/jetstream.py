@@ -19,8 +19,8 @@ from embereye.hub.bus.consumer import Consumer, Delivered
 from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.outgoing import Outgoing
 from embereye.hub.bus.publisher import Publisher
-from embereye.hub.bus.records import Position
 from embereye.hub.bus.stream import Stream, StreamState
+from embereye.hub.tables.consumed import Position
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside, failure_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff

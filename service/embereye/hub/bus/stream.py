@@ -8,7 +8,7 @@ from typing import Any
 
 from embereye.hub.bus.connection import BusError, Connection, MissingError
 from embereye.hub.bus.options import BusOptions
-from embereye.hub.bus.records import Position
+from embereye.hub.tables.consumed import Position
 from embereye.units import MINUTE
 
 MESSAGE_ID = "Nats-Msg-Id"  # header with the key of a message's report

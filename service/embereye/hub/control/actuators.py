@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import le
 
-from embereye.hub.access.roles import Principal
+from embereye.hub.roles import Principal
 from embereye.process.timing.clock import lease_ns
 from embereye.process.timing.running import Running
 from embereye.units import SECOND

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-from embereye.hub.access.roles import Principal
 from embereye.hub.control.actuators import (
     ActiveController,
     Actuators,
@@ -13,6 +12,7 @@ from embereye.hub.control.actuators import (
     Send,
     bounds,
 )
+from embereye.hub.roles import Principal
 from embereye.units import SECOND
 from embereye.v1.control_pb2 import Actuator, Controller, ControlRequest, ControlResponse, Handshake, Output, Welcome
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.associations import Association, Call, ReleasedError
 from embereye.hub.control.actuators import Actuators, RefusedError
 from embereye.hub.control.session import ControlSession
+from embereye.hub.roles import Principal, Role
 from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake
 
 CALL = "embereye.v1.Control/Session"

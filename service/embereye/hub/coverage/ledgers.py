@@ -4,11 +4,9 @@ A device has up to MAX_OWNERS ledgers; older ones are merged into one, under the
 updated when they are read. The module is pure: reports and times go in, and `changes` returns the ledgers to store.
 """
 
-import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
+from embereye.hub.tables.ledgers import LedgerKey, OwnerLedger
 from embereye.v1.evidence_pb2 import Coverage, Ledger
 from embereye.v1.roster_pb2 import FleetLedger
 
@@ -17,37 +15,6 @@ EARLIER = "earlier"  # the shard's name in a merged ledger
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
 MAX_COUNT = 2**64 - 1  # of the wire's integers
 PLAUSIBLE = 2**53  # largest plausible count in one ledger
-
-
-class LedgerKey(NamedTuple):
-    """The identity of a ledger; a shard that owns a device again starts another one."""
-
-    fleet: str
-    device: str
-    shard: str
-    since_ns: int  # when the shard started it, nanoseconds since the Unix epoch
-
-
-@dataclass(slots=True)
-class OwnerLedger:
-    """One owner's ledger of a device, serialised: a protobuf message would take seven times the memory."""
-
-    key: LedgerKey
-    until_ns: int  # time of its latest report, on the hub's timeline
-    final: bool  # True if the owner has closed it
-    data: bytes  # the ledger, serialised
-    counted: bytes = b""  # the ledger as included in the fleet's totals, serialised
-
-    @classmethod
-    def create(cls, key: LedgerKey, until_ns: int, final: bool, ledger: Ledger) -> "OwnerLedger":
-        """Create a ledger that is not included in totals yet."""
-        fleet, device, shard = map(sys.intern, key[:3])  # shared with the other ledgers
-        return cls(LedgerKey(fleet, device, shard, key.since_ns), until_ns, final, ledger.SerializeToString())
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger, parsed."""
-        return Ledger.FromString(self.data)
 
 
 def outcomes(ledger: Ledger) -> tuple[int, ...]:

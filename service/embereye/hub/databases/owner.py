@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from embereye.hub.databases.interface import StoreError, UnsuitableError
+from embereye.hub.database import StoreError, UnsuitableError
 from embereye.hub.databases.postgres import LOCK, PostgresDatabase
 
 

@@ -26,8 +26,7 @@ import psycopg
 from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
-from embereye.hub.databases import schema
-from embereye.hub.databases.interface import (
+from embereye.hub.database import (
     OwnedError,
     ReloadRequiredError,
     Row,
@@ -35,6 +34,7 @@ from embereye.hub.databases.interface import (
     UnsuitableError,
     storable,
 )
+from embereye.hub.databases import schema
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted

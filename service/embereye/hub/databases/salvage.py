@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
 from embereye.hub.databases.losses import note_loss
+from embereye.hub.roles import Role
 from embereye.process.files import sync_file, sync_folder
 from embereye.process.sqlite_files import SUFFIXES
 from embereye.units import counted

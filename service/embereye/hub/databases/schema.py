@@ -3,12 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from embereye.hub.access import records
-from embereye.hub.bus import records as bus
-from embereye.hub.feeds import records as subscriptions
-from embereye.hub.overlays import records as overlays
-from embereye.hub.plans import records as plans
-from embereye.hub.webhooks import records as webhooks
+from embereye.hub.tables import access as records
+from embereye.hub.tables import consumed as bus
+from embereye.hub.tables import overlays, plans, subscriptions, webhooks
 
 VERSION = 1  # of the tables below; raise it when an existing table is altered, and add to MIGRATIONS
 

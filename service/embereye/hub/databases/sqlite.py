@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from embereye.hub.database import DamagedError, ReloadRequiredError, Row, StoreError, storable
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError, storable
 from embereye.hub.databases.salvage import replace_damaged
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles

@@ -21,7 +21,7 @@ from typing import Literal
 
 from google.protobuf import json_format
 
-from embereye.hub.feeds.selection import EVERYTHING, Selection
+from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.process.addresses import place_of
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.wire.delimited import varint

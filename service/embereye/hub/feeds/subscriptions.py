@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.feeds.records import StoredSubscription
-from embereye.hub.feeds.selection import Selection
-from embereye.hub.storage.committer import Committer, Draft
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.roles import Principal
+from embereye.hub.tables.selection import Selection
+from embereye.hub.tables.subscriptions import StoredSubscription
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_SUBSCRIPTIONS = 1_000

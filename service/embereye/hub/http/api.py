@@ -14,9 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.bus.outgoing import EvidenceBus
+from embereye.hub.clips.store import SUFFIXES, ClipStore
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http import runbooks
 from embereye.hub.http.access.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.access.oidc import OidcRoutes
@@ -40,9 +43,6 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import GONE, Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
 from embereye.hub.hub import Hub
-from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
-from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.levels import ZoneState
 from embereye.process.http.server import metrics_app
 from embereye.v1.alarms_pb2 import Zone

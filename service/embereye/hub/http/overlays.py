@@ -7,13 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.overlays.keeper import UnknownOverlayError
-from embereye.hub.overlays.records import CameraKey, Overlay
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.tables.overlays import CameraKey, Overlay
 
 OVERLAY = "/v1/overlays/{namespace}/{fleet}/{device}"
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import arriving, read_json
@@ -14,8 +15,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
 from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
-from embereye.hub.plans.records import DeviceKey, Place, Plan
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.tables.plans import DeviceKey, Place, Plan
 
 T = TypeVar("T")
 UPLOAD_SECONDS = 60.0  # for a whole image

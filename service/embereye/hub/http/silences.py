@@ -7,12 +7,12 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.silences import TooManySilencesError, UnknownSilenceError
-from embereye.hub.storage.committer import StoreFailingError
 
 
 class SilenceRoutes:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from embereye.hub.access.roles import Role
+from embereye.hub.roles import Role
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

@@ -15,11 +15,11 @@ import aiohttp
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from embereye.hub.access.roles import Role
 from embereye.hub.oidc.attempt import Attempt
 from embereye.hub.oidc.claims import name_of, verify
 from embereye.hub.oidc.errors import NotProvedError, ProviderError, UnknownKeyError
 from embereye.hub.oidc.options import Claims, ProviderOptions, check_url
+from embereye.hub.roles import Role
 from embereye.process.tls.trust import trusting
 
 logger = logging.getLogger(__name__)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.overlays.records import CameraKey, Overlay
-from embereye.hub.storage.committer import Committer, Draft
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.roles import Principal
+from embereye.hub.tables.overlays import CameraKey, Overlay
 
 MAX_OVERLAYS = 10_000
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import Committer, Draft
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.plans.images import PlanImage
-from embereye.hub.plans.records import DeviceKey, Place, Plan
-from embereye.hub.storage.committer import Committer, Draft
-from embereye.hub.storage.store import Store, StoreThreads
+from embereye.hub.roles import Principal
+from embereye.hub.tables.plans import DeviceKey, Place, Plan
 
 LETTERS = "A-Za-z0-9\\u00c0-\\u1fff\\u2c00-\\ud7ff"  # of most scripts
 NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")

@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 
 from embereye.hub.access.keeper import Access, DeniedError, NameTakenError, RevokedError, SlowDownError
-from embereye.hub.access.roles import CALLER, Principal, Role
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.roles import CALLER, Principal, Role
 from embereye.process.addresses import peer_host
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessServicer

@@ -4,14 +4,14 @@ import time
 
 import grpc
 
-from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.coverage.keeper import OutdatedError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.coverage_keeper import OutdatedError
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
+from embereye.hub.roles import CALLER
 from embereye.hub.services.feed import FeedCalls
 from embereye.hub.silences import TooManySilencesError, UnknownSilenceError
-from embereye.hub.storage.committer import StoreFailingError
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from embereye.hub.access.roles import CALLER, Role
 from embereye.hub.associations import Association, Call
+from embereye.hub.roles import CALLER, Role
 from embereye.wire.delimited import Buffers
 
 logger = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from embereye.hub.access.roles import Role
 from embereye.hub.associations import Call
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.clips.store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.hub.services.associated import associated
 from embereye.hub.services.store import Part, Storing, part_of
-from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import (
     Clip,

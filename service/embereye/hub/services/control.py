@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import CALLER, Principal
+from embereye.hub.committer import Step
 from embereye.hub.control.actuators import Actuators, NotConnectedError, RefusedError, TakenError
 from embereye.hub.control.session import ControlSession
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import Step
+from embereye.hub.roles import CALLER, Principal
 from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake

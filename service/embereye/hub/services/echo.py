@@ -5,8 +5,8 @@ from typing import Any
 
 import grpc
 
-from embereye.hub.access.roles import Role
 from embereye.hub.associations import Association, Call
+from embereye.hub.roles import Role
 from embereye.v1.echo_pb2 import EchoRequest, EchoResponse
 from embereye.v1.echo_pb2_grpc import EchoServicer
 from embereye.wire.delimited import delimited

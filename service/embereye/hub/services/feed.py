@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import grpc
 
-from embereye.hub.access.roles import CALLER
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.database import StoreError
 from embereye.hub.feeds.feed import (
     ClosedError,
     Entry,
@@ -18,12 +18,12 @@ from embereye.hub.feeds.feed import (
     TooSlowError,
     alive_seconds,
 )
-from embereye.hub.feeds.records import StoredSubscription
-from embereye.hub.feeds.selection import Selection, parse_selection
 from embereye.hub.feeds.subscriptions import UnknownSubscriptionError
+from embereye.hub.history import EventQuery, history_limit
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.history import EventQuery, history_limit
+from embereye.hub.roles import CALLER
+from embereye.hub.tables.selection import Selection, parse_selection
+from embereye.hub.tables.subscriptions import StoredSubscription
 from embereye.process.addresses import peer_host
 from embereye.process.tasks import beside
 from embereye.v1 import alarms_pb2 as messages

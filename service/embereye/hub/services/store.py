@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from embereye.hub.access.roles import CALLER
-from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.clips.store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.roles import CALLER
 from embereye.process.tasks import Tasks, beside
 from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
 from embereye.wire.delimited import Buffer, Buffers

@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 
-from embereye.hub.access.roles import CALLER
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.roles import CALLER
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksServicer

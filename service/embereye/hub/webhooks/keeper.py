@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal
-from embereye.hub.databases.interface import DamagedError, StoreError
+from embereye.hub.committer import Committer, Draft, Step, StoreFailingError
+from embereye.hub.database import DamagedError, StoreError
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.feeds.feed import ClosedError, Entry, Feed, Subscription
-from embereye.hub.storage.committer import Committer, Draft, Step, StoreFailingError
-from embereye.hub.storage.store import Store, StoreThreads
+from embereye.hub.roles import Principal
+from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Refusal, Sender
 from embereye.hub.webhooks.signing import delivery_id
 from embereye.process.tasks import Tasks

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from embereye.hub.feeds.selection import EVERYTHING, Selection, read_selection
+from embereye.hub.tables.selection import EVERYTHING, Selection, read_selection
 from embereye.hub.webhooks.formats import FORMATS
 from embereye.process.lifecycle import UserError
 

@@ -21,17 +21,17 @@ from embereye.hub.access import keeper
 from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
-from embereye.hub.access.records import StoredAccess
-from embereye.hub.access.roles import Principal, Role
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.control.actuators import Actuators
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
 from embereye.hub.services.feed import add_alarms
-from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.store import Store, StoreThreads
+from embereye.hub.tables.access import StoredAccess
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http.server import bound_port, serve_http

@@ -23,10 +23,10 @@ from embereye.hub.bus.intake import StreamIntake
 from embereye.hub.bus.jetstream import JetStreamBus
 from embereye.hub.bus.options import BusOptions, read_bus
 from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.records import Position
 from embereye.hub.bus.stream import Stream
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
+from embereye.hub.tables.consumed import Position
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.addresses import free_ports
 from embereye.process.tasks import beside

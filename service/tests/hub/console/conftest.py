@@ -9,11 +9,11 @@ import pytest
 from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.clips.store import ClipStore
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.storage.clip_store import ClipStore
-from embereye.hub.storage.store import StoreThreads
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
 

@@ -12,9 +12,9 @@ import av
 import cv2
 import numpy as np
 
-from embereye.hub.access.roles import Principal, Role
+from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip

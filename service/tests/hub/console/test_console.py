@@ -11,11 +11,11 @@ import pytest
 from harness.need import BROWSER
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Role
 from embereye.hub.actions import Action
+from embereye.hub.committer import Draft
 from embereye.hub.plans.images import make_plan_image
-from embereye.hub.plans.records import Place
-from embereye.hub.storage.committer import Draft
+from embereye.hub.roles import Role
+from embereye.hub.tables.plans import Place
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from harness.need import BROWSER
 
-from embereye.hub.access.roles import Role
+from embereye.hub.roles import Role
 
 from .browser import Browser, run_browser
 from .house import ADA, TOKEN, ZONES, House

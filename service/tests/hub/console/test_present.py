@@ -11,9 +11,9 @@ from harness.need import BROWSER
 from embereye.hub.actions import Action
 from embereye.hub.http import past
 from embereye.hub.http.fleets import lists
-from embereye.hub.overlays.records import Overlay
 from embereye.hub.plans.images import make_plan_image
-from embereye.hub.plans.records import Place
+from embereye.hub.tables.overlays import Overlay
+from embereye.hub.tables.plans import Place
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators, RefusedError
 from embereye.hub.control.session import ControlSession
+from embereye.hub.roles import Principal, Role
 from embereye.units import HOUR, MILLISECOND, SECOND
 from embereye.v1.control_pb2 import (
     Actuator,

@@ -8,12 +8,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.control import ControlService, handshake_recorder, worst_state
-from embereye.hub.storage.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.tasks import Tasks
 from embereye.sim.pan_tilt import PanTiltHead

@@ -4,8 +4,9 @@ import os
 
 from harness.stored import Stored
 
-from embereye.hub.coverage.ledgers import EARLIER, MAX_OWNERS, LedgerBook, OwnerLedger, add_up
-from embereye.hub.storage.store import Transaction
+from embereye.hub.coverage.ledgers import EARLIER, MAX_OWNERS, LedgerBook, add_up
+from embereye.hub.databases.store import Transaction
+from embereye.hub.tables.ledgers import OwnerLedger
 from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 

@@ -16,7 +16,7 @@ from embereye.hub.feeds.feed import (
     TooManyError,
     TooSlowError,
 )
-from embereye.hub.feeds.selection import EVERYTHING, Selection
+from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.v1.alarms_pb2 import AlarmEvent, FollowResponse
 
 

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.services.evidence import EvidenceService
-from embereye.hub.storage.store import StoreThreads
 from embereye.process.http.server import bound_port, serve_http
 
 from .served import TOKEN, Served

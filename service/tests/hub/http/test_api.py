@@ -13,11 +13,11 @@ from google.protobuf.message import Message
 from markdown_it import MarkdownIt
 from yarl import URL
 
+from embereye.hub.committer import Draft
 from embereye.hub.feeds import feed
 from embereye.hub.http.fleets import lists
-from embereye.hub.storage.committer import Draft
+from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.hub.webhooks.records import DeadLetter
 from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone

@@ -6,9 +6,9 @@ import aiohttp
 import pytest
 from google.protobuf import json_format
 
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store
 from embereye.hub.feeds import feed
-from embereye.hub.storage.store import Store
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 from .served import Served
@@ -186,8 +186,8 @@ async def test_history_is_filtered_and_paged_both_ways(served: Served) -> None:
 async def test_a_history_with_few_matches_is_searched_in_bounded_steps(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.hub.storage.history.PART", 2)
-    monkeypatch.setattr("embereye.hub.storage.history.MAX_EVENTS_READ", 4)
+    monkeypatch.setattr("embereye.hub.history.PART", 2)
+    monkeypatch.setattr("embereye.hub.history.MAX_EVENTS_READ", 4)
     for number in range(9):
         await served.alarm(f"e{number}", device=f"s-{number}")
     assert await pages(served, "type=state", "after") == [[1], [], []]

@@ -12,17 +12,17 @@ import pytest
 from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.access.roles import Principal, Role
+from embereye.hub.clips.store import SUFFIXES
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.session import ControlSession
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import CONTENT_TYPES, Api
 from embereye.hub.hub import Hub
-from embereye.hub.overlays.records import Overlay
 from embereye.hub.plans.images import PlanImage
-from embereye.hub.plans.records import Place
-from embereye.hub.storage.clip_store import SUFFIXES
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.overlays import Overlay
+from embereye.hub.tables.plans import Place
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.sim.pan_tilt import PanTiltHead
 from embereye.v1.control_pb2 import ControlRequest, Handshake

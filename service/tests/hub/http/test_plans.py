@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.hub.access.roles import Principal, Role
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store
 from embereye.hub.http import plans
-from embereye.hub.storage.store import Store
+from embereye.hub.roles import Principal, Role
 
 from .served import Served
 

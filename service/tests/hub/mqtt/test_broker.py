@@ -16,11 +16,11 @@ from harness.servers.certificates import SiteAuthority
 from harness.servers.mosquitto import PASSWORD, Mosquitto
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
 from embereye.hub.hub import Hub
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.mqtt.publisher import MqttPublisher
+from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.process.tasks import beside
 from embereye.process.timing.backoff import Backoff

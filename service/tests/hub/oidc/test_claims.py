@@ -14,11 +14,11 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from embereye.hub.access.roles import Role
 from embereye.hub.oidc import attempt as attempts
 from embereye.hub.oidc.claims import name_of, verify
 from embereye.hub.oidc.errors import NotProvedError, UnknownKeyError
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
+from embereye.hub.roles import Role
 
 NOW = 1_800_000_000.0
 ISSUER = "https://accounts.example"

@@ -10,11 +10,11 @@ from aiohttp import web
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from embereye.hub.access.roles import Role
 from embereye.hub.oidc import attempt as attempts
 from embereye.hub.oidc.errors import ProviderError
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.oidc.provider import MAX_ANSWER, Person, Provider
+from embereye.hub.roles import Role
 
 KEY = RSAKey.generate_key(2048, {"kid": "one"})
 ATTEMPT = attempts.begin("http://localhost/login/oidc/callback", "/", time.monotonic())

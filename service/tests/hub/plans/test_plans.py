@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.plans import keeper
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
-from embereye.hub.plans.records import Place
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.plans import Place
 from embereye_cli.main import main
 
 from ..running import running

@@ -12,8 +12,8 @@ import pytest
 from harness.need import ALERTMANAGER
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.levels import ZoneState
 from embereye.process.addresses import free_ports

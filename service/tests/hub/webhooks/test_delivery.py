@@ -15,16 +15,16 @@ from aiohttp import web
 from harness.servers.certificates import SiteAuthority
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
-from embereye.hub.databases.interface import DamagedError, StoreError
-from embereye.hub.feeds.selection import read_selection
+from embereye.hub import history
+from embereye.hub.database import DamagedError, StoreError
+from embereye.hub.databases.store import Store
 from embereye.hub.hub import Hub
-from embereye.hub.storage import history
-from embereye.hub.storage.store import Store
+from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.selection import read_selection
+from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks import keeper
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Sender
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tls.folder import ServerTls

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embereye.hub.feeds.selection import read_selection
+from embereye.hub.tables.selection import read_selection
 from embereye.hub.webhooks.formats import body_of
 from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks, read_webhooks

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.silences import UnknownSilenceError
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import MINUTE, SECOND

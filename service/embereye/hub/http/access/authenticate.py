@@ -8,9 +8,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.http.access.origin import SAFE_METHODS
 from embereye.hub.http.refused import Refused
+from embereye.hub.roles import Principal, Role
 
 T = TypeVar("T")
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)

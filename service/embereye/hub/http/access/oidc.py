@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from embereye.hub.access.keeper import SlowDownError
-from embereye.hub.access.roles import Principal
 from embereye.hub.http.access.authenticate import cookie_name, is_secure
 from embereye.hub.http.access.routes import set_cookie
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.oidc import attempt as attempts
 from embereye.hub.oidc.errors import NotProvedError, ProviderError
+from embereye.hub.roles import Principal
 
 if TYPE_CHECKING:  # it loads cryptography, which a hub without a provider does not need
     from embereye.hub.oidc.provider import Provider

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from embereye.hub.access.keeper import NameTakenError
-from embereye.hub.access.roles import Principal, Role, role_named
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL, cookie_name, is_secure, proved
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.roles import Principal, Role, role_named
 
 ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 

@@ -2,15 +2,15 @@
 
 from aiohttp import web
 
-from embereye.hub.feeds.records import StoredSubscription
-from embereye.hub.feeds.selection import Selection, read_selection
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.feeds.subscriptions import Subscriptions, UnknownSubscriptionError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.tables.selection import Selection, read_selection
+from embereye.hub.tables.subscriptions import StoredSubscription
 
 FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "devices", "type": "types"}
 

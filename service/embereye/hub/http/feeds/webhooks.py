@@ -3,14 +3,14 @@
 from aiohttp import web
 from google.protobuf import json_format
 
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import Json, written
 from embereye.hub.http.parameters import number_of, read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
-from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhook
-from embereye.hub.webhooks.records import DeadLetter
 
 MAX_CURSORS = 10_000  # in one request
 

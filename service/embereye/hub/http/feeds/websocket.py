@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from embereye.hub.access.keeper import RevokedError
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.database import StoreError
 from embereye.hub.feeds.feed import (
     ClosedError,
     Entry,
@@ -19,7 +19,6 @@ from embereye.hub.feeds.feed import (
     TooSlowError,
     alive_seconds,
 )
-from embereye.hub.feeds.selection import Selection, read_selection
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
 from embereye.hub.http.feeds.subscriptions import selection_of
@@ -27,6 +26,7 @@ from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import number_of, one_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
+from embereye.hub.tables.selection import Selection, read_selection
 from embereye.process.tasks import beside
 
 HEARTBEAT_SECONDS = 10.0

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from embereye.hub.coverage.book import Fleet, Watched
-from embereye.hub.coverage.ledgers import OwnerLedger, add_up
+from embereye.hub.coverage.ledgers import add_up
 from embereye.hub.http.fleets.lists import Facts, Json, Source
 from embereye.hub.hub import Hub
+from embereye.hub.tables.ledgers import OwnerLedger
 from embereye.levels import ZoneState
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.types_pb2 import Term

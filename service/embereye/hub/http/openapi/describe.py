@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable
 from importlib.metadata import version
 
-from embereye.hub.access.roles import Role
 from embereye.hub.http.files import STATIC
 from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import answer, reference
 from embereye.hub.http.openapi.paths import paths
 from embereye.hub.http.openapi.schemas import schemas
 from embereye.hub.plans.keeper import NAME as PLAN_NAME
+from embereye.hub.roles import Role
 
 REASONS = {
     400: "The request is malformed; `error` says how.",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from embereye.hub.access.roles import Role
 from embereye.hub.http.fleets.lists import Json
+from embereye.hub.roles import Role
 
 NANOSECONDS: Json = {
     "type": "string",

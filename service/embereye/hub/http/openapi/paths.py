@@ -1,7 +1,5 @@
 """Descriptions of every path of the hub: its parameters, its answers and its refusals."""
 
-from embereye.hub.access.roles import Role
-from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.files import STATIC
 from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import (
@@ -20,8 +18,10 @@ from embereye.hub.http.openapi.parts import (
     whole,
 )
 from embereye.hub.plans.images import MEDIA as PLAN_MEDIA
+from embereye.hub.roles import Role
 from embereye.hub.silences import MAX_MINUTES
-from embereye.hub.storage.alarms import CATEGORIES
+from embereye.hub.tables.alarms import CATEGORIES
+from embereye.hub.tables.selection import KINDS, LEVELS, TYPES
 
 Paths = dict[str, dict[str, Json]]
 

@@ -2,7 +2,6 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from embereye.hub.feeds.selection import KINDS, LEVELS, MAX_VALUE, MAX_VALUES, TYPES
 from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import (
     CURSOR,
@@ -16,6 +15,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
+from embereye.hub.tables.selection import KINDS, LEVELS, MAX_VALUE, MAX_VALUES, TYPES
 from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
 
 

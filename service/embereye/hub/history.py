@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from embereye.hub.access.records import AuditEntry
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import Committer
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import ENDLESS, EventBounds, Store, StoreThreads
 from embereye.hub.feeds.feed import Feed
-from embereye.hub.feeds.selection import EVERYTHING, Selection
-from embereye.hub.storage.alarms import AlarmQuery
-from embereye.hub.storage.committer import Committer
-from embereye.hub.storage.store import ENDLESS, EventBounds, Store, StoreThreads
+from embereye.hub.tables.access import AuditEntry
+from embereye.hub.tables.alarms import AlarmQuery
+from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent

@@ -20,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embereye.client.link import Link, LinkError
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.associations import Associations
+from embereye.hub.clips import store as clip_store
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.clips import STORE, ClipsService
-from embereye.hub.storage import clip_store
-from embereye.hub.storage.clip_store import ClipStore
-from embereye.hub.storage.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.tasks import Tasks
 from embereye.v1.association_pb2 import Associate

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from embereye.hub.databases.interface import StoreError
-from embereye.hub.storage.store import RECENT, Store, StoreThreads, Transaction
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import RECENT, Store, StoreThreads, Transaction
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
+from embereye.hub.clips.index import Batch, ClipIndex, Place
 from embereye.v1.clips_pb2 import Clip
 
 # A process that indexes clips and prints its growth in bytes for each of the latest ones.
@@ -14,7 +14,7 @@ GROWTH = """
 import asyncio, os, sys, tempfile, time
 from hashlib import sha256
 from pathlib import Path
-from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.clips.store import ClipStore
 from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.clips_pb2 import Clip
 

@@ -22,14 +22,14 @@ from prometheus_client import CollectorRegistry
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import ClipFrame
 from embereye.camera.clips.spool import ClipSpool
+from embereye.hub.clips import store as clips_module
+from embereye.hub.clips.store import ClipStore, NoRoomError
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http import replay as replay_module
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.services.clips import ClipsService
-from embereye.hub.storage import clip_store as clips_module
-from embereye.hub.storage.clip_store import ClipStore, NoRoomError
-from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http.server import bound_port, serve_http

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from embereye.hub.databases.interface import Database
+from embereye.hub.database import Database
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS overlays (fleet TEXT NOT NULL, camera TEXT NOT NULL, overlay BLOB NOT NULL,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from embereye.hub.databases.interface import Database
+from embereye.hub.database import Database
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 TABLES = """

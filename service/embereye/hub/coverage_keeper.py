@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Callable, Iterable
 
+from embereye.hub.committer import Committer, Draft, Step, ZoneKey
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
-from embereye.hub.storage.committer import Committer, Draft, Step, ZoneKey
-from embereye.hub.storage.store import StoredState
+from embereye.hub.databases.store import StoredState
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage

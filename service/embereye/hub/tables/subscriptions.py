@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from embereye.hub.databases.interface import Database
-from embereye.hub.feeds.selection import Selection, parse_selection
+from embereye.hub.database import Database
+from embereye.hub.tables.selection import Selection, parse_selection
 from embereye.v1 import alarms_pb2 as messages
 
 TABLES = """

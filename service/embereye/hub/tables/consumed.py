@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from embereye.hub.databases.interface import Database
+from embereye.hub.database import Database
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS consumed (stream TEXT PRIMARY KEY, sequence INTEGER NOT NULL, message TEXT NOT NULL)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, fields
 
-from embereye.hub.access.roles import Role
-from embereye.hub.databases.interface import Database, Row
+from embereye.hub.database import Database, Row
+from embereye.hub.roles import Role
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,

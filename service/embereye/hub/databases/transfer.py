@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from embereye.hub.database import Database, Row
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import Database, Row
 from embereye.process.lifecycle import UserError
 
 ROWS = 500  # written at once

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from embereye.hub.feeds.selection import EVERYTHING, Selection, levels_of, parse_selection, read_selection
+from embereye.hub.tables.selection import EVERYTHING, Selection, levels_of, parse_selection, read_selection
 from embereye.levels import Kind, Level, ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.alarms_pb2 import Selection as SelectionMessage

@@ -35,7 +35,7 @@ from typing import Any, TypeVar
 
 from google.protobuf import json_format
 
-from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
+from embereye.hub.clips.index import Batch, ClipIndex, Place
 from embereye.process.files import open_appending, sync_file, sync_folder, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns

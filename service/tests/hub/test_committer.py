@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from embereye.hub import inbox
+from embereye.hub import committer, inbox
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.access.roles import Principal, Role
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.committer import Draft, StoreFailingError
+from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.feeds.feed import Entry
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.reports import Stream
-from embereye.hub.storage import committer
-from embereye.hub.storage.committer import Draft, StoreFailingError
-from embereye.hub.storage.store import Store, StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import EvidenceItem, ShardHello

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.hub.databases.interface import Database
+from embereye.hub.database import Database
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS plans (name TEXT PRIMARY KEY, about BLOB NOT NULL) WITHOUT ROWID;

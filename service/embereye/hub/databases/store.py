@@ -26,26 +26,26 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from embereye.hub.access import records
-from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
-from embereye.hub.access.roles import Role
-from embereye.hub.bus import records as bus_records
-from embereye.hub.bus.records import Position
-from embereye.hub.coverage.ledgers import LedgerKey, OwnerLedger
-from embereye.hub.databases.interface import DamagedError, Database, OwnedError, ReloadRequiredError, StoreError
+from embereye.hub.database import DamagedError, Database, OwnedError, ReloadRequiredError, StoreError
 from embereye.hub.databases.losses import describe_losses, note_loss, read_losses
 from embereye.hub.databases.salvage import CURSORS_AHEAD
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.feeds import records as subscription_records
-from embereye.hub.feeds.records import StoredSubscription
-from embereye.hub.overlays import records as overlay_records
-from embereye.hub.overlays.records import CameraKey, Overlay
-from embereye.hub.plans import records as plan_records
-from embereye.hub.plans.records import Plan, PlanChanges
-from embereye.hub.storage import alarms
-from embereye.hub.storage.alarms import AlarmQuery
-from embereye.hub.webhooks import records as webhook_records
-from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
+from embereye.hub.roles import Role
+from embereye.hub.tables import access as records
+from embereye.hub.tables import alarms
+from embereye.hub.tables import consumed as bus_records
+from embereye.hub.tables import overlays as overlay_records
+from embereye.hub.tables import plans as plan_records
+from embereye.hub.tables import subscriptions as subscription_records
+from embereye.hub.tables import webhooks as webhook_records
+from embereye.hub.tables.access import AccessChanges, AuditEntry, StoredAccess
+from embereye.hub.tables.alarms import AlarmQuery
+from embereye.hub.tables.consumed import Position
+from embereye.hub.tables.ledgers import LedgerKey, OwnerLedger
+from embereye.hub.tables.overlays import CameraKey, Overlay
+from embereye.hub.tables.plans import Plan, PlanChanges
+from embereye.hub.tables.subscriptions import StoredSubscription
+from embereye.hub.tables.webhooks import DeadLetter, WebhookChanges
 from embereye.process.files import open_file
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.silence import LATE_SECONDS

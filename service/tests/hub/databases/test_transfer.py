@@ -14,10 +14,10 @@ import pytest
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
-from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
 from embereye.hub.databases import postgres as module
-from embereye.hub.storage.transfer import AHEAD
+from embereye.hub.databases.transfer import AHEAD
+from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import EvidenceItem

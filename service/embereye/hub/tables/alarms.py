@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from embereye.hub.databases.interface import Database
+from embereye.hub.database import Database
 from embereye.levels import ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.zone.timeline import PastAlarm

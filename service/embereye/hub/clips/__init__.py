@@ -1,0 +1,1 @@
+"""Clips of alarms: their files, and the index of them."""
