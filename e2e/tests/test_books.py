@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.eventually import eventually
 from harness.records.diary import Diary, percentile
 from harness.records.page import write_page
 from harness.records.probers import EvidenceProber, IngestProber
@@ -125,9 +126,7 @@ async def test_a_prober_follows_a_redirect_with_its_unacknowledged_readings(diar
     running = asyncio.create_task(prober.run())
     try:
         await prober.well(20)
-        async with asyncio.timeout(20):
-            while not (owner.streams if named else home.streams > 1):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: owner.streams if named else home.streams > 1, 20)
         home.drains.clear()
         await prober.well(20)
     finally:
@@ -213,9 +212,7 @@ async def test_a_witness_has_no_feed_while_there_is_no_hub(diary: Diary) -> None
     running = asyncio.create_task(witness.run())
 
     async def connected(times: int) -> float:
-        async with asyncio.timeout(20):
-            while witness.connections < times:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: witness.connections >= times, 20)
         return time.monotonic()
 
     try:

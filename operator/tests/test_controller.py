@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.tasks import beside
 from embereye.units import SECOND
@@ -90,9 +91,7 @@ async def test_an_operator_that_waits_for_an_absent_server_is_healthy(monkeypatc
     async with beside(controller.run(), name="controller"):
         clock.now += 3600
         assert "event loop" in controller.unhealthy()
-        async with asyncio.timeout(60):
-            while controller.unhealthy():
-                await asyncio.sleep(0)
+        await eventually(lambda: not controller.unhealthy())
 
 
 class Stocked(FakeRuntime):

@@ -5,6 +5,8 @@ import random
 from collections import Counter
 from typing import Any
 
+from harness.eventually import eventually
+
 from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
 from embereye_operator.workqueue import WorkQueue
 
@@ -125,9 +127,7 @@ async def test_with_many_producers_no_key_is_missed_or_has_two_workers(debugged:
 
     at_work = [asyncio.ensure_future(work()) for _ in range(workers)]
     await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 60)
-    async with asyncio.timeout(20):
-        while len(queue) or running:
-            await asyncio.sleep(0)
+    await eventually(lambda: not (len(queue) or running), 20)
     assert seen == added
     for task in at_work:
         task.cancel()

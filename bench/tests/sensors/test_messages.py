@@ -1,7 +1,6 @@
-import asyncio
-
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.tls.trust import trusting
 from embereye_bench.certificate import certificate
@@ -44,9 +43,7 @@ async def test_messages_of_all_sizes_arrive_whole_and_in_order(server):
     sent = [bytes([number]) * size for number, size in enumerate([1, 0, 16_379, 16_380, 40_000, 300_000, 2])]
     for number, message in enumerate(sent):
         assert stream.offer(message[:5], message[5:])
-        async with asyncio.timeout(10):
-            while len(arrived) <= number:
-                await asyncio.sleep(0.001)
+        await eventually(lambda number=number: len(arrived) > number, 10)
     assert arrived == sent
     stream.close()
 
@@ -56,9 +53,7 @@ async def test_the_latest_message_replaces_a_waiting_one(server):
     stream = connect()
     accepted = [stream.offer(number.to_bytes(2) * 50_000) for number in range(200)]
     assert not all(accepted)
-    async with asyncio.timeout(10):
-        while not arrived or arrived[-1] != (199).to_bytes(2) * 50_000:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: arrived and arrived[-1] == (199).to_bytes(2) * 50_000, 10)
     numbers = [int.from_bytes(message[:2]) for message in arrived]
     assert numbers == sorted(set(numbers))
     assert all(message == number.to_bytes(2) * 50_000 for number, message in zip(numbers, arrived, strict=True))

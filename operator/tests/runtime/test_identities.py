@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.eventually import eventually
 from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError
@@ -111,9 +112,7 @@ async def test_a_deleted_and_recreated_fleet_gets_new_certificates(release: Rele
     await release.identities.identify(release.fleet, [SHARD])
     name, declared = f"{SHARD}-identity", sensor_fleet(release.namespace)
     release.cluster.request("DELETE", path_of(declared))
-    async with asyncio.timeout(30):
-        while collected == "before" and release.secret(name):
-            await asyncio.sleep(0.1)
+    await eventually(lambda: not (collected == "before" and release.secret(name)), 30)
     again = parse_fleet(create(release.cluster, declared))
     await release.identities.identify(again, [SHARD])
     owner = release.secret(name)["metadata"]["ownerReferences"]
@@ -423,9 +422,7 @@ async def test_the_controller_makes_all_lost_secrets_again(release: Release) -> 
     names = ("embereye-ca", "embereye-hub-identity", f"{SHARD}-identity")
 
     async def wait_for_all() -> None:
-        async with asyncio.timeout(60):
-            while not all(release.secret(name) for name in names):
-                await asyncio.sleep(0.05)
+        await eventually(lambda: all(release.secret(name) for name in names))
 
     try:
         await wait_for_all()

@@ -5,10 +5,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.addresses import free_ports
 from embereye_operator.runtime.local import liveness
@@ -58,16 +58,11 @@ class Watched:
         command = (sys.executable, "-c", PROGRAM, str(self.orders), str(port), str(awake))
         self.spec = ProcessSpec("hub", command, alive=f"http://127.0.0.1:{port}/healthz")
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.02)
-
     async def run(self, order: str) -> Exit:
         """Make it follow `order` once it runs; return the report of its end."""
         await self.supervisor.ensure(self.spec)
         self.orders.write_text(order)
-        await self.until(lambda: self.exits)
+        await eventually(lambda: self.exits)
         await self.supervisor.stop("hub")
         return self.exits[0]
 
@@ -94,7 +89,7 @@ async def test_a_process_that_hangs_is_ended_and_its_log_has_the_stacks(
     monkeypatch.setattr("embereye_operator.runtime.local.processes.STOP_SECONDS", 0.5)
     watched = Watched(tmp_path)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: "" in checks)
+    await eventually(lambda: "" in checks)
     ended = await watched.run("hang")
     assert str(ended).startswith(
         "hub hung and was ended (3 times in a row: it did not answer within 0.5 s). Starting it again in "
@@ -108,7 +103,7 @@ async def test_a_process_that_hangs_is_ended_and_its_log_has_the_stacks(
 async def test_a_process_that_reports_a_failure_is_ended(tmp_path: Path, checks: list[str]) -> None:
     watched = Watched(tmp_path)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: "" in checks)
+    await eventually(lambda: "" in checks)
     ended = await watched.run("its store is gone")
     assert ended.code == 0, "it ended on SIGTERM"
     assert "(3 times in a row: it reported a failure: its store is gone)" in str(ended)
@@ -117,7 +112,7 @@ async def test_a_process_that_reports_a_failure_is_ended(tmp_path: Path, checks:
 async def test_a_process_that_has_never_reported_is_starting(tmp_path: Path, checks: list[str]) -> None:
     watched = Watched(tmp_path, awake=4)
     await watched.supervisor.ensure(watched.spec)
-    await watched.until(lambda: len(checks) > 3 and "" in checks)
+    await eventually(lambda: len(checks) > 3 and "" in checks)
     assert all(why.startswith("it could not be reached: ") for why in checks[:3])
     assert not watched.exits
     await watched.supervisor.stop("hub")

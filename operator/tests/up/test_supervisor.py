@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 
 from embereye_operator.runtime.local import processes
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
@@ -27,9 +28,7 @@ async def test_a_process_that_cannot_be_started_is_reported_and_retried(
     exits: list[Exit] = []
     supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
-    async with asyncio.timeout(20):
-        while not supervisor.is_running("hub"):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: supervisor.is_running("hub"), 20)
     assert len(exits) == 2
     assert str(exits[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory. Trying again in ")
     await supervisor.stop("hub")
@@ -70,9 +69,7 @@ async def test_the_last_line_of_a_process_is_reported_with_its_end(tmp_path: Pat
     exits: list[Exit] = []
     supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
-    async with asyncio.timeout(20):
-        while not exits:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: exits, 20)
     await supervisor.stop("hub")
     why = f": {expected}" if expected else ""
     assert str(exits[0]).startswith(f"hub ended with code 2{why}. Starting it again in ")
@@ -83,9 +80,7 @@ async def test_a_process_ended_by_an_unnamed_signal_is_restarted(tmp_path: Path)
     supervisor = Supervisor(tmp_path, lambda ended: exits.append(str(ended)))
     script = "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 1)"
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
-    async with asyncio.timeout(20):
-        while len(exits) < 2:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: len(exits) >= 2, 20)
     await supervisor.stop("hub")
     assert exits[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}. Starting it again in ")
 
@@ -105,9 +100,7 @@ print("gone on")
     exits: list[Exit] = []
     supervisor = Supervisor(tmp_path, exits.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script, str(tmp_path / "hub.log.1"))))
-    async with asyncio.timeout(20):
-        while not exits:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: exits, 20)
     await supervisor.stop("hub")
     assert exits[0].last_line == "gone on"
     assert (tmp_path / "hub.log").read_text().startswith("gone on\n")

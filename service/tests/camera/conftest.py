@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import uvloop
+from harness.eventually import eventually
 from harness.need import OPENSSL
 from harness.settings import camera_settings
 
@@ -43,14 +44,6 @@ def assignment(epoch, *devices, deadline_s=2.0, **extra):
 
 def device(camera, source="", **extra):
     return Device(id=camera, zone=extra.pop("zone", "hall"), source=source, **extra)
-
-
-async def eventually(condition, seconds=60.0):
-    """Wait until `condition` returns something true, and return it."""
-    async with asyncio.timeout(seconds):
-        while not (value := condition()):
-            await asyncio.sleep(0.002)
-        return value
 
 
 async def play(source, frames=5):

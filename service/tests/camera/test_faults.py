@@ -11,13 +11,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.decode.image import DecodeOrder
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.process.addresses import free_port
 from embereye.wire.radiometric import wrap
 
-from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+from .conftest import assignment, device, noisy_jpeg, status_of
 
 CALM = [f"calm-{number}" for number in range(4)]
 STEPS = 12

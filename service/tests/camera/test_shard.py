@@ -3,6 +3,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.device.view_store import view_of
 from embereye.camera.scheduling.mailbox import Tally
@@ -21,7 +22,7 @@ from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Mask
 from embereye.wire.radiometric import wrap
 
-from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+from .conftest import assignment, device, noisy_jpeg, status_of
 
 
 def push(shard, camera, image, time_ns=0):

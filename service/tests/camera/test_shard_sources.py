@@ -5,13 +5,14 @@ import socket
 
 import pytest
 from aiohttp import web
+from harness.eventually import eventually
 
 from embereye.camera.sources.credentials import VARIABLE
 from embereye.process.addresses import free_port
 from embereye.process.http.server import bound_port, serve_http
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
-from .conftest import assignment, device, eventually, noisy_jpeg, status_of
+from .conftest import assignment, device, noisy_jpeg, status_of
 from .sources.rtp.rtsp_camera import RtspCamera
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import av
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.clips.spool import ClipSpool
 from embereye.camera.shard import CameraShard
@@ -23,7 +24,7 @@ from embereye.v1.clips_pb2 import Clip
 from embereye.wire.onvif.media import Profile
 
 from .clips.pictures import report
-from .conftest import assignment, device, eventually, status_of
+from .conftest import assignment, device, status_of
 
 
 @contextlib.asynccontextmanager

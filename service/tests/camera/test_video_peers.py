@@ -11,13 +11,14 @@ import socket
 from dataclasses import dataclass
 
 import pytest
+from harness.eventually import eventually
 from harness.need import FFMPEG, GSTREAMER, MEDIAMTX, program
 
 from embereye.process.addresses import free_port
 from embereye.wire.video.bits import BitReader
 
 from ..wire.video.coded import coded
-from .conftest import assignment, device, eventually, status_of
+from .conftest import assignment, device, status_of
 
 pytestmark = [pytest.mark.needs(MEDIAMTX), pytest.mark.timeout(300)]
 

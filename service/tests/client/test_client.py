@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.client import Client, SpoolFullError
@@ -103,12 +104,6 @@ async def start() -> AsyncIterator[Start]:
         yield begin
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_every_reading_and_frame_is_analysed_once(start: Start) -> None:
     running = await start()
     running.assign("a", "b")
@@ -177,7 +172,7 @@ async def test_a_disk_that_cannot_be_written_for_a_while_loses_no_reading(start:
         assert [client.send("a", smoke_adc=1) for _ in range(4)] == [2, 3, 4, 5]
         running = await start(port)
         running.assign("a")
-        await until(lambda: client.acknowledged == 1)
+        await eventually(lambda: client.acknowledged == 1)
         assert not await client.flush(0.2)
         client._outbox._db.execute("PRAGMA query_only = OFF")
         assert await client.flush(20)
@@ -299,7 +294,7 @@ async def test_a_calibration_refused_with_the_first_batch_is_sent_with_the_next(
             await send_until(second, ", calibrated")
         else:
             client.send_frame("a", Chip(1).frame(0.0, 1))
-            await until(lambda: client.rejected)
+            await eventually(lambda: client.rejected)
         first.assign("a", epoch=2)
         second.assign(epoch=2, elsewhere={"a": "first"}, peers=(first.peer("first"),))
         await send_until(first, ", calibrated")
@@ -353,7 +348,7 @@ async def test_a_client_leaves_a_draining_shard_for_the_named_one_without_loss(s
         for number in range(200):
             client.send("a", smoke_adc=1)
             if number == 100:
-                await until(lambda: first.ledger("a").analysed)
+                await eventually(lambda: first.ledger("a").analysed)
                 analysed = first.ledger("a").analysed
                 peers = (second.peer("second"),)
                 first.assign(epoch=2, elsewhere={"a": "second"}, peers=peers)
@@ -418,7 +413,7 @@ async def test_readings_of_an_undeclared_device_wait_until_it_is_declared(
     async with Client(running.target) as client:
         client.send("a", smoke_adc=1)
         assert not await client.flush(0.5)
-        await until(lambda: "spec.sensors" in client.rejected.get("a", ""))
+        await eventually(lambda: "spec.sensors" in client.rejected.get("a", ""))
         running.assign("a", epoch=2)
         assert await client.flush(20)
     assert running.ledger("a").analysed == 1
@@ -456,10 +451,10 @@ async def test_the_newer_of_two_programs_for_one_device_wins_and_the_other_is_pa
             assert await newer.flush(20)
         for _ in range(2 * WINDOW):  # more than the window of a stream
             older.send("a", smoke_adc=1)
-        await until(lambda: older.rejected)
+        await eventually(lambda: older.rejected)
         assert "a newer program sends for this device" in older.rejected["a"]
         older.send("b", smoke_adc=1)
-        await until(lambda: running.ledger("b").analysed == 1)  # it does not block other devices
+        await eventually(lambda: running.ledger("b").analysed == 1)  # it does not block other devices
         assert older.waiting >= 2 * WINDOW
     ledger = running.ledger("a")
     assert ledger.analysed == 2
@@ -620,9 +615,7 @@ async def test_simulated_devices_can_send_by_grpc(start: Start) -> None:
     simulation = asyncio.ensure_future(
         run_sensors([SensorSpec("a"), SensorSpec("b")], running.target, stop, rate=50, frame_rate=10, grpc=True)
     )
-    async with asyncio.timeout(30):
-        while running.ledger("a").analysed < 20 or running.ledger("b").analysed < 20:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: running.ledger("a").analysed >= 20 and running.ledger("b").analysed >= 20, 30)
     stop.set()
     stats = await simulation
     ledgers = [running.ledger(name) for name in ("a", "b")]
@@ -637,11 +630,11 @@ async def test_analysed_but_unacknowledged_readings_count_once_on_the_next_shard
     async with channel(first.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))
-        await until(lambda: first.ledger("a").analysed == 5)
+        await eventually(lambda: first.ledger("a").analysed == 5)
         call.cancel()  # before the acknowledgement is read
     second.assign("a", epoch=2)
     first.assign(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
-    await until(lambda: second.shard.owned("a").arrivals.sequence == 5)
+    await eventually(lambda: second.shard.owned("a").arrivals.sequence == 5)
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.levels import ZoneState
@@ -228,7 +228,7 @@ class Site:
 
     async def alarmed(self, zone: str, times: int = 1) -> None:
         """Wait until `zone` has gone into alarm `times` times."""
-        await until(lambda: self.has_alarmed(zone, times), f"alarm {times} of {zone}", ALARM_SECONDS)
+        await eventually(lambda: self.has_alarmed(zone, times), goal=f"alarm {times} of {zone}", seconds=ALARM_SECONDS)
 
     async def has_alarmed(self, zone: str, times: int) -> bool:
         with contextlib.suppress(OSError):
@@ -244,18 +244,10 @@ class Site:
                 return {device["id"] for device in listed if device["covered"]} == set(devices)
             return False
 
-        await until(all_covered, f"{sorted(devices)} covered", seconds)
+        await eventually(all_covered, goal=f"{sorted(devices)} covered", seconds=seconds)
 
     def close(self) -> None:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
             process.wait(10)
-
-
-async def until(condition: Callable[[], Any], goal: str, seconds: float = 60) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < deadline, f"{goal}: not within {seconds:g} s"
-        await asyncio.sleep(0.05)

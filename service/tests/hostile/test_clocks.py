@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from google.protobuf import json_format
+from harness.eventually import eventually
 from harness.settings import camera_settings
 
 from embereye.levels import ZoneState
@@ -12,7 +13,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
-from .site import CALM, HOST, SMOKE, STEPPED, Site, until
+from .site import CALM, HOST, SMOKE, STEPPED, Site
 
 HOUR, YEAR = 3_600.0, 31_536_000.0
 STEPS = (1.0, -1.0, HOUR, -HOUR, YEAR, -YEAR)
@@ -51,7 +52,7 @@ async def test_each_fire_alarms_once_and_coverage_stays_true_under_any_clock(
         states = {zone["name"]: zone["state"] for zone in (await site.get("/v1/zones"))["zones"]}
         return bool(states[fires[1]] == "ZONE_STATE_RESTORED")
 
-    await until(restored, "its sign has ended")
+    await eventually(restored, goal="its sign has ended")
     await site.act("Reset", fires[1])
     await site.covered(honest)
     history = await site.history()
@@ -116,9 +117,9 @@ async def test_a_camera_shard_whose_clock_is_set_alarms_once_and_covers_its_came
         site.launch(name, *command)
     await site.covered(cameras, 40)
     site.set_clock("yard-0", HOUR)
-    await until(lambda: site.has_alarmed("early", 1), "the early fire", 60)
+    await eventually(lambda: site.has_alarmed("early", 1), goal="the early fire", seconds=60)
     site.set_clock("yard-0", -YEAR)
-    await until(lambda: site.has_alarmed("late", 1), "the late fire", 60)
+    await eventually(lambda: site.has_alarmed("late", 1), goal="the late fire", seconds=60)
     for seconds in STEPS:
         site.set_clock("yard-0", seconds)
         await asyncio.sleep(1)

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.eventually import eventually
 from harness.machine.disk import Disk, can_mount, mounted_disk
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
-from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, until
+from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site
 
 
 @pytest.fixture
@@ -87,8 +88,8 @@ async def test_a_hub_with_a_full_disk_shows_the_fire_and_loses_nothing(site: Sit
     async def seen() -> bool:
         return await zone_state(site, "first") == "ZONE_STATE_ALARM"
 
-    await until(seen, "the fire is seen", ALARM_SECONDS)
-    await until(lambda: failing(site), "the hub says that it cannot write", ALARM_SECONDS)
+    await eventually(seen, goal="the fire is seen", seconds=ALARM_SECONDS)
+    await eventually(lambda: failing(site), goal="the hub says that it cannot write", seconds=ALARM_SECONDS)
     lines = await error_lines(watching, "ALARM")
     assert lines[-1].endswith(" (not stored yet)")
     assert "ALARM default/first: " in lines[-1]
@@ -140,7 +141,7 @@ async def test_a_hub_started_on_an_unwritable_disk_serves_its_data_and_recovers(
     else:
         disk.remount("ro")
     site.start("hub")
-    await until(lambda: failing(site), "the hub serves and says that it cannot write")
+    await eventually(lambda: failing(site), goal="the hub serves and says that it cannot write")
     served = await site.history()
     assert served == history
     after.line = SMOKE
@@ -148,7 +149,7 @@ async def test_a_hub_started_on_an_unwritable_disk_serves_its_data_and_recovers(
     async def seen() -> bool:
         return await zone_state(site, "after") == "ZONE_STATE_ALARM"
 
-    await until(seen, "the fire is seen", ALARM_SECONDS)
+    await eventually(seen, goal="the fire is seen", seconds=ALARM_SECONDS)
     assert site.running("hub")
     if fault == "full":
         disk.free()
@@ -190,7 +191,7 @@ async def test_a_hub_whose_database_is_removed_reloads_and_loses_no_report(
     async def reloaded() -> bool:
         return "reloading: " in site.log("hub") and await _spooled(site) == 0
 
-    await until(reloaded, "it reloads, and has the shard's reports")
+    await eventually(reloaded, goal="it reloads, and has the shard's reports")
     site.end("shard-0", signal.SIGKILL)
     shutil.rmtree(site.data["shard-0"])
     site.end("hub", signal.SIGKILL)
@@ -208,7 +209,7 @@ async def test_a_shard_with_a_damaged_spool_still_reports_and_names_its_losses(s
     await site.covered(["before", "after"])
     site.end("hub", signal.SIGKILL)
     before.line = SMOKE
-    await until(lambda: _spooled(site), "reports wait for the hub")
+    await eventually(lambda: _spooled(site), goal="reports wait for the hub")
     site.end("shard-0", signal.SIGKILL)
     for file in (site.data["shard-0"] / "shard-0.spool", site.data["shard-0"] / "shard-0.spool-wal"):
         if damage == "garbled":
@@ -267,7 +268,7 @@ async def test_a_terminating_shard_waits_for_its_hub_and_reports_losses_when_too
     await site.covered(["gone"])
     site.end("hub", signal.SIGKILL)
     gone.line = SMOKE
-    await until(lambda: _spooled(site), "reports wait for the hub")
+    await eventually(lambda: _spooled(site), goal="reports wait for the hub")
     process = site.processes["shard-0"]
     process.send_signal(signal.SIGTERM)
     if linger == 1.0:
@@ -294,7 +295,7 @@ async def test_a_terminating_shard_hands_its_reports_to_a_peer_while_the_hub_is_
     await site.covered(["gone", "stays"])
     site.end("hub", signal.SIGKILL)
     gone.line = SMOKE
-    await until(lambda: _spooled(site), "reports wait for the hub")
+    await eventually(lambda: _spooled(site), goal="reports wait for the hub")
     assert await asyncio.to_thread(site.end, "shard-0") == 0
     assert "shard-1 has taken over all reports: this shard ends" in site.log("shard-0")
     site.end("shard-1", signal.SIGKILL)
@@ -314,7 +315,7 @@ async def test_a_shard_whose_peers_are_unreachable_waits_for_its_hub(site: Site)
     await site.covered(["gone"])
     site.end("hub", signal.SIGKILL)
     gone.line = SMOKE
-    await until(lambda: _spooled(site), "reports wait for the hub")
+    await eventually(lambda: _spooled(site), goal="reports wait for the hub")
     process = site.processes["shard-0"]
     process.send_signal(signal.SIGTERM)
     await asyncio.sleep(3)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.eventually import eventually
 
 from embereye.process.grpc_server import channel
 from embereye.process.tasks import Tasks
@@ -19,7 +20,7 @@ from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, Ledger, ReportReque
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.types_pb2 import Term
 
-from .site import HOST, SMOKE, Site, until
+from .site import HOST, SMOKE, Site
 
 CROWD = "default/sensors/crowd"
 
@@ -78,7 +79,7 @@ async def test_a_console_that_lists_ten_thousand_devices_delays_no_fault(site: S
         async def listed() -> bool:
             return len((await site.get("/v1/devices"))["devices"]) == len(crowd.names) + 1
 
-        await until(listed, "all are listed")
+        await eventually(listed, goal="all are listed")
         for _ in range(3):
             tasks.start(tab(), name="tab")
         await asyncio.sleep(2)
@@ -87,7 +88,7 @@ async def test_a_console_that_lists_ten_thousand_devices_delays_no_fault(site: S
         async def is_reported() -> bool:
             return "d-7" in {event.fault.device for event in await site.history() if event.HasField("fault")}
 
-        await until(is_reported, "the dark device is reported")
+        await eventually(is_reported, goal="the dark device is reported")
         honest.line = SMOKE
         await site.alarmed("honest")
         faults = {event.fault.device for event in await site.history() if event.type == AlarmEvent.TYPE_FAULT}
@@ -107,7 +108,7 @@ async def test_a_list_in_pages_is_complete(site: Site) -> None:
                 return len((await site.get("/v1/devices"))["devices"]) == 25
             return False
 
-        await until(listed, "all are listed")
+        await eventually(listed, goal="all are listed")
         for path, key, count in (("/v1/devices", "id", 25), ("/v1/zones", "name", 25)):
             names: list[str] = []
             after = ""

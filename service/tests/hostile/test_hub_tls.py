@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.servers.certificates import Pair, SiteAuthority
 
 from embereye.process.grpc_server import channel
@@ -24,7 +25,7 @@ from embereye.process.tls.trust import trusting
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 
-from .site import ALARM_SECONDS, HOST, SMOKE, TOKEN, Site, until
+from .site import ALARM_SECONDS, HOST, SMOKE, TOKEN, Site
 
 
 @dataclass
@@ -71,7 +72,7 @@ async def hub(site: Site, tmp_path: Path) -> AsyncIterator[Secured]:
             return True
         return False
 
-    await until(answers, "the hub answers over TLS")
+    await eventually(answers, goal="the hub answers over TLS")
     yield secured
     assert site.running("hub"), site.log("hub")
     assert "Traceback" not in site.log("hub"), site.log("hub")
@@ -149,7 +150,7 @@ async def test_a_new_certificate_is_used_while_feeds_continue(hub: Secured) -> N
             async def renewed(name: str = name) -> bool:
                 return name in await asyncio.to_thread(shown)
 
-            await until(renewed, f"{name} is shown")
+            await eventually(renewed, goal=f"{name} is shown")
         assert not feed.closed
         await feed.ping()
         await AlarmsStub(link).Zones(ZonesRequest(), timeout=20)
@@ -200,4 +201,4 @@ async def test_endless_handshakes_leave_the_hub_its_descriptors(hub: Secured) ->
             listed = json.load(await asyncio.to_thread(hub.ask, "/v1/zones", source="127.0.0.2"))["zones"]
             return any(zone["name"] == "one" and zone["state"] == "ZONE_STATE_ALARM" for zone in listed)
 
-        await until(alarmed, "an honest device's alarm is shown", ALARM_SECONDS)
+        await eventually(alarmed, goal="an honest device's alarm is shown", seconds=ALARM_SECONDS)

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from harness.eventually import eventually
 from harness.settings import camera_settings
 
 from embereye.process.addresses import free_port
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
-from .site import HOST, Site, until
+from .site import HOST, Site
 
 FRAME_WORDS = 768
 
@@ -71,7 +72,7 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_see_no_error(sit
     site.start("hub")
     site.assign("shard-0", *rooms)
     site.start("shard-0")
-    await until(lambda: _is_listening(site.ports["shard-0"][1]), "the shard listens")
+    await eventually(lambda: _is_listening(site.ports["shard-0"][1]), goal="the shard listens")
     clients = [DesktopClient(number, site.ports["shard-0"][1], packets, 10.0) for number in range(len(rooms))]
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
@@ -80,7 +81,7 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_see_no_error(sit
     async def over() -> bool:
         return not any(thread.is_alive() for thread in threads)
 
-    await until(over, "all clients have sent everything", 60)
+    await eventually(over, goal="all clients have sent everything", seconds=60)
     assert [error for client in clients for error in client.errors] == []
     assert sum(client.sent for client in clients) == len(rooms) * packets
 
@@ -88,7 +89,7 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_see_no_error(sit
         counted = await ledgers(site)
         return all(int(counted.get(room, {}).get("offered", 0)) == packets - 1 for room in rooms)
 
-    await until(all_counted, "every reading and frame is in the ledgers")
+    await eventually(all_counted, goal="every reading and frame is in the ledgers")
     for ledger in (await ledgers(site)).values():
         # A starved machine sheds readings, and counts them.
         shed = sum(int(count) for count in ledger.get("shed", {}).values())
@@ -114,7 +115,7 @@ async def finished(process: "subprocess.Popen[str]", seconds: float = 60) -> tup
         return process.poll() is not None
 
     try:
-        await until(over, "the load test ends", seconds)
+        await eventually(over, goal="the load test ends", seconds=seconds)
     finally:
         process.kill()
     out, error = process.communicate()
@@ -127,7 +128,7 @@ async def test_our_load_test_counts_every_packet_and_the_shards_usage(site: Site
     site.start("hub")
     site.assign("shard-0", *ids)
     site.start("shard-0")
-    await until(lambda: _is_listening(site.ports["shard-0"][1]), "the shard listens")
+    await eventually(lambda: _is_listening(site.ports["shard-0"][1]), goal="the shard listens")
     grpc, text, *_ = site.ports["shard-0"]
     target = ["--target", f"{HOST}:{grpc}", "--grpc"] if way == "grpc" else ["--target", f"{HOST}:{text}"]
     run = simulate(tmp_path / "report.json", "sensors", *target, "--clients", "20", "--rate", "10", "--packets", "30",
@@ -154,7 +155,7 @@ async def test_our_load_test_counts_every_packet_and_the_shards_usage(site: Site
         # The calibration that a shard requests is a message, too.
         return all(int(counted.get(name, {}).get("offered", 0)) >= 30 for name in ids)
 
-    await until(all_counted, "every packet is in the ledgers")
+    await eventually(all_counted, goal="every packet is in the ledgers")
 
 
 async def test_a_load_test_of_cameras_reports_the_fate_of_their_frames(site: Site, tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ async def test_a_load_test_of_cameras_reports_the_fate_of_their_frames(site: Sit
     site.launch("yard-0", "-m", "embereye_cli", "shard", "camera", "--shard", "yard-0", "--host", HOST, "--hub",
                 site.control, "--grpc-port", str(grpc), "--control-port", str(control), "--metrics-port", str(metrics),
                 "--data", str(tmp_path / "yard-0"), "--assignment", str(tmp_path / "yard-0.json"))  # fmt: skip
-    await until(lambda: _is_listening(grpc), "the shard listens")
+    await eventually(lambda: _is_listening(grpc), goal="the shard listens")
     run = simulate(tmp_path / "report.json", "cameras", "--push", f"{HOST}:{grpc}", "--clients", "2", "--rate", "5",
                    "--for", "4s", "--size", "160x120", "--max-errors", "1000", "--min-rate", "10")  # fmt: skip
     code, out, error = await finished(run)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.grpc_server import channel
 from embereye.shard.access import STREAMS_PER_CLIENT
 from embereye.units import MIB
 
-from .site import HOST, SMOKE, Site, until
+from .site import HOST, SMOKE, Site
 
 # HTTP/2 (RFC 9113): as much as is needed for attacks.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -158,7 +159,7 @@ async def test_endless_streams_from_one_address_leave_memory_and_streams_for_oth
 
         try:
             # Not all at once: beyond some thousand, gRPC cancels streams that a slow server has not accepted yet.
-            await until(refused, "streams are refused", 100)
+            await eventually(refused, goal="streams are refused", seconds=100)
             codes = {await stream.code() for stream in calls if stream.done()}
             assert codes <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
             honest.line = SMOKE

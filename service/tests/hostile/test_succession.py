@@ -7,12 +7,13 @@ import signal
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.client import Client
 from embereye.process.addresses import free_port
 from embereye.v1.shard_pb2 import Peer
 
-from .site import HOST, Site, until
+from .site import HOST, Site
 
 
 class Door:
@@ -46,7 +47,7 @@ async def reached(condition: Callable[[], bool], goal: str) -> None:
     async def is_reached() -> bool:
         return condition()
 
-    await until(is_reached, goal)
+    await eventually(is_reached, goal=goal)
 
 
 async def speak(client: Client) -> None:

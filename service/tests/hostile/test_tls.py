@@ -15,6 +15,7 @@ import grpc
 import pytest
 from google.protobuf import json_format
 from harness.calls import await_refusal
+from harness.eventually import eventually
 from harness.servers.certificates import Pair, SiteAuthority
 from harness.settings import camera_settings
 
@@ -27,7 +28,7 @@ from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates
 from embereye.v1.types_pb2 import Device
 
-from .site import CALM, HOST, SMOKE, Site, Speaker, until
+from .site import CALM, HOST, SMOKE, Site, Speaker
 
 BY_NAME = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*", gateways=["gateway-1"])
 
@@ -86,7 +87,7 @@ class Devices:
                 return await self.send(self.client(self.first), "one") == 1
             return False
 
-        await until(answers, "the shard acknowledges over TLS")
+        await eventually(answers, goal="the shard acknowledges over TLS")
 
     def speaker(self, pair: Pair | None, name: str) -> Speaker:
         """Start a text device over TLS with the certificate `pair`."""
@@ -164,7 +165,7 @@ async def test_a_text_device_with_another_devices_certificate_is_refused(devices
     async def are_logged() -> bool:
         return all(reason in devices.site.log("shard-0") for reason in reasons)
 
-    await until(are_logged, "all three are refused")
+    await eventually(are_logged, goal="all three are refused")
     plain.silent = True
     assert await devices.site.metric("shard-0", "embereye_sensor_tls_handshakes_failed_total") > 0
 
@@ -174,7 +175,7 @@ async def test_a_text_device_with_another_devices_certificate_is_refused(devices
             return {device["id"]: device["reason"] for device in listed}.get("two") == "never heard"
         return False
 
-    await until(unheard, "strangers' readings do not count")
+    await eventually(unheard, goal="strangers' readings do not count")
 
 
 async def test_garbage_plaintext_and_endless_hellos_harm_only_their_senders(devices: Devices) -> None:
@@ -234,7 +235,7 @@ async def test_certificates_and_their_authority_change_under_open_connections(de
     opened = speaker.opened
 
     devices.servers.issue("hall", alternatives=["127.0.0.1", "renewed.example"])
-    await until(_certificate_condition(devices, "renewed.example"), "the new certificate is shown")
+    await eventually(_certificate_condition(devices, "renewed.example"), goal="the new certificate is shown")
     assert speaker.opened == opened, "open connections stay open"
 
     successor = SiteAuthority(tmp_path / "successor", "devices")
@@ -247,7 +248,7 @@ async def test_certificates_and_their_authority_change_under_open_connections(de
             return await devices.send(devices.client(two), "two") == 1
         return False
 
-    await until(admitted, "the successor's certificates are accepted")
+    await eventually(admitted, goal="the successor's certificates are accepted")
     assert (await devices.refused(devices.client(devices.first), "one"))[0] == grpc.StatusCode.UNAVAILABLE
     devices.speaker(two, "two")
     await devices.site.covered(["two"])  # and the connection opened with the previous authority is closed
@@ -320,7 +321,7 @@ async def test_a_camera_pushes_over_tls_only_with_its_own_certificate(site: Site
     async def refused() -> bool:
         return 'its credentials allow only "camera-1"' in site.log("simulate")
 
-    await until(refused, "the sender of camera-2 gets the reason of the refusal")
+    await eventually(refused, goal="the sender of camera-2 gets the reason of the refusal")
 
 
 async def test_a_shard_names_its_unreadable_certificate(devices: Devices) -> None:
@@ -332,7 +333,7 @@ async def test_a_shard_names_its_unreadable_certificate(devices: Devices) -> Non
     async def is_logged() -> bool:
         return reason in devices.site.log("shard-0")
 
-    await until(is_logged, "the shard names it")
+    await eventually(is_logged, goal="the shard names it")
     await devices.up()  # it still uses the previous one
     assert devices.site.end("shard-0") == 0
     devices.site.start("shard-0", "--tls", str(devices.shown.folder))
@@ -356,7 +357,7 @@ async def test_a_second_address_claiming_an_id_is_refused_and_named(site: Site) 
         (device,) = (await site.get("/v1/devices"))["devices"]
         return "127.0.0.7 also sends as this device and is refused" in device["state"]
 
-    await until(named, "the second address is named")
+    await eventually(named, goal="the second address is named")
     assert "refused 127.0.0.7, which sends as this device while 127.0.0.1 does" in site.log("shard-0")
     assert not await site.alarms("one"), "its readings were accepted"
     (device,) = (await site.get("/v1/devices"))["devices"]

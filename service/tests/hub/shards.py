@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,6 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 
 if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
-
-
-async def until(condition: Callable[[], object], description: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{description}: not within {seconds} s"
-        await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.eventually import eventually
 from harness.settings import camera_settings, sensor_settings
 from harness.stored import Stored
 
@@ -28,7 +29,7 @@ from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, Coverage, EvidenceI
 from embereye.v1.shard_pb2 import Assignment, Canary
 from embereye.zone.canary import PREFIX
 
-from .shards import shard_process, until
+from .shards import shard_process
 
 if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
@@ -68,7 +69,7 @@ async def test_a_canarys_alarm_is_visible_only_as_a_heartbeat(
     await hub_process.ready()
     core = make()
     async with shard_process(core, hub_process, tmp_path, assignment):
-        await until(lambda: (beat := heartbeat(hub_process)) and beat["alarmed"], "a heartbeat", 30)
+        await eventually(lambda: (beat := heartbeat(hub_process)) and beat["alarmed"], goal="a heartbeat", seconds=30)
         beat = heartbeat(hub_process)
         assert beat is not None
         namespace, kind, fleet = assignment.fleet.split("/")
@@ -92,7 +93,7 @@ async def test_a_canarys_alarm_is_visible_only_as_a_heartbeat(
         assert value(text, f'embereye_canary_delay_seconds_count{{kind="{kind}"}}') != 0
         assert value(text, "embereye_hub_evidence_received_total") == 0
         assert value(text, 'embereye_hub_zones{state="alarm"}') == 0
-    await until(lambda: heartbeat(hub_process) is None, "a shard that ended is not asked any more")
+    await eventually(lambda: heartbeat(hub_process) is None, goal="a shard that ended is not asked any more")
 
 
 class StuckShard(SensorShard):
@@ -107,7 +108,7 @@ async def test_a_shard_whose_analysis_is_stuck_is_overdue(hub_process: HubProces
     hub_process.start()
     await hub_process.ready()
     async with shard_process(StuckShard(), hub_process, tmp_path, sensors(within_ns=SECOND)):
-        await until(lambda: (beat := heartbeat(hub_process)) and beat["overdue"], "overdue")
+        await eventually(lambda: (beat := heartbeat(hub_process)) and beat["overdue"], goal="overdue")
         beat = heartbeat(hub_process)
         assert beat is not None
         assert beat["alarmed"] is None
@@ -270,7 +271,7 @@ async def test_a_canarys_mark_does_not_hide_a_device(tmp_path: Path) -> None:
     item = fire(Clock())
     item.id, item.device, item.zone, item.until_ns = "one", "s-01", "attic", time.time_ns()
     hub.inbox.admit(item, durable.append)
-    await until(lambda: durable, "durable")
+    await eventually(lambda: durable, goal="durable")
     (zone,) = hub.zones.messages()
     assert zone.name == "attic"
     assert zone.alarm

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.database import ReloadRequiredError
@@ -23,7 +24,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
 from .conftest import HubProcess
 from .running import running
-from .test_databases import events, report, until
+from .test_databases import events, report
 
 ADMIN = Principal("ada", Role.ADMIN, "ada")
 PAGE = 4_096
@@ -100,7 +101,7 @@ async def fill(folder: Path) -> None:
         durable = list[str]()
         for number in range(400):
             hub.inbox.admit(report(f"report-{number}", f"hall-{number % 40}"), durable.append)
-        await until(lambda: len(durable) == 400)
+        await eventually(lambda: len(durable) == 400)
 
 
 def damage_file(folder: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -120,7 +121,7 @@ async def test_a_hub_with_a_damaged_database_continues_and_reports_the_loss(
     damaged, durable = (tmp_path / "hub.sqlite").read_bytes(), list[str]()
     async with running(Stored(tmp_path)) as hub:
         hub.inbox.admit(report("later", "attic"), durable.append)
-        await until(lambda: durable == ["later"])
+        await eventually(lambda: durable == ["later"])
         assert {zone.name: zone.state for zone in hub.zones.messages()}["attic"] == ZoneState.ALARM.wire
         assert hub.database_losses == 1
         assert "hub.sqlite.damaged-" in hub.database_loss
@@ -222,7 +223,7 @@ async def test_damage_that_a_running_hub_meets_loses_nothing_it_knows(tmp_path: 
     await hub.open()
     running_hub = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before", "attic"), durable.append)
-    await until(lambda: durable == ["before"])
+    await eventually(lambda: durable == ["before"])
     zones = {zone.name: zone.state for zone in hub.zones.messages()}
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -265,7 +266,7 @@ async def test_a_database_that_cannot_be_replaced_is_named_and_the_hub_watches(
     await hub.open()
     running_hub = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("seen", "attic"), durable.append)
-    await until(hub.zones.messages)
+    await eventually(hub.zones.messages)
     assert "are set aside already" in hub.committer.failing
     monkeypatch.setattr(salvage, "MAX_ASIDE", 1)
     with contextlib.suppress(ReloadRequiredError):
@@ -347,7 +348,7 @@ async def test_a_hub_process_without_its_database_reports_the_loss(
     await hub.ready()
     await acknowledge(hub, "fire")
     (tmp_path / losses.FILE).unlink()
-    await until(lambda: shown_loss(hub) == "")
+    await eventually(lambda: shown_loss(hub) == "")
 
 
 async def test_a_hub_reports_an_empty_postgresql_in_place_of_its_database(

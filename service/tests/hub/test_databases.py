@@ -6,10 +6,11 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 from harness.servers.postgres import PASSWORD, Postgres
 from harness.stored import Stored
 
@@ -50,12 +51,6 @@ def report(name: str, zone: str = "hall") -> EvidenceItem:
         id=name, episode=name, fleet="default/sensors/hall", device=name, zone=zone, kind=Kind.SMOKE.wire,
         sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=time.time_ns(), until_ns=time.time_ns(),
     )  # fmt: skip
-
-
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def test_a_row_that_is_written_again_replaces_the_old_one(stored: Stored) -> None:
@@ -449,17 +444,17 @@ async def test_a_fire_is_shown_without_the_database_and_stored_once_it_is_back(
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before"), durable.append)
-    await until(lambda: durable == ["before"])
+    await eventually(lambda: durable == ["before"])
     await asyncio.to_thread(own_postgres.stop)
     try:
-        await until(lambda: hub.committer.failing)  # even though nothing is to be written
+        await eventually(lambda: hub.committer.failing)  # even though nothing is to be written
         hub.inbox.admit(report("before"), durable.append)  # sent again: its acknowledgement was lost
         hub.inbox.admit(report("during", "attic"), durable.append)
-        await until(lambda: len(hub.zones.messages()) == 2)
+        await eventually(lambda: len(hub.zones.messages()) == 2)
         assert durable == ["before"]
     finally:
         await asyncio.to_thread(own_postgres.start)
-    await until(lambda: durable == ["before", "before", "during"])
+    await eventually(lambda: durable == ["before", "before", "during"])
     assert hub.inbox.counters.duplicate == 1
     assert not hub.committer.failing
     assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
@@ -474,16 +469,16 @@ async def test_a_fire_is_shown_while_the_database_does_not_answer(stored_apart: 
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before"), durable.append)
-    await until(lambda: durable == ["before"])
+    await eventually(lambda: durable == ["before"])
     await asyncio.to_thread(own_postgres.freeze)
     try:
         hub.inbox.admit(report("during", "attic"), durable.append)
-        await until(lambda: len(hub.zones.messages()) == 2)
+        await eventually(lambda: len(hub.zones.messages()) == 2)
         assert durable == ["before"]
-        await until(lambda: hub.committer.failing)
+        await eventually(lambda: hub.committer.failing)
     finally:
         await asyncio.to_thread(own_postgres.freeze, frozen=False)
-    await until(lambda: durable == ["before", "during"])
+    await eventually(lambda: durable == ["before", "during"])
     assert [event.zone for event in await hub.history.events(0, 9)] == ["hall", "attic"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -500,7 +495,7 @@ async def test_after_a_failover_that_lost_commits_the_hub_rewrites_its_state(
     await hub.open()
     running = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("before"), durable.append)
-    await until(lambda: durable == ["before"])
+    await eventually(lambda: durable == ["before"])
     await hub.access.create_token(admin, "lost-phone", Role.VIEWER)
     silence = await hub.silences.begin(admin, "default", "hall", reason="drill", minutes=5)
     for table in tables:
@@ -511,15 +506,15 @@ async def test_after_a_failover_that_lost_commits_the_hub_rewrites_its_state(
     await hub.silences.end(admin, silence.silence.id)
     await hub.actions.perform(Action.ACKNOWLEDGE, admin, "default", "hall")
     hub.inbox.admit(report("after", "attic"), durable.append)
-    await until(lambda: durable == ["before", "after"])
+    await eventually(lambda: durable == ["before", "after"])
     cursor = hub.feed.latest
     for table in tables:
         statement = f"BEGIN; TRUNCATE {table}; INSERT INTO {table} SELECT * FROM replica_{table}; COMMIT"
         postgres.execute(statement, database)
     postgres.break_connections(database)
-    await until(lambda: "which it had acknowledged" in caplog.text and not hub.committer.failing)
+    await eventually(lambda: "which it had acknowledged" in caplog.text and not hub.committer.failing)
     hub.inbox.admit(report("after", "attic"), durable.append)  # sent again: its acknowledgement was lost
-    await until(lambda: durable == ["before", "after", "after"])
+    await eventually(lambda: durable == ["before", "after", "after"])
     assert hub.inbox.counters.duplicate == 1
     assert [event.cursor for event in await hub.history.events(0, 99)] == list(range(1, cursor + 1))
     assert await hub.committer.flush(20)
@@ -550,7 +545,7 @@ async def test_a_hub_started_without_its_database_reloads_once_it_can_be_read(
         await hub.open()
         running = asyncio.ensure_future(hub.run())
         hub.inbox.admit(report("seen"), lambda _: None)
-        await until(hub.zones.messages)
+        await eventually(hub.zones.messages)
         assert "cannot be reached" in hub.committer.failing
     finally:
         await asyncio.to_thread(own_postgres.start)
@@ -574,7 +569,7 @@ async def test_a_hub_started_before_its_empty_database_continues_with_it(
         hub.inbox.admit(report("seen"), durable.append)
     finally:
         await asyncio.to_thread(own_postgres.start)
-    await until(lambda: durable)
+    await eventually(lambda: durable)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await threads.close()

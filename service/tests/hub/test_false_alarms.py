@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.actions import Action
@@ -175,9 +176,7 @@ async def test_listeners_learn_of_a_removed_mark_even_if_its_caller_gets_an_erro
         with monkeypatch.context() as fault:
             fault.setattr(Store, "commit", fail)
             taking_back = asyncio.ensure_future(marks.take_back(ADA, running.zone.alarm))
-            async with asyncio.timeout(10):
-                while len(marks):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: not marks, 10)
             if end == "cancelled":
                 taking_back.cancel()
                 await asyncio.gather(taking_back, return_exceptions=True)

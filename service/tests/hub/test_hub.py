@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.actions import Action, UnknownZoneError
@@ -110,12 +111,6 @@ async def event_reasons(hub: Hub) -> list[tuple[str, str]]:
         (AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower(), event.why)
         for event in await hub.history.events(0, 1000)
     ]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_dark_device_is_one_fault_that_clears_when_it_is_covered_again(stored: Stored) -> None:
@@ -345,18 +340,18 @@ async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Pat
         for number in range(300):
             clock.now += SECOND // 1000
             hub.inbox.admit(sign(f"report with a long name {number:0200}", clock), durable.append)
-        await until(lambda: hub.committer.failing)
+        await eventually(lambda: hub.committer.failing)
         assert "full" in hub.committer.failing
-        await until(hub.zones.messages)
+        await eventually(hub.zones.messages)
         assert hub.zones.messages()[0].state == ZoneState.ALARM
         hub.inbox.admit(sign("attic", clock, zone="attic"), durable.append)
-        await until(lambda: len(hub.zones.messages()) == 2)
+        await eventually(lambda: len(hub.zones.messages()) == 2)
         assert durable == []
         assert hub.feed.latest == 0
         with pytest.raises(StoreFailingError, match="cannot write its database"):
             await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
         await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
-        await until(lambda: not hub.committer.failing)
+        await eventually(lambda: not hub.committer.failing)
         assert await hub.committer.flush(10)
         assert len(durable) == 301
         assert len([kind for kind, _ in await event_reasons(hub) if kind == "state"]) == 2
@@ -369,12 +364,12 @@ async def test_the_hub_waits_for_a_locked_database(tmp_path: Path) -> None:
         other = sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         hub.inbox.admit(sign("one", clock), durable.append)
-        await until(lambda: hub.committer.failing)
+        await eventually(lambda: hub.committer.failing)
         assert "locked" in hub.committer.failing
         assert durable == []
         other.execute("ROLLBACK")
         other.close()
-        await until(lambda: durable == ["one"])
+        await eventually(lambda: durable == ["one"])
         assert hub.committer.failing == ""
         assert len(await event_reasons(hub)) == 1
 

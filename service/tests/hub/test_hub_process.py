@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
@@ -57,13 +58,6 @@ def evidence(name: str, *, device: str = "s-01", level: Level = Level.ALARM) -> 
         until_ns=now,
         why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
     )
-
-
-async def until(condition: Callable[[], object], description: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{description}: not within {seconds} s"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -131,10 +125,10 @@ async def test_a_fire_stays_one_alarm_while_the_hub_is_killed_and_restarted(
             last = shard.observe(Level.ALARM, clock)
             hub_process.start()
             await hub_process.ready()
-        await until(lambda: not len(shard.spool), "everything spooled is acknowledged")
-        await until(lambda: shard.reporter.connected, "the shard knows that it is connected")
+        await eventually(lambda: not len(shard.spool), goal="everything spooled is acknowledged")
+        await eventually(lambda: shard.reporter.connected, goal="the shard knows that it is connected")
     assert shard.spool.dropped == 0
-    await until(lambda: keys([last]) <= stored_keys(hub_process), "the last report is stored")
+    await eventually(lambda: keys([last]) <= stored_keys(hub_process), goal="the last report is stored")
     async with hub_process.channel() as link:
         history = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
     raised = [event for event in history.events if event.state == ZoneState.ALARM]
@@ -183,7 +177,9 @@ async def test_acknowledged_reports_survive_a_kill_at_any_time(hub_process: HubP
         query = hub_process.stored.query
         if bus.server:  # the stream has the reports that the hub had not stored yet
             hub_process.start()
-            await until(partial(lambda owed: owed <= stored_keys(hub_process), keys(acknowledged)), "it is stored")
+            await eventually(
+                partial(lambda owed: owed <= stored_keys(hub_process), keys(acknowledged)), goal="it is stored"
+            )
             hub_process.kill()
         stored = stored_keys(hub_process)
         cursors = [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")]
@@ -254,7 +250,7 @@ async def test_acknowledged_reports_count_once_and_alarms_continue_over_each_fau
     await asyncio.wait_for(reporting, 60)
     query = hub.stored.query
     assert acknowledged == {item.id for item in items}
-    await until(lambda: stored_keys(hub) == keys(acknowledged), "all are stored")
+    await eventually(lambda: stored_keys(hub) == keys(acknowledged), goal="all are stored")
     assert [row[0] for row in query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, len(items) + 1))
     assert query("SELECT COUNT(DISTINCT zone) FROM events") == [(len(items),)], "one alarm each"
 
@@ -283,9 +279,9 @@ async def test_a_hub_serves_before_its_clips_are_loaded(
     folder.mkdir(parents=True)
     os.mkfifo(folder / "0.json")  # reading it blocks, like a disk that does not answer
     hub.start()
-    await until(lambda: "hub ready" in hub.log(), "the hub serves", 20)
+    await eventually(lambda: "hub ready" in hub.log(), goal="the hub serves", seconds=20)
     os.close(os.open(folder / "0.json", os.O_WRONLY | os.O_NONBLOCK))
-    await until(lambda: not list(folder.iterdir()), "files without a clip are removed")
+    await eventually(lambda: not list(folder.iterdir()), goal="files without a clip are removed")
 
 
 async def test_a_hub_stops_even_if_the_disk_of_its_clips_does_not_answer(
@@ -295,7 +291,7 @@ async def test_a_hub_stops_even_if_the_disk_of_its_clips_does_not_answer(
     folder.mkdir(parents=True)
     os.mkfifo(folder / "0.json")
     hub.start()
-    await until(lambda: "hub ready" in hub.log(), "the hub serves", 20)
+    await eventually(lambda: "hub ready" in hub.log(), goal="the hub serves", seconds=20)
     assert await asyncio.to_thread(hub.terminate) == 0
     assert "Traceback" not in hub.log()
 
@@ -377,10 +373,10 @@ async def test_coverage_reports_of_an_undeclared_fleet_create_its_zones(hub: Hub
     shard = Shard(hub, tmp_path / "spool")
     async with Tasks() as tasks:
         tasks.start(shard.reporter.run(), name="reporter")
-        await until(lambda: hub.get("/v1/zones")["covered"] == 2, "both devices are covered")
+        await eventually(lambda: hub.get("/v1/zones")["covered"] == 2, goal="both devices are covered")
         shard.covered = False
         shard.reporter.coverage_changed()
-        await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")
+        await eventually(lambda: hub.get("/v1/zones")["covered"] == 0, goal="neither is covered")
         devices = hub.get("/v1/devices")["devices"]
         assert [device["reason"] for device in devices] == ["silent", "silent"]
 
@@ -400,9 +396,7 @@ async def test_a_password_in_the_arguments_is_warned_of_and_not_logged(
 ) -> None:
     hub = make_hub(Stored(tmp_path))
     hub.start("--database", "postgresql://ada:secret-word@127.0.0.1:1/none")
-    async with asyncio.timeout(30):
-        while "read the password in --database" not in hub.log() or "cannot be reached" not in hub.log():
-            await asyncio.sleep(0.1)
+    await eventually(lambda: "read the password in --database" in hub.log() and "cannot be reached" in hub.log(), 30)
     assert "secret-word" not in hub.log()
 
 

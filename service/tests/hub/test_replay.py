@@ -10,9 +10,11 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.eventually import eventually
+
 from embereye.sensor.shard import SensorShard
 
-from .shards import shard_process, until
+from .shards import shard_process
 from .test_tracing import WATCHED
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ async def test_an_alarms_stored_lines_lead_to_the_same_decision_when_replayed(
             writer.write(b"#Sensor:ADC1=7,ADC2=8,ADC3=9,DIO=0!\r\n")  # quiet lines, which are not analysed
             await asyncio.sleep(0.02)
         writer.write(b"#Sensor:ADC1=4095,ADC2=8,ADC3=9,DIO=0!\r\n")
-        await until(lambda: any(zone["alarm"] for zone in zones(hub_process)), "the alarm")
+        await eventually(lambda: any(zone["alarm"] for zone in zones(hub_process)), goal="the alarm")
         writer.close()
     # The shard has ended and delivered its recording, although the sign continued.
     (alarm,) = [zone["alarm"] for zone in zones(hub_process) if zone["alarm"]]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.need import POSTGRES, ROOT
 from harness.servers.nats import Nats
 from harness.servers.postgres import Postgres
@@ -116,9 +117,7 @@ async def test_every_replica_accepts_reports_and_serves_feeds_history_and_action
         assert len(acknowledged) == 30
         async with replicas[2].channel() as link:
             await AlarmsStub(link).Acknowledge(ActionRequest(zone="r-0-0", who="Ada"), timeout=10)
-        async with asyncio.timeout(60):
-            while len(seen) < 3 or any(len(cursors) < 31 for cursors in seen.values()):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: len(seen) >= 3 and all(len(cursors) >= 31 for cursors in seen.values()))
     assert list(seen.values()) == [list(range(1, 32))] * 3
     answers = []
     for hub in replicas:
@@ -201,24 +200,18 @@ async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standb
     assert first.process is not None
     first.process.send_signal(signal.SIGSTOP)  # its node hangs, so it does not notice what happens
     await asyncio.to_thread(postgres.break_connections, first.stored.database)
-    async with asyncio.timeout(60):
-        while not any(is_owner(hub) for hub in replicas[1:]):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: any(is_owner(hub) for hub in replicas[1:]))
     first.process.send_signal(signal.SIGCONT)
     acknowledged: set[str] = set()
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
         await asyncio.wait_for(report(first, [evidence("stale")], acknowledged), 5)
     # The new owner stores the reports in the stream.
     assert bus.server or not acknowledged
-    async with asyncio.timeout(60):
-        while is_owner(first):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not is_owner(first))
     assert "reloading: " in first.log()
     await first.ready()
     await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 60)
-    async with asyncio.timeout(60):
-        while {row[0] for row in first.stored.query("SELECT id FROM evidence")} != keys(acknowledged):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: {row[0] for row in first.stored.query("SELECT id FROM evidence")} == keys(acknowledged))
 
 
 FAULTS = ["owner killed", "standby killed", "owner terminated", "connections ended", "NATS killed"]
@@ -249,9 +242,7 @@ async def test_acknowledged_reports_count_once_and_alarms_resume_in_ten_seconds(
                 assert time.monotonic() < struck + limit, f"{fault}: alarms continue within ten seconds"
                 await asyncio.sleep(0.02)
         await asyncio.wait_for(asyncio.shield(sending), 60)
-        async with asyncio.timeout(60):
-            while {row[0] for row in stored.query("SELECT id FROM evidence")} != keys(acknowledged):
-                await asyncio.sleep(0.05)
+        await eventually(lambda: {row[0] for row in stored.query("SELECT id FROM evidence")} == keys(acknowledged))
     assert acknowledged == {item.id for item in items}
     assert [row[0] for row in stored.query("SELECT cursor FROM events ORDER BY cursor")] == list(range(1, 601))
     assert stored.query("SELECT COUNT(DISTINCT zone) FROM events") == [(600,)], "one alarm each"

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.coverage.skew import Skew
@@ -263,9 +264,7 @@ async def test_a_subscriber_that_does_not_read_is_ended_with_its_cursor(tmp_path
             hub.feed.publish([AlarmEvent(cursor=cursor, why="x" * 4_000)])
             if cursor % 100 == 0:
                 await asyncio.sleep(0.001)
-        async with asyncio.timeout(20):
-            while hub.feed.subscribers:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not hub.feed.subscribers, 20)
         seen: list[int] = []
 
         async def read() -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from harness.eventually import eventually
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
@@ -81,18 +82,14 @@ async def test_shards_return_to_an_owner_that_can_be_reached_again() -> None:
         beside(forwarder.return_to_owner(), name="return"),
     ):
         reader, writer = await asyncio.open_connection(HOST, replica)
-        async with asyncio.timeout(10):
-            while served != ["fallback"]:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: served == ["fallback"], 10)
         server = await serve("owner", owners)
         async with asyncio.timeout(10):
             with contextlib.suppress(ConnectionError):
                 assert not await reader.read(1), "the shard's connection ends, so that it redials"
         writer.close()
         _, writer = await asyncio.open_connection(HOST, replica)
-        async with asyncio.timeout(10):
-            while served[-1] != "owner":
-                await asyncio.sleep(0.01)
+        await eventually(lambda: served[-1] == "owner", 10)
         await asyncio.sleep(0.01)
         writer.close()
         server.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE, open_tracer
@@ -22,7 +23,7 @@ from embereye.sensor.shard import SensorShard
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
-from .shards import shard_process, until
+from .shards import shard_process
 
 if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
@@ -77,7 +78,7 @@ async def test_an_alarm_is_one_trace_from_a_devices_bytes_to_the_published_event
         for _ in range(30):
             writer.write(b"#Sensor:ADC1=4095!\r\n")  # for 3 s: repeated reports of one level
             await asyncio.sleep(0.1)
-        await until(lambda: len(collector.spans) >= 5, "five spans")
+        await eventually(lambda: len(collector.spans) >= 5, goal="five spans")
         writer.close()
     spans = {span.name: span for _, span in collector.spans}
     assert len(collector.spans) == 5
@@ -119,7 +120,7 @@ async def test_an_unreachable_collector_delays_neither_alarms_nor_the_exit(
                 zones: Any = hub_process.get("/v1/zones")
                 return any(zone.get("alarm") for zone in zones["zones"])
 
-            await until(alarmed, "an alarm")
+            await eventually(alarmed, goal="an alarm")
             writer.close()
         assert hub_process.terminate() == 0
 

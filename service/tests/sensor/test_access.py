@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from harness.calls import await_refusal
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.process.addresses import free_port
@@ -137,9 +138,7 @@ async def test_requests_that_wait_when_access_is_restricted_are_dropped(
         for name in ("s-01", "s-02"):
             batch = DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1, smoke_adc=280)])
             await call.write(IngestRequest(devices=[batch]))
-        async with asyncio.timeout(20):
-            while not running.shard._ingest._waiting:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: running.shard._ingest._waiting, 20)
         running.restrict(AccessRules(tokens="devices-of-t"))
         call.cancel()
     assert heard(running, "s-02") == 0
@@ -226,9 +225,7 @@ async def test_what_waits_for_the_first_assignment_is_judged_by_its_rules(
     running: Running, rules: AccessRules | None, count: int
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
-    async with asyncio.timeout(20):
-        while not running.shard._sessions._open:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: running.shard._sessions._open, 20)
     (session,) = running.shard._sessions._open
     session.data_received(b"#Sensors-01:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n")
     running.restrict(rules)
@@ -287,8 +284,6 @@ async def test_our_own_client_shows_its_token(running: Running) -> None:
     stop = asyncio.Event()
     specs = [SensorSpec("s-01", "hall")]
     sending = asyncio.create_task(run_sensors(specs, running.grpc, stop, grpc=True, frame_rate=0, token=ONES))
-    async with asyncio.timeout(20):
-        while not running.shard.owned("s-01").arrivals.ledger.analysed:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: running.shard.owned("s-01").arrivals.ledger.analysed, 20)
     stop.set()
     assert (await sending).readings

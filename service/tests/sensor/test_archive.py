@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.need import PARQUET
 from harness.settings import sensor_settings
 
@@ -59,15 +60,11 @@ async def writing(folder: Path, **options: Any) -> AsyncIterator[Archive]:
 
 
 async def written(archive: Archive, items: int) -> None:
-    async with asyncio.timeout(20):
-        while archive.written < items:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: archive.written >= items, 20)
 
 
 async def dropped(archive: Archive, items: int) -> None:
-    async with asyncio.timeout(20):
-        while archive.dropped < items:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: archive.dropped >= items, 20)
 
 
 def ask(folder: Path, query: str) -> list[Any]:
@@ -213,9 +210,7 @@ async def test_a_shard_archives_text_lines_and_grpc_batches(tmp_path: Path) -> N
         assert device is not None
         request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
         shard.analyse_batches(device, request.devices, 1)
-        async with asyncio.timeout(20):
-            while shard.devices(0)[0].ledger.analysed < 22:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: shard.devices(0)[0].ledger.analysed >= 22, 20)
         assert not shard.degraded()
         names = {metric.name for metric in shard.metrics()}
         writer.close()

@@ -11,6 +11,7 @@ from typing import cast
 
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks
@@ -77,9 +78,7 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
             n: relays.open(peer, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(1, producers + 1)
         }
         await asyncio.wait_for(asyncio.gather(*(produce(number, link) for number, link in opened.items())), 100)
-        async with asyncio.timeout(20):
-            while len(owner.closed) < producers:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(owner.closed) >= producers, 20)
         assert sorted(owner.closed) == list(opened)
         assert owner.lines == taken
         assert 0 < refused < producers * each / 2
@@ -99,9 +98,7 @@ async def test_relays_of_an_unreachable_shard_are_freed(
             for number in range(3):
                 opened = [relays.open(NOBODY, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(10)]
                 assert all(relay.send(b"#Sensor:ADC1=1!") for relay in opened)
-                async with asyncio.timeout(20):
-                    while len(lost) <= number:
-                        await asyncio.sleep(0.01)
+                await eventually(lambda number=number: len(lost) > number, 20)
                 assert all(relay.closed for relay in opened)
                 references = [weakref.ref(relay) for relay in opened]
                 opened.clear()
@@ -121,9 +118,7 @@ async def test_no_device_counts_as_silent_because_its_lines_wait_for_others(monk
         relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lambda _: None, tasks)
         relays.configure(0.1)
         assert relays.open(peer, Origin(1, False, "10.0.0.1", ""), lambda _: None).send(b"#Sensor:ADC1=1!", later=True)
-        async with asyncio.timeout(20):
-            while owner.lines[1] != b"#Sensor:ADC1=1!":
-                await asyncio.sleep(0.01)
+        await eventually(lambda: owner.lines[1] == b"#Sensor:ADC1=1!", 20)
     await server.stop(0)
 
 

@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.eventually import eventually
 from harness.need import CAPTURE, RECORDINGS
 from harness.settings import sensor_settings
 
@@ -122,12 +123,6 @@ async def start() -> AsyncIterator[Callable[[], object]]:
         yield begin
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", running.tcp)
 
@@ -139,7 +134,7 @@ async def test_a_declared_device_that_sends_is_covered_and_its_readings_are_show
     reader, writer = await connect(running)
     assert await reader.readexactly(9) == b"PERIOD_ON"
     writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n")
-    await until(lambda: running.status("s-01").covered)
+    await eventually(lambda: running.status("s-01").covered)
     latest = {term.name: term for term in running.status("s-01").latest}
     assert latest["smoke"].value == pytest.approx(100 * 283 / 4095)
     assert running.status("s-01").ledger.analysed == 1
@@ -161,7 +156,7 @@ async def test_garbage_of_grpc_calls_does_not_pile_up_in_an_idle_shard(
         health = health_pb2_grpc.HealthStub(link)
         for _ in range(300):
             await health.Check(health_pb2.HealthCheckRequest())
-    await until(lambda: left() < 10)
+    await eventually(lambda: left() < 10)
 
 
 async def test_many_assignments_need_no_more_memory_than_one() -> None:
@@ -192,7 +187,7 @@ async def test_no_counter_decreases_when_devices_move_to_other_shards(start: Sta
     _, writer = await connect(running)
     for name in (b"s-01", b"s-02"):
         writer.write(b"#Sensor%s:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n" % name)
-    await until(lambda: running.status("s-01").covered and running.status("s-02").covered)
+    await eventually(lambda: running.status("s-01").covered and running.status("s-02").covered)
     assert running.status("s-02").ledger.analysed
 
     def counted() -> dict[str, float]:
@@ -213,7 +208,7 @@ async def test_invalid_bytes_do_not_affect_other_lines(start: Start) -> None:
     running.assign("s-01")
     _, writer = await connect(running)
     writer.write(b"\x00\xff garbage!#frame:nothex!" + b"x" * 40_000 + b"!#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
-    await until(lambda: running.status("s-01").covered)
+    await eventually(lambda: running.status("s-01").covered)
     assert sum(running.shard.garbage.values()) == 3
     writer.close()
 
@@ -224,7 +219,7 @@ async def test_a_connection_of_a_vanished_device_ends_despite_unacknowledged_dat
 ) -> None:
     running = await start()
     _, writer = await connect(running)
-    await until(lambda: len(running.shard._sessions))
+    await eventually(lambda: len(running.shard._sessions))
     (session,) = running.shard._sessions._open
     assert session._transport is not None
     connection = session._transport.get_extra_info("socket")
@@ -238,7 +233,7 @@ async def test_an_undeclared_device_is_shown_but_raises_no_alarm(start: Start) -
     _, writer = await connect(running)
     for _ in range(5):
         writer.write(b"#Sensorstranger:ADC1=4000,ADC2=4000,ADC3=4000,DIO=1!\r\n")
-    await until(lambda: len(running.shard.devices(0)) == 2)
+    await eventually(lambda: len(running.shard.devices(0)) == 2)
     status = running.status("stranger")
     assert not status.covered
     assert "not declared" in status.reason
@@ -253,7 +248,7 @@ async def test_smoke_past_its_threshold_becomes_evidence_with_its_terms(start: S
     for _ in range(3):
         writer.write(b"#Sensors-01:ADC1=3000,ADC2=100,ADC3=2,DIO=0!\r\n")
         await asyncio.sleep(0.05)
-    await until(lambda: running.evidence)
+    await eventually(lambda: running.evidence)
     evidence = running.evidence[0]
     assert (evidence.device, evidence.zone, evidence.kind) == ("s-01", "hall", Kind.SMOKE)
     assert evidence.level == Level.ALARM
@@ -270,7 +265,7 @@ async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start
     reader, writer = await connect(stranger)
     assert await reader.readexactly(9) == b"PERIOD_ON"
     writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n#frame:" + b"FFB8" * 834 + b"!\r\n")
-    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
     assert stranger.shard.relayed == 2
     assert not stranger.status("s-02").covered
     assert await asyncio.wait_for(reader.readexactly(7), 10) == b"EEPROM1"
@@ -285,7 +280,7 @@ async def relayed(start: Start) -> tuple[Running, Running, asyncio.StreamWriter]
     stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
     _, writer = await connect(stranger)
     writer.write(b"#serialno:s-01!\r\n" + QUIET_LINE)
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     return owner, stranger, writer
 
 
@@ -299,7 +294,7 @@ async def test_quiet_lines_are_relayed_without_a_tick(start: Start) -> None:
     for count in (1, 3, 1):
         writer.write(QUIET_LINE * count)
         await asyncio.sleep(0.01)
-    await until(lambda: owner.status("s-01").ledger.analysed == 6)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 6)
     assert (stranger.shard.relayed, stranger.shard.relay_dropped) == (6, 0)
     assert stranger.shard.batcher.ticks == ticks
     assert not owner.shard.garbage
@@ -313,9 +308,9 @@ async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start, mon
     monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
     stranger.shard.batcher._window = 3600.0
     writer.write(QUIET_LINE)
-    await until(lambda: stranger.shard.relayed == 2)
+    await eventually(lambda: stranger.shard.relayed == 2)
     writer.write(SMOKE_LINE)
-    await until(lambda: owner.evidence)
+    await eventually(lambda: owner.evidence)
     assert owner.evidence[0].kind == Kind.SMOKE
     assert owner.status("s-01").ledger.analysed == 3, "the quiet line was relayed with it, and first"
     writer.close()
@@ -328,10 +323,10 @@ async def test_quiet_lines_that_cannot_be_relayed_are_counted(start: Start, monk
     for _ in range(4):
         writer.write(QUIET_LINE)
         await asyncio.sleep(0.02)
-    await until(lambda: stranger.shard.relayed + stranger.shard.relay_dropped == 5)
+    await eventually(lambda: stranger.shard.relayed + stranger.shard.relay_dropped == 5)
     assert stranger.shard.relay_dropped == 2
     writer.close()
-    await until(lambda: owner.status("s-01").ledger.analysed == 3)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 3)
 
 
 async def test_a_connection_that_changes_its_device_is_relayed_under_the_new_name(start: Start) -> None:
@@ -340,11 +335,11 @@ async def test_a_connection_that_changes_its_device_is_relayed_under_the_new_nam
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
     stranger.assign("s-02", epoch=2, elsewhere={"s-01": "owner", "s-03": "owner"}, peers=[peer])
     writer.write(QUIET_LINE)
-    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
     writer.write(b"#serialno:s-03!\r\n" + QUIET_LINE)
-    await until(lambda: owner.status("s-03").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-03").ledger.analysed == 1)
     writer.write(QUIET_LINE)
-    await until(lambda: owner.status("s-03").ledger.analysed == 2)
+    await eventually(lambda: owner.status("s-03").ledger.analysed == 2)
     assert owner.status("s-01").ledger.analysed == 2
     writer.close()
 
@@ -362,18 +357,18 @@ async def test_the_newer_of_two_connections_speaks_whichever_shards_they_reach(
     await asyncio.sleep(0.01)
     _, newer = await connect(stranger if newer_is_relayed else owner)
     newer.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     older.write(line)  # its relay is the newer connection of the owner
-    await until(lambda: owner.status("s-01").ledger.rejected["a newer connection speaks for it"] == 1)
+    await eventually(lambda: owner.status("s-01").ledger.rejected["a newer connection speaks for it"] == 1)
     assert owner.status("s-01").ledger.takeovers == 0
     newer.close()
     device = owner.shard.owned("s-01")
-    await until(lambda: device and device.arrivals.speaker is None)
+    await eventually(lambda: device and device.arrivals.speaker is None)
     older.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
     _, newest = await connect(stranger)
     newest.write(line)
-    await until(lambda: owner.status("s-01").ledger.takeovers == 1)
+    await eventually(lambda: owner.status("s-01").ledger.takeovers == 1)
     for writer in (older, newest):
         writer.close()
 
@@ -384,11 +379,11 @@ async def test_a_text_connection_cannot_pretend_to_be_a_relay(start: Start) -> N
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, thief = await connect(owner)
     thief.write(b"#passedon:only:9223372036854775807!\r\n" + line)  # as shards of earlier versions did
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     assert owner.shard.garbage["unknown word"] == 1
     _, device = await connect(owner)
     device.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
     for writer in (thief, device):
         writer.close()
 
@@ -402,13 +397,13 @@ async def test_a_relayed_device_is_pinned_to_its_address_not_to_the_relaying_sha
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, device = await connect(stranger)
     device.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     for at in (owner, stranger):
         _, thief = await asyncio.open_connection("127.0.0.1", at.tcp, local_addr=("127.0.0.7", 0))
         refused = owner.status("s-01").ledger.rejected["another address speaks for it"]
         device.write(line)
         thief.write(line)
-        await until(lambda: owner.status("s-01").ledger.rejected["another address speaks for it"] > refused)  # noqa: B023
+        await eventually(lambda: owner.status("s-01").ledger.rejected["another address speaks for it"] > refused)  # noqa: B023
         thief.close()
     assert "127.0.0.7 also sends as this device" in owner.status("s-01").state
     assert owner.status("s-01").ledger.takeovers == 0
@@ -423,12 +418,12 @@ async def test_a_device_stays_pinned_to_its_address_after_a_long_stall_of_its_sh
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     _, device = await connect(owner)
     device.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     _, thief = await asyncio.open_connection("127.0.0.1", owner.tcp, local_addr=("127.0.0.7", 0))
-    await until(lambda: len(owner.shard._sessions) == 2)
+    await eventually(lambda: len(owner.shard._sessions) == 2)
     thief.write(line)
     time.sleep(owner.shard.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stalls
-    await until(lambda: sum(owner.status("s-01").ledger.rejected.values()) + owner.status("s-01").ledger.takeovers)
+    await eventually(lambda: sum(owner.status("s-01").ledger.rejected.values()) + owner.status("s-01").ledger.takeovers)
     assert owner.status("s-01").ledger.rejected["another address speaks for it"] == 1
     assert owner.status("s-01").ledger.takeovers == 0
     for writer in (thief, device):
@@ -446,11 +441,11 @@ async def test_an_unused_stream_between_shards_ends_and_a_new_one_can_start(
     for count in (1, 2, 3):
         _, writer = await connect(stranger)
         writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
-        await until(lambda: owner.status("s-01").ledger.analysed == count)  # noqa: B023
+        await eventually(lambda: owner.status("s-01").ledger.analysed == count)  # noqa: B023
         assert len(stranger.shard.relays) == 1
         writer.close()
-        await until(lambda: len(owner.shard._sessions) == 0)
-        await until(lambda: len(stranger.shard.relays) == 0)
+        await eventually(lambda: len(owner.shard._sessions) == 0)
+        await eventually(lambda: len(stranger.shard.relays) == 0)
     assert stranger.shard.relay_dropped == 0
 
 
@@ -463,8 +458,8 @@ async def test_a_relayed_flood_leaves_no_bytes_waiting(start: Start) -> None:
         caller = relay_service._Caller(owner.shard._sessions, None, tasks)
         for _ in range(3):  # the first exceeds the limit; lines wait until the tick
             caller.hand_lines(RelayedConnection(since_ns=1, address="10.0.0.1", lines=lines))
-        await until(lambda: owner.status("s-01").ledger.offered == 3 * lines.count(b"!"))
-        await until(lambda: owner.shard.batcher.oldest_age_ns() == 0)
+        await eventually(lambda: owner.status("s-01").ledger.offered == 3 * lines.count(b"!"))
+        await eventually(lambda: owner.shard.batcher.oldest_age_ns() == 0)
         assert (owner.shard.batcher.waiting, owner.shard.batcher.depth) == (0, 0)
         caller.close()
 
@@ -478,12 +473,12 @@ async def test_dropped_lines_are_counted_and_the_relay_resumes_with_the_owner(st
     _, writer = await connect(stranger)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     writer.write(line * 3)
-    await until(lambda: stranger.shard.relay_dropped == 3)
+    await eventually(lambda: stranger.shard.relay_dropped == 3)
     again = GrpcServer(owner.shard.services(), control=True)
     again.listen(f"127.0.0.1:{port}")
     await again.start()
     writer.write(line)
-    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    await eventually(lambda: owner.status("s-01").ledger.analysed == 1)
     await again.stop(0)
     writer.close()
 
@@ -495,11 +490,11 @@ async def test_a_change_of_owner_needs_no_new_connection(start: Start) -> None:
     _, writer = await connect(first)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     writer.write(line)
-    await until(lambda: first.status("s-01").covered)
+    await eventually(lambda: first.status("s-01").covered)
     second.assign("s-01", epoch=2)
     first.assign(epoch=2, elsewhere={"s-01": "second"}, peers=[peer])
     writer.write(line)
-    await until(lambda: second.status("s-01").covered)
+    await eventually(lambda: second.status("s-01").covered)
     writer.close()
 
 
@@ -510,8 +505,8 @@ async def test_both_shards_get_the_lines_of_a_device_during_its_hand_over(start:
     old.assign("s-01", elsewhere={"s-01": "new"}, peers=[peer])
     _, writer = await connect(old)
     writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
-    await until(lambda: new.status("s-01").covered)
-    await until(lambda: old.status("s-01").covered)
+    await eventually(lambda: new.status("s-01").covered)
+    await eventually(lambda: old.status("s-01").covered)
     writer.close()
 
 
@@ -528,18 +523,18 @@ async def test_each_line_of_a_device_is_relayed_once_during_its_hand_over(start:
         writer.write(b"#Sensors-01:ADC1=%d,ADC2=2,ADC3=3,DIO=0!\r\n" % number)
         await asyncio.sleep(0.005)
         if number == 9:
-            await until(lambda: new.shard.relay_dropped == 10)
+            await eventually(lambda: new.shard.relay_dropped == 10)
             new.assign("s-01", epoch=2)
-    await until(lambda: new.status("s-01").ledger.analysed == 20)
+    await eventually(lambda: new.status("s-01").ledger.analysed == 20)
     ledger = old.status("s-01").ledger
     assert (ledger.offered, ledger.analysed, ledger.shared) == (30, 30, 0)
     assert new.status("s-01").ledger.shared == 20
     old.assign(epoch=3, elsewhere={"s-01": "new"}, peers=peers)
     writer.write(b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
-    await until(lambda: new.status("s-01").ledger.analysed == 21)
+    await eventually(lambda: new.status("s-01").ledger.analysed == 21)
     ledger = new.status("s-01").ledger
     assert (ledger.offered, ledger.shared, ledger.takeovers) == (21, 20, 0)
-    await until(lambda: len(new.shard._sessions) == 1)
+    await eventually(lambda: len(new.shard._sessions) == 1)
     assert (new.shard.relayed, new.shard.relay_dropped) == (0, 10)
     writer.close()
 
@@ -552,11 +547,11 @@ async def test_a_recorded_device_appears_with_its_temperatures(start: Start) -> 
     capture = (RECORDINGS / "capture.bin").read_bytes()
     writer.write(capture)
     messages = LineReader().feed(capture)
-    await until(lambda: running.status("1234").ledger.analysed == len(messages))
+    await eventually(lambda: running.status("1234").ledger.analysed == len(messages))
     frame = [words_of(message.words) for message in messages if isinstance(message, FrameWords)][-1]
     eeprom = next(message.words for message in messages if isinstance(message, Eeprom))
     expected = Calibration.from_eeprom(eeprom).temperatures(frame[None])[0]
-    await until(lambda: len(running.status("1234").thermal.celsius) == 768)
+    await eventually(lambda: len(running.status("1234").thermal.celsius) == 768)
     shown = np.array(running.status("1234").thermal.celsius).reshape(24, 32)
     assert np.abs(shown - expected).max() < 0.001
     assert not running.status("1234").thermal.relative
@@ -661,7 +656,7 @@ async def test_a_frame_can_be_requested_over_the_api(start: Start) -> None:
     reader, writer = await connect(running)
     writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
     assert await reader.readexactly(9) == b"PERIOD_ON"
-    await until(lambda: running.status("s-01").covered)
+    await eventually(lambda: running.status("s-01").covered)
     async with channel(f"127.0.0.1:{running.grpc}") as link:
         ask = SensorsStub(link).Ask
         assert (await ask(AskRequest(device="s-01", word=AskRequest.WORD_FRAME))).asked
@@ -683,7 +678,7 @@ async def test_a_command_reaches_a_relayed_device_through_its_owner(
     reader, writer = await connect(other)
     assert await reader.readexactly(2) == b"GO"
     writer.write(b"#serialno:s-01!#Sensor:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
-    await until(lambda: owner.status("s-01").covered)
+    await eventually(lambda: owner.status("s-01").covered)
 
     def embereye_request(*arguments: str) -> int:
         parser = ArgumentParser()
@@ -714,7 +709,7 @@ async def test_a_calibration_that_fails_its_checks_is_requested_again(
     assert await asyncio.wait_for(reader.readexactly(7), 10) == b"EEPROM1"
     assert dict(running.status("s-01").ledger.rejected) == {"bad calibration": 1}
     writer.write(encode(Eeprom("s-01", Chip(1).eeprom)) + frame)
-    await until(lambda: "streaming, calibrated" in running.status("s-01").state)
+    await eventually(lambda: "streaming, calibrated" in running.status("s-01").state)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.read(1), 0.2)
     writer.close()
@@ -725,5 +720,5 @@ async def test_devices_reach_a_shard_over_ipv6(start: Start) -> None:
     running.assign("s-01")
     _, writer = await asyncio.open_connection("::1", running.tcp)
     writer.write(b"#Sensors-01:ADC1=283,ADC2=1305,ADC3=2,DIO=0!")
-    await until(lambda: running.status("s-01").covered)
+    await eventually(lambda: running.status("s-01").covered)
     writer.close()

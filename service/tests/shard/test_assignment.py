@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from harness.eventually import eventually
 from harness.settings import camera_settings, sensor_settings
 
 from embereye.process.tasks import beside
@@ -136,9 +137,7 @@ async def test_a_file_is_followed_through_garbage_and_replacement(tmp_path: Path
     task = asyncio.ensure_future(follow_file(path, assignments, period=0.01))
 
     async def until_epoch(epoch: int) -> None:
-        async with asyncio.timeout(10):
-            while assignments.current.epoch != epoch:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: assignments.current.epoch == epoch, 10)
 
     path.write_text(json_format.MessageToJson(assignment(1, "a")))
     await until_epoch(1)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.settings import HEAT, sensor_settings
 
 from embereye.detect.sensing.thresholds import Thresholds
@@ -133,9 +134,7 @@ async def test_a_lost_connection_is_reopened() -> None:
 async def test_a_device_waits_for_a_server_that_is_not_running_yet() -> None:
     port = free_port()
     async with simulating(f"127.0.0.1:{port}", SensorSpec("a")) as stats:
-        async with asyncio.timeout(PATIENCE):
-            while not stats.failures:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: stats.failures, PATIENCE)
         async with serving(port=port) as server:
             await server.until(lambda: bool(server.all(SensorReading)))
 
@@ -184,9 +183,7 @@ async def test_a_server_that_reads_nothing_costs_packets_not_memory(monkeypatch:
     server = await asyncio.start_server(ignore, "127.0.0.1", 0, limit=1024)
     target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with simulating(target, SensorSpec("a"), rate=0, frame_rate=20_000) as stats:
-        async with asyncio.timeout(PATIENCE):
-            while not (stats.dropped and stats.connections > 1):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: stats.dropped and stats.connections > 1, PATIENCE)
     release.set()
     server.close()
 

@@ -8,12 +8,13 @@ import sys
 from typing import Any
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.process.addresses import free_port, free_ports
 from embereye.process.grpc_server import GrpcServer
 
-from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
+from ..conftest import assignment, device, noisy_jpeg, status_of
 
 SIMULATE = (sys.executable, "-m", "embereye_cli", "simulate", "cameras", "--count", "1", "--fps", "10")
 DEAD_SECONDS = 10  # longer than any source waits for a packet

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.decode import hardware
 from embereye.camera.decode.image import DecodeOrder
@@ -14,7 +15,7 @@ from embereye.camera.shard import CameraShard
 from embereye.process.tasks import Tasks
 
 from ...wire.video.coded import coded
-from ..conftest import assignment, device, eventually, status_of
+from ..conftest import assignment, device, status_of
 from ..test_shard_streams import serving, started
 
 

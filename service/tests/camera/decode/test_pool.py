@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
@@ -30,7 +31,7 @@ from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.scheduling.mailbox import Mailbox
 
-from ..conftest import eventually, noisy_jpeg
+from ..conftest import noisy_jpeg
 
 JPEG = noisy_jpeg(size=(240, 320))
 HALF = DecodeOrder(2)

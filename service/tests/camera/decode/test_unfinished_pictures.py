@@ -3,10 +3,10 @@
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.decode.image import DecodeOrder, TruncatedError, decode, decode_frame
 
-from ..conftest import eventually
 from .test_pool import Camera
 
 PICTURE = cv2.resize(np.random.default_rng(1).integers(30, 220, (12, 16, 3)).astype(np.uint8), (320, 240))

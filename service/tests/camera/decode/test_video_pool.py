@@ -7,6 +7,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.decode import pool as module
 from embereye.camera.decode.exchange import SLOTS
@@ -17,7 +18,7 @@ from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.wire.video.access_unit import AccessUnit
 
 from ...wire.video.coded import coded
-from ..conftest import eventually, noisy_jpeg
+from ..conftest import noisy_jpeg
 from .test_pool import processes
 
 CRASH = DecodeOrder(1, [(math.inf, 0, 1, 1)])  # such a box cannot be drawn

@@ -6,6 +6,7 @@ from typing import Any, cast
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.model import host as model_module
 from embereye.camera.model.camera_model import CameraModel
@@ -18,7 +19,7 @@ from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Model, ModelClass
 
 from ...detect.vision.networks.models import RUNTIMES, constant, redness, settings
-from ..conftest import assignment, device, eventually, status_of
+from ..conftest import assignment, device, status_of
 
 FLAME = [ModelClass(index=0, kind=Kind.FLAME.wire, threshold=0.5)]
 
@@ -56,7 +57,7 @@ class Player:
         def is_done():
             self.frames += 1
             self.shard.admit_pushed_frame(self.camera, picture(red, self.frames), 0, Tally())
-            return until(status_of(self.shard, self.camera))
+            return eventually(status_of(self.shard, self.camera))
 
         async def paced():
             deadline = time.monotonic() + seconds

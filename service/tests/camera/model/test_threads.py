@@ -4,12 +4,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.model import threads as module
 from embereye.camera.model.threads import ModelThreads
 from embereye.camera.scheduling.mailbox import Mailbox
 
-from ..conftest import eventually, noisy_jpeg
+from ..conftest import noisy_jpeg
 
 JPEG = noisy_jpeg()
 

@@ -1,8 +1,10 @@
 import asyncio
 
+from harness.eventually import eventually
+
 from embereye.camera.sources.dials import DialLimiter
 
-from ..conftest import assignment, device, eventually, status_of
+from ..conftest import assignment, device, status_of
 from .rtp.rtsp_camera import RtspCamera
 
 

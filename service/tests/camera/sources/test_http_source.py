@@ -6,6 +6,7 @@ import ssl
 import struct
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.http.source import HttpSource
@@ -13,7 +14,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import keep_playing, read_pause
 from embereye.process.timing.backoff import Backoff
 
-from ..conftest import eventually, noisy_jpeg
+from ..conftest import noisy_jpeg
 
 A, B = noisy_jpeg(1), noisy_jpeg(2)
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\r\n\r\n"

@@ -3,6 +3,7 @@ import contextlib
 import socket
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.sources.poller import PATIENT_SECONDS, POLL_SECONDS, SocketPoller
 
@@ -28,9 +29,7 @@ class Camera:
         return sum(self.reads) % PARTS > 0
 
     async def heard(self, count):
-        async with asyncio.timeout(5):
-            while sum(self.reads) < count:
-                await asyncio.sleep(0)
+        await eventually(lambda: sum(self.reads) >= count, 5)
 
     def close(self):
         self.intake.remove(self.receiver.fileno())

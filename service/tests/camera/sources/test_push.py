@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Tally
@@ -21,7 +22,7 @@ from embereye.v1.frames_pb2 import PushRequest, RawWords
 from embereye.v1.frames_pb2_grpc import FramesStub
 from embereye.v1.shard_pb2 import AccessRules, Peer
 
-from ..conftest import assignment, device, eventually, noisy_jpeg, status_of
+from ..conftest import assignment, device, noisy_jpeg, status_of
 
 
 class Sender:

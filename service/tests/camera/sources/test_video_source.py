@@ -5,6 +5,7 @@ import subprocess
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.need import FFMPEG
 
 from embereye.camera.sources.declared import SourceError
@@ -13,8 +14,6 @@ from embereye.camera.sources.video import source as video
 from embereye.camera.sources.video.source import FileSource
 from embereye.process.timing.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
-
-from ..conftest import eventually
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 from harness.need import NATS
 from harness.servers.certificates import SiteAuthority
 from harness.servers.nats import PASSWORD, USER, Nats
@@ -43,12 +44,6 @@ def smoke(name: str) -> EvidenceItem:
         id=name, episode=name, fleet="default/sensors/hall", device=name, zone=name, kind=Kind.SMOKE.wire,
         sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
     )  # fmt: skip
-
-
-async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -125,18 +120,18 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
     stored: Stored, options: BusOptions
 ) -> None:
     async with running(stored, options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         assert await sender.send(*(smoke(f"r-{n}") for n in range(50)))
         assert await sender.send(smoke("r-7"), smoke("r-8"))  # resent, because the shard got no acknowledgement
-        await until(lambda: hub.feed.latest == 50)
-        await until(lambda: len(sender.published) == 52)
+        await eventually(lambda: hub.feed.latest == 50)
+        await eventually(lambda: len(sender.published) == 52)
         assert sender.failed == []
     async with running(stored, options) as (hub, bus):  # continues after the committed position
         assert [(position.stream, position.sequence) for position in hub.consumed] == [("embereye", 50)]
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         await Sender(bus).send(smoke("next"))
-        await until(lambda: hub.feed.latest == 51)
+        await eventually(lambda: hub.feed.latest == 51)
         assert hub.inbox.counters.received == 1
     stored.query("SELECT 1")
     async with connected(options) as connection:
@@ -150,11 +145,11 @@ async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
 ) -> None:
     publishing = JetStreamBus(options)  # a replica that does not own the database
     async with beside(publishing.run(), name="publish"):
-        await until(lambda: not publishing.failing)
+        await eventually(lambda: not publishing.failing)
         sender = Sender(publishing)
         began = time.monotonic_ns()
         await sender.send(smoke("waiting"), at_ns=now_ns())
-        await until(lambda: sender.published == ["waiting"])
+        await eventually(lambda: sender.published == ["waiting"])
     taken_at = time.monotonic_ns()
     await asyncio.sleep(1.5)
     taken = list[EvidenceItem]()
@@ -168,7 +163,7 @@ async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
     bus = JetStreamBus(options, StreamIntake(hub, options.stream))
     consumed_at = time.monotonic_ns()
     async with beside(hub.run(), name="hub"), beside(bus.run(), name="bus"):
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: hub.feed.latest == 1)
         age = hub.timeline.now_ns() - taken[0].until_ns
         assert consumed_at - taken_at < age < time.monotonic_ns() - began
     await threads.close()
@@ -176,19 +171,19 @@ async def test_reports_published_without_a_consumer_are_consumed_with_their_age(
 
 async def test_a_stream_that_was_lost_or_truncated_is_read_from_its_start(stored: Stored, options: BusOptions) -> None:
     async with running(stored, options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         await Sender(bus).send(smoke("a"), smoke("b"), smoke("c"))
-        await until(lambda: hub.feed.latest == 3)
+        await eventually(lambda: hub.feed.latest == 3)
     async with connected(options) as connection:
         await connection.call("STREAM.DELETE.embereye")
     publishing = JetStreamBus(options)
     async with beside(publishing.run(), name="publish"):
-        await until(lambda: not publishing.failing)
+        await eventually(lambda: not publishing.failing)
         sender = Sender(publishing)
         await sender.send(*map(smoke, "cdefg"))  # the third message gets a sequence that another one had
-        await until(lambda: len(sender.published) == 5)
+        await eventually(lambda: len(sender.published) == 5)
     async with running(stored, options) as (hub, bus):
-        await until(lambda: hub.feed.latest == 7)
+        await eventually(lambda: hub.feed.latest == 7)
         assert hub.inbox.counters.duplicate == 1
     assert evidence_of(stored) == sorted(report_key(smoke(name)) for name in "abcdefg")
 
@@ -200,17 +195,17 @@ async def test_reports_enter_the_stream_while_the_database_is_away(
 
     assert isinstance(own_postgres, Postgres)
     async with running(stored_apart, options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         await sender.send(smoke("before"))
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: hub.feed.latest == 1)
         await asyncio.to_thread(own_postgres.stop)
         await sender.send(*(smoke(f"r-{n}") for n in range(20)))
-        await until(lambda: len(sender.published) == 21)
-        await until(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM)
+        await eventually(lambda: len(sender.published) == 21)
+        await eventually(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM)
         assert hub.feed.latest == 1
         await asyncio.to_thread(own_postgres.start)
-        await until(lambda: hub.feed.latest == 21)
+        await eventually(lambda: hub.feed.latest == 21)
     assert len(evidence_of(stored_apart)) == 21
 
 
@@ -219,23 +214,23 @@ async def test_an_unacknowledged_report_fails_and_the_bus_reconnects(
     tmp_path: Path, own_nats: Nats, options: BusOptions, fault: str
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         if fault == "killed":
             own_nats.stop(signal.SIGKILL)
         else:
             own_nats.freeze()
         if await sender.send(smoke("a")):
-            await until(lambda: sender.failed == ["a"])
-        await until(lambda: bus.failing)
+            await eventually(lambda: sender.failed == ["a"])
+        await eventually(lambda: bus.failing)
         assert not await sender.send(smoke("b")), "senders do not wait"
         if fault == "killed":
             own_nats.start()
         else:
             own_nats.freeze(frozen=False)
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         assert await sender.send(smoke("c"))
-        await until(lambda: ("default", "c") in hub.zones.states())
+        await eventually(lambda: ("default", "c") in hub.zones.states())
         assert sender.published[-1] == "c"
         assert bus.failures >= 1
 
@@ -247,11 +242,11 @@ async def test_a_server_that_reads_nothing_does_not_block_senders(
     for item in pictures:
         item.snapshot = bytes(700_000)
     async with running(Stored(tmp_path), options) as (_, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         own_nats.freeze()
         assert await sender.send(*pictures)
-        await until(lambda: len(sender.failed) == len(pictures))
+        await eventually(lambda: len(sender.failed) == len(pictures))
         own_nats.freeze(frozen=False)
 
 
@@ -267,10 +262,10 @@ async def test_a_hub_can_end_at_the_moment_in_which_nats_ends(
     monkeypatch.setattr(jetstream, "dial", noted_dial)
     bus = JetStreamBus(options)
     running = asyncio.ensure_future(bus.run())
-    await until(lambda: not bus.failing)
+    await eventually(lambda: not bus.failing)
     connections[-1].lost.set()
     running.cancel()
-    await until(running.done)
+    await eventually(running.done)
     assert running.cancelled()
 
 
@@ -278,11 +273,11 @@ async def test_a_stall_of_the_hub_does_not_break_the_connection(
     tmp_path: Path, own_nats: Nats, options: BusOptions
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         assert await sender.send(smoke("a"))
         time.sleep(5)  # noqa: ASYNC251 -- the hub stalls for longer than the server may be silent
-        await until(lambda: ("default", "a") in hub.zones.states())
+        await eventually(lambda: ("default", "a") in hub.zones.states())
         await asyncio.sleep(1)
         assert (bus.failures, bus.failing, sender.published) == (0, "", ["a"])
 
@@ -297,16 +292,16 @@ async def test_a_full_or_unfit_stream_accepts_nothing_and_says_why(tmp_path: Pat
         )
     publishing = JetStreamBus(small)
     async with beside(publishing.run(), name="publish"):
-        await until(lambda: not publishing.failing)
+        await eventually(lambda: not publishing.failing)
         sender = Sender(publishing)
         await sender.send(smoke("a"), smoke("b"))
-        await until(lambda: sender.failed == ["b"])
+        await eventually(lambda: sender.failed == ["b"])
         assert "maximum messages exceeded" in publishing.failing
     async with running(Stored(tmp_path), small) as (hub, _):  # a consumer can still empty it
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: hub.feed.latest == 1)
     unfit = JetStreamBus(replace(options, stream="orders"))
     async with beside(unfit.run(), name="unfit"):
-        await until(lambda: "is stored in memory" in unfit.failing)
+        await eventually(lambda: "is stored in memory" in unfit.failing)
 
 
 async def test_consumed_messages_are_removed_some_time_later(
@@ -315,16 +310,16 @@ async def test_consumed_messages_are_removed_some_time_later(
     monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.2)
     async with running(Stored(tmp_path), options) as (hub, bus), connected(options) as connection:
         stream = Stream(connection, options, now_ns)
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         await Sender(bus).send(*(smoke(f"r-{n}") for n in range(5)))
-        await until(lambda: hub.feed.latest == 5)
+        await eventually(lambda: hub.feed.latest == 5)
         async with asyncio.timeout(10):
             while (await stream.read_state()).first != 5:  # the last message stays and identifies the stream
                 await asyncio.sleep(0.05)
     async with running(Stored(tmp_path), options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         await Sender(bus).send(smoke("next"))
-        await until(lambda: hub.feed.latest == 6)
+        await eventually(lambda: hub.feed.latest == 6)
         assert hub.inbox.counters.received == 1
 
 
@@ -346,10 +341,10 @@ async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
     monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.1)
     bus = JetStreamBus(options, Stuck())
     async with beside(bus.run(), name="bus"), connected(options) as connection:
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         sender = Sender(bus)
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
-        await until(lambda: len(sender.published) == 5)
+        await eventually(lambda: len(sender.published) == 5)
         await asyncio.sleep(0.5)
         assert (await Stream(connection, options, now_ns).read_state()).messages == 5
 
@@ -357,13 +352,13 @@ async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
 async def test_waiting_messages_are_counted_before_they_are_read(options: BusOptions) -> None:
     publishing = JetStreamBus(options)
     async with beside(publishing.run(), name="publish"):
-        await until(lambda: not publishing.failing)
+        await eventually(lambda: not publishing.failing)
         sender = Sender(publishing)
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
-        await until(lambda: len(sender.published) == 5)
+        await eventually(lambda: len(sender.published) == 5)
     reading = JetStreamBus(options, Stuck())
     async with beside(reading.run(), name="read"):
-        await until(lambda: not reading.failing)
+        await eventually(lambda: not reading.failing)
         assert reading.pending == 5
 
 
@@ -375,7 +370,7 @@ async def test_an_unreadable_stream_acknowledges_nothing(
 
     monkeypatch.setattr(Consumer, "begin", refuse)
     async with running(Stored(tmp_path), options) as (_, bus):
-        await until(lambda: bus.failures >= 3)
+        await eventually(lambda: bus.failures >= 3)
         assert not await Sender(bus).send(smoke("a"))
         assert "is not allowed" in bus.failing
 
@@ -384,25 +379,25 @@ async def test_a_secret_that_is_not_text_does_not_end_the_hub(tmp_path: Path, op
     token = tmp_path / "token"
     token.write_bytes(b"\xff\xfe\x00")
     async with running(Stored(tmp_path), replace(options, credentials=tmp_path)) as (hub, bus):
-        await until(lambda: bus.failures >= 2)
+        await eventually(lambda: bus.failures >= 2)
         assert bus.failing
         token.write_text("a-token")
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         assert await Sender(bus).send(smoke("a"))
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: hub.feed.latest == 1)
 
 
 async def test_a_picture_that_is_too_large_for_nats_is_removed_from_its_report(
     tmp_path: Path, options: BusOptions
 ) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus):
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         large = smoke("large")
         large.snapshot = bytes(3 << 20)
         sender = Sender(bus)
         await sender.send(large)
-        await until(lambda: sender.published == ["large"])
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: sender.published == ["large"])
+        await eventually(lambda: hub.feed.latest == 1)
     assert large.snapshot, "the caller's report is unchanged"
 
 
@@ -425,12 +420,12 @@ async def test_secrets_are_read_for_each_attempt_and_need_tls_if_requested(
         options = read_bus(server.address, credentials=login, certificates=certificate.folder)
         bus = JetStreamBus(options)
         async with beside(bus.run(), name="bus"):
-            await until(lambda: "Authorization Violation" in bus.failing)
+            await eventually(lambda: "Authorization Violation" in bus.failing)
             (login / "password").write_text(PASSWORD)
-            await until(lambda: not bus.failing)
+            await eventually(lambda: not bus.failing)
         misled = JetStreamBus(replace(options, servers=[f"tls://127.0.0.1:{plain.port}"]))
         async with beside(misled.run(), name="misled"):
-            await until(lambda: "does not speak TLS" in misled.failing)
+            await eventually(lambda: "does not speak TLS" in misled.failing)
     finally:
         server.stop()
         plain.stop()
@@ -438,11 +433,11 @@ async def test_secrets_are_read_for_each_attempt_and_need_tls_if_requested(
 
 async def test_a_message_that_is_not_a_report_is_skipped(tmp_path: Path, options: BusOptions) -> None:
     async with running(Stored(tmp_path), options) as (hub, bus), connected(options) as connection:
-        await until(lambda: not bus.failing)
+        await eventually(lambda: not bus.failing)
         await connection.publish(options.subject, json.dumps({"hello": 1}).encode())
         await connection.publish(options.subject)
         await Sender(bus).send(smoke("a"))
-        await until(lambda: hub.feed.latest == 1)
+        await eventually(lambda: hub.feed.latest == 1)
         assert hub.inbox.counters.unusable == 2
 
 
@@ -458,7 +453,7 @@ async def test_a_stream_on_three_servers_survives_the_loss_of_each(tmp_path: Pat
     names = [f"r-{n}" for n in range(1_000)]
     try:
         async with running(Stored(tmp_path), options) as (hub, bus):
-            await until(lambda: not bus.failing, 30)
+            await eventually(lambda: not bus.failing, 30)
             sender = Sender(bus)
 
             async def report() -> None:
@@ -476,9 +471,9 @@ async def test_a_stream_on_three_servers_survives_the_loss_of_each(tmp_path: Pat
                         assert not reporting.done() or hub.feed.latest == len(names)
                         await asyncio.sleep(0.02)
                     server.start()
-                    await until(lambda: not bus.failing, 30)
+                    await eventually(lambda: not bus.failing, 30)
                 await asyncio.wait_for(reporting, 60)
-            await until(lambda: set(evidence_of(Stored(tmp_path))) == set(names))
+            await eventually(lambda: set(evidence_of(Stored(tmp_path))) == set(names))
             assert hub.feed.latest == len(names)
     finally:
         for server in servers:

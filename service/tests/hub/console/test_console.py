@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.need import BROWSER
 
 from embereye.hub.access.keeper import add_entry
@@ -27,12 +27,6 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 pytestmark = pytest.mark.needs(BROWSER)
 PAGES = ("now", "day", "history", "plan", "devices", "fleets")
 SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder for screenshots
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def save_screenshot(browser: Browser, name: str) -> None:
@@ -262,13 +256,13 @@ async def test_a_plan_is_uploaded_and_devices_are_placed_by_keyboard_and_mouse(
         await browser.ask("press", key="ArrowLeft")
     await browser.ask("press", key="Shift+ArrowUp")
     plan = house.hub.plans.find("Ground floor")
-    await until(lambda: plan.devices[SENSORS, "s-00000"].x == pytest.approx(0.3))
+    await eventually(lambda: plan.devices[SENSORS, "s-00000"].x == pytest.approx(0.3))
     await browser.until("document.querySelector('#plan-note').innerText.includes('30 % from the left')")
     for device, x, y in (("s-00003", 0.1, 0.4), ("s-00001", 0.8, 0.1), ("s-00007", 0.6, 0.3), ("cam-0", 0.15, 0.1)):
         await place(browser, device)
         await browser.ask("drag", selector=f".marker[aria-label^='{device}, ']", board="#plan-board", x=x, y=y)
-    await until(lambda: plan.devices[SENSORS, "s-00003"].y == pytest.approx(0.4, abs=0.01))
-    await until(lambda: plan.devices[SENSORS, "s-00007"].x == pytest.approx(0.6, abs=0.01))
+    await eventually(lambda: plan.devices[SENSORS, "s-00003"].y == pytest.approx(0.4, abs=0.01))
+    await eventually(lambda: plan.devices[SENSORS, "s-00007"].x == pytest.approx(0.6, abs=0.01))
     await browser.ask("evaluate", script="window.scrollTo(0, 0)")
     await save_screenshot(browser, "plan-editing")
     assert await browser.ask("axe") == []
@@ -289,7 +283,7 @@ async def test_a_plan_is_uploaded_and_devices_are_placed_by_keyboard_and_mouse(
     await browser.ask("click", selector="#plan-edit")
     await browser.ask("evaluate", script="document.querySelector('.marker[aria-label^=\"cam-0, \"]').focus()")
     await browser.ask("press", key="Delete")
-    await until(lambda: (CAMERAS, "cam-0") not in plan.devices)
+    await eventually(lambda: (CAMERAS, "cam-0") not in plan.devices)
     problems = await browser.ask("problems")
     assert [text for text in problems if "415" not in text] == []
 

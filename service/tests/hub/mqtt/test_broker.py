@@ -1,6 +1,5 @@
 """A hub and a real Mosquitto: topics of zones and devices, also through failures of either."""
 
-import asyncio
 import contextlib
 import json
 import signal
@@ -11,6 +10,7 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from harness.eventually import eventually
 from harness.need import MOSQUITTO
 from harness.servers.certificates import SiteAuthority
 from harness.servers.mosquitto import PASSWORD, Mosquitto
@@ -102,13 +102,6 @@ async def reading(broker: Mosquitto, **more: Any) -> AsyncIterator[Reader]:
             yield reader
 
 
-async def until(condition: Callable[[], object], expected: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{expected}: not within {seconds} s"
-        await asyncio.sleep(0.01)
-
-
 def smoke(number: int = 1, level: Level = Level.ALARM) -> EvidenceItem:
     now = time.time_ns()
     return EvidenceItem(
@@ -123,25 +116,25 @@ def covered(time_ns: int, *, covered: bool = True) -> Coverage:
 
 
 async def up_to_date(publisher: MqttPublisher) -> None:
-    await until(lambda: publisher.connected and not publisher.behind, f"up to date ({publisher.failing})")
+    await eventually(lambda: publisher.connected and not publisher.behind, goal=f"up to date ({publisher.failing})")
 
 
 async def test_an_alarm_its_acknowledgement_and_its_reset_are_published(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: reader.json(ZONE).get("state") == "normal", "the zone is published")
+        await eventually(lambda: reader.json(ZONE).get("state") == "normal", goal="the zone is published")
         assert reader.json(ZONE)["fire"] is False
         hub.inbox.admit(smoke(), lambda _: None)
-        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the alarm is published")
+        await eventually(lambda: reader.json(ZONE)["state"] == "alarm", goal="the alarm is published")
         zone = reader.json(ZONE)
         assert (zone["fire"], zone["acknowledged"]) == (True, False)
         assert zone["signs"] == [{"device": "s-01", "kind": "smoke", "level": "alarm"}]
         assert len(zone["alarm"]) == 16
         await hub.actions.perform(Action.ACKNOWLEDGE, PERSON, "default", "hall")
-        await until(lambda: reader.json(ZONE)["acknowledged"], "the acknowledgement is published")
+        await eventually(lambda: reader.json(ZONE)["acknowledged"], goal="the acknowledgement is published")
         assert reader.json(ZONE)["fire"]
         await hub.actions.perform(Action.RESET, PERSON, "default", "hall")
-        await until(lambda: not reader.json(ZONE)["fire"], "the reset is published")
+        await eventually(lambda: not reader.json(ZONE)["fire"], goal="the reset is published")
         assert reader.json(ZONE)["state"] == "normal"
 
 
@@ -149,35 +142,35 @@ async def test_a_silenced_alarm_is_published_and_marked_as_silenced(tmp_path: Pa
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
         hub.inbox.admit(smoke(level=Level.ALARM), lambda _: None)
-        await until(lambda: reader.json(ZONE).get("fire"), "the alarm is published")
+        await eventually(lambda: reader.json(ZONE).get("fire"), goal="the alarm is published")
         assert reader.json(ZONE)["silenced"] is False
         await hub.silences.begin(PERSON, "default", "hall", reason="roofers", minutes=5)
-        await until(lambda: reader.json(ZONE)["silenced"], "the silence is published")
+        await eventually(lambda: reader.json(ZONE)["silenced"], goal="the silence is published")
         assert reader.json(ZONE)["fire"]
 
 
 async def test_a_device_is_unknown_then_watched_then_dark(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: reader.json(DEVICE).get("state") == "unknown", "it is published")
+        await eventually(lambda: reader.json(DEVICE).get("state") == "unknown", goal="it is published")
         hub.coverage.report(covered(1))
-        await until(lambda: reader.json(DEVICE)["state"] == "watched", "it is watched")
-        await until(lambda: reader.json(DEVICE)["state"] == "dark", "its reports ended")
+        await eventually(lambda: reader.json(DEVICE)["state"] == "watched", goal="it is watched")
+        await eventually(lambda: reader.json(DEVICE)["state"] == "dark", goal="its reports ended")
         assert reader.json(DEVICE)["reason"]
-        await until(lambda: reader.json(ZONE)["dark"] == ["s-01"], "its zone lists it")
+        await eventually(lambda: reader.json(ZONE)["dark"] == ["s-01"], goal="its zone lists it")
 
 
 async def test_everything_is_published_again_to_a_broker_that_lost_it(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
         broker.stop(signal.SIGKILL)
-        await until(lambda: not publisher.connected and publisher.failing, "the loss is noticed")
+        await eventually(lambda: not publisher.connected and publisher.failing, goal="the loss is noticed")
         hub.inbox.admit(smoke(), lambda _: None)
         await hub.committer.flush(5)
         broker.start()
         await up_to_date(publisher)
         async with reading(broker) as reader:
-            await until(lambda: {ZONE, STATUS, DEVICE} <= reader.topics, "the retained topics are read")
+            await eventually(lambda: {ZONE, STATUS, DEVICE} <= reader.topics, goal="the retained topics are read")
             assert reader.json(ZONE)["state"] == "alarm"
             assert reader.last[STATUS] == b"online"
         assert publisher.failures >= 1
@@ -193,7 +186,7 @@ async def test_changes_while_the_broker_hangs_are_not_queued(tmp_path: Path, bro
         await hub.committer.flush(5)
         before = publisher.published
         broker.freeze(frozen=False)
-        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the newest state is published")
+        await eventually(lambda: reader.json(ZONE)["state"] == "alarm", goal="the newest state is published")
         await up_to_date(publisher)
         assert publisher.published - before < 20
 
@@ -204,17 +197,17 @@ async def test_a_stopped_hub_publishes_offline_and_a_killed_hub_leaves_a_will(
     async with opened(tmp_path) as hub, reading(broker) as reader:
         async with publishing(hub, options_for(broker)) as publisher:
             await up_to_date(publisher)
-            await until(lambda: reader.last.get(STATUS) == b"online", "it is online")
-        await until(lambda: reader.last[STATUS] == b"offline", "it published that")
+            await eventually(lambda: reader.last.get(STATUS) == b"online", goal="it is online")
+        await eventually(lambda: reader.last[STATUS] == b"offline", goal="it published that")
         options = options_for(broker)
         # A client with the hub's id ends the hub's connection, as when the hub's machine is cut off and comes back.
         async with publishing(hub, options) as publisher:
             await up_to_date(publisher)
             reader.order.clear()
             async with aiomqtt.Client("127.0.0.1", broker.port, identifier=options.client):
-                await until(lambda: STATUS in reader.order, "the will is published")
+                await eventually(lambda: STATUS in reader.order, goal="the will is published")
             await up_to_date(publisher)
-            await until(lambda: reader.last[STATUS] == b"online", "it is back")
+            await eventually(lambda: reader.last[STATUS] == b"online", goal="it is back")
 
 
 async def test_topics_of_devices_removed_while_the_hub_was_down_are_removed(tmp_path: Path, broker: Mosquitto) -> None:
@@ -222,12 +215,14 @@ async def test_topics_of_devices_removed_while_the_hub_was_down_are_removed(tmp_
     async with opened(tmp_path, ("s-01", "s-02")) as hub, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
     async with reading(broker) as reader:
-        await until(lambda: removed in reader.topics, "both are retained")
+        await eventually(lambda: removed in reader.topics, goal="both are retained")
         described = {topic for topic in reader.topics if topic.startswith("homeassistant/")}
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)):
-        await until(lambda: removed not in reader.topics, "it is removed")
-        await until(lambda: len({t for t in reader.topics if t.startswith("homeassistant/")}) < len(described), "there")
-        await until(lambda: {ZONE, DEVICE} <= reader.topics, "the others remain")
+        await eventually(lambda: removed not in reader.topics, goal="it is removed")
+        await eventually(
+            lambda: len({t for t in reader.topics if t.startswith("homeassistant/")}) < len(described), goal="there"
+        )
+        await eventually(lambda: {ZONE, DEVICE} <= reader.topics, goal="the others remain")
 
 
 async def test_an_alarm_in_a_zone_that_is_being_removed_is_published(
@@ -242,7 +237,7 @@ async def test_an_alarm_in_a_zone_that_is_being_removed_is_published(
     async def burn_first(client: aiomqtt.Client, topic: str, payload: bytes, **more: Any) -> None:
         if not payload and not hub.inbox.counters.received:
             hub.inbox.admit(smoke(), lambda _: None)
-            await until(lambda: ZONE in publisher._acknowledged, "the broker has the alarm")
+            await eventually(lambda: ZONE in publisher._acknowledged, goal="the broker has the alarm")
         await publish(client, topic, payload, **more)
 
     monkeypatch.setattr(aiomqtt.Client, "publish", burn_first)
@@ -251,7 +246,7 @@ async def test_an_alarm_in_a_zone_that_is_being_removed_is_published(
         reading(broker) as reader,
         publishing(hub, options_for(broker)) as publisher,
     ):
-        await until(lambda: reader.order.count(ZONE) >= 4, "the old state, the alarm, nothing, the alarm")
+        await eventually(lambda: reader.order.count(ZONE) >= 4, goal="the old state, the alarm, nothing, the alarm")
         assert reader.json(ZONE)["signs"], "published for the alarm, not for a change half a minute later"
     await store.close()
 
@@ -259,9 +254,9 @@ async def test_an_alarm_in_a_zone_that_is_being_removed_is_published(
 async def test_the_topics_of_a_removed_device_are_removed(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: len(reader.topics) > 3, "they are published")
+        await eventually(lambda: len(reader.topics) > 3, goal="they are published")
         await hub.coverage.retain(())
-        await until(lambda: reader.topics == {STATUS}, "zone, device and entities are removed")
+        await eventually(lambda: reader.topics == {STATUS}, goal="zone, device and entities are removed")
 
 
 async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: Path) -> None:
@@ -278,11 +273,13 @@ async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: 
     options = read_broker(f"mqtts://127.0.0.1:{broker.port}", credentials=login, certificates=certificates)
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options) as publisher:
-            await until(lambda: publisher.failures, "the broker got no certificate")
+            await eventually(lambda: publisher.failures, goal="the broker got no certificate")
             client = authority.issue("hub").folder
             for name in ("tls.crt", "tls.key"):
                 (certificates / name).write_bytes((client / name).read_bytes())
-            await until(lambda: "authori" in publisher.failing.lower(), f"the password is refused {publisher.failing}")
+            await eventually(
+                lambda: "authori" in publisher.failing.lower(), goal=f"the password is refused {publisher.failing}"
+            )
             assert PASSWORD not in publisher.failing
             (login / "password").write_text(f"{PASSWORD}\n")
             await up_to_date(publisher)
@@ -295,7 +292,7 @@ async def test_a_broker_that_drops_acknowledged_messages_is_not_up_to_date(tmp_p
     broker.start()
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options_for(broker)) as publisher:
-            await until(lambda: "embereye/status" in publisher.failing, "it is noticed")
+            await eventually(lambda: "embereye/status" in publisher.failing, goal="it is noticed")
             assert not publisher.connected
     finally:
         broker.stop()
@@ -308,7 +305,9 @@ async def test_entities_have_separate_states_and_ids(tmp_path: Path, broker: Mos
         publishing(hub, options_for(broker)) as publisher,
     ):
         await up_to_date(publisher)
-        await until(lambda: len(reader.topics) == 4 + 2 + 4, "a zone, two devices, the status, and six entities")
+        await eventually(
+            lambda: len(reader.topics) == 4 + 2 + 4, goal="a zone, two devices, the status, and six entities"
+        )
         configs = {topic: reader.json(topic) for topic in reader.topics if topic.startswith("homeassistant/")}
     assert len(configs) == 4 + 2
     assert {config["state_topic"] for config in configs.values()} <= reader.topics
@@ -324,7 +323,7 @@ async def test_without_a_discovery_prefix_no_entities_are_described(tmp_path: Pa
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options) as publisher:
         await up_to_date(publisher)
         expected = {f"site/north/{name}" for name in ("status", "zones/default/hall", f"devices/{FLEET}/s-01")}
-        await until(lambda: reader.topics == expected, f"only these, not {reader.topics}")
+        await eventually(lambda: reader.topics == expected, goal=f"only these, not {reader.topics}")
 
 
 async def test_a_hub_process_reports_its_broker_and_ends_immediately(
@@ -334,20 +333,22 @@ async def test_a_hub_process_reports_its_broker_and_ends_immediately(
     hub.start()
     await hub.ready()
     async with reading(broker) as reader:
-        await until(lambda: reader.last.get(STATUS) == b"online", "the hub is online")
-        await until(lambda: "embereye_hub_mqtt_connected 1.0" in str(hub.get("/metrics")), "the metric says so")
+        await eventually(lambda: reader.last.get(STATUS) == b"online", goal="the hub is online")
+        await eventually(
+            lambda: "embereye_hub_mqtt_connected 1.0" in str(hub.get("/metrics")), goal="the metric says so"
+        )
         broker.freeze()
         began = time.monotonic()
         assert hub.terminate() == 0
         assert time.monotonic() - began < 9  # the library would wait for 10 s
         broker.freeze(frozen=False)
-        await until(lambda: reader.last[STATUS] == b"offline", "nobody is online")
+        await eventually(lambda: reader.last[STATUS] == b"offline", goal="nobody is online")
 
 
 async def test_a_hub_without_a_reachable_broker_works_and_ends(tmp_path: Path, make_hub: Callable[..., Any]) -> None:
     hub = make_hub(Stored(tmp_path), "--mqtt-broker", "mqtt://127.0.0.1:1")
     hub.start()
     await hub.ready()
-    await until(lambda: "MQTT broker mqtt://127.0.0.1:1: " in hub.log(), "the log says so")
+    await eventually(lambda: "MQTT broker mqtt://127.0.0.1:1: " in hub.log(), goal="the log says so")
     assert "embereye_hub_mqtt_connected 0.0" in str(hub.get("/metrics"))
     assert hub.terminate() == 0

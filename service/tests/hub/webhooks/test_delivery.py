@@ -5,13 +5,13 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from harness.eventually import eventually
 from harness.servers.certificates import SiteAuthority
 from harness.stored import Stored
 
@@ -49,23 +49,17 @@ async def events(hub: Hub, count: int = 1, zone: str = "hall") -> None:
     await hub.committer.commit(lambda draft: hub.zones.add_events(draft, made))
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def test_every_event_is_delivered_once_and_in_order_over_a_restart(stored: Stored, receiver: Receiver) -> None:
     async with run(stored) as hub:
         await events(hub, 3)
     async with run(stored, receiver.options()) as hub:
         await events(hub, 5)
-        await until(lambda: len(receiver.accepted) == 5)
+        await eventually(lambda: len(receiver.accepted) == 5)
     async with run(stored) as hub:
         await events(hub, 2)  # while the webhook is not declared
     async with run(stored, receiver.options()) as hub:
         await events(hub, 2)
-        await until(lambda: hub.webhooks.all()[0].position == 12)  # it advances a moment after the last delivery
+        await eventually(lambda: hub.webhooks.all()[0].position == 12)  # it advances a moment after the last delivery
         (webhook,) = hub.webhooks.all()
         assert (webhook.delivered, webhook.position, webhook.failing) == (4, 12, "")
     assert receiver.cursors == list(range(4, 13)), "a new webhook starts with the next event"
@@ -79,7 +73,7 @@ async def test_a_temporarily_unreadable_disk_loses_no_delivery(
     stored = Stored(tmp_path)
     async with run(stored, receiver.options()) as hub:
         await events(hub)
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
     async with run(stored) as hub:
         await events(hub, 600)  # while the webhook is not declared
     read, refused = Store.events, list[Exception]()
@@ -100,7 +94,7 @@ async def test_a_temporarily_unreadable_disk_loses_no_delivery(
     monkeypatch.setattr(Store, "events", failing)
     monkeypatch.setattr(keeper, "STORE_SECONDS", 0.01)
     async with run(stored, receiver.options()):
-        await until(lambda: len(receiver.accepted) == 601)
+        await eventually(lambda: len(receiver.accepted) == 601)
     assert receiver.cursors == list(range(1, 602))
 
 
@@ -114,7 +108,7 @@ async def test_an_event_damaged_in_the_store_is_sent_until_it_is_too_old(
     receiver.answers = [500] * 5
     async with run(Stored(tmp_path), receiver.options()) as hub:
         await events(hub)
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
         assert hub.webhooks.all()[0].dead == 0
 
 
@@ -122,7 +116,7 @@ async def test_only_selected_events_are_sent(stored: Stored, receiver: Receiver)
     async with run(stored, receiver.options(selection=read_selection({"zones": ["attic-1"]}))) as hub:
         await events(hub, 2)
         await events(hub, 2, "attic")
-        await until(lambda: hub.webhooks.all()[0].position == 4)
+        await eventually(lambda: hub.webhooks.all()[0].position == 4)
     assert receiver.cursors == [4]
 
 
@@ -130,10 +124,10 @@ async def test_a_webhook_without_deliveries_continues_where_it_started(stored: S
     receiver.answers = [500] * 10_000
     async with run(stored, receiver.options()) as hub:
         await events(hub)
-        await until(lambda: receiver.bodies)
+        await eventually(lambda: receiver.bodies)
     receiver.answers = []
     async with run(stored, receiver.options()):
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
     assert receiver.cursors == [1]
 
 
@@ -145,16 +139,16 @@ async def test_events_outside_the_old_selection_are_not_sent_after_it_widens(
     async with run(stored, receiver.options(selection=attic), receiver.options("bell", selection=attic)) as hub:
         await events(hub, 1, "attic")
         await events(hub, 300)
-        await until(lambda: [webhook.position for webhook in hub.webhooks.all()] == [301, 301])
-        await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(301,), (301,)])
+        await eventually(lambda: [webhook.position for webhook in hub.webhooks.all()] == [301, 301])
+        await eventually(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(301,), (301,)])
         await events(hub, 20)
-        await until(lambda: [webhook.position for webhook in hub.webhooks.all()] == [321, 321])
+        await eventually(lambda: [webhook.position for webhook in hub.webhooks.all()] == [321, 321])
         hub.feed.close()  # as when the hub stops
-        await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(321,), (321,)])
+        await eventually(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(321,), (321,)])
     assert receiver.cursors == [1, 1]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.accepted) == 3)
+        await eventually(lambda: len(receiver.accepted) == 3)
     assert receiver.cursors == [1, 1, 322]
 
 
@@ -167,7 +161,7 @@ async def test_a_delivery_is_signed_by_standard_webhooks_and_has_a_token(
     options = receiver.options(secret_file=tmp_path / "secret", token_file=tmp_path / "token")
     async with run(stored, options) as hub:
         await events(hub)
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
     first, second = receiver.headers
     assert first["webhook-id"] == second["webhook-id"]
     signed = f"{second['webhook-id']}.{second['webhook-timestamp']}.".encode() + receiver.bodies[1]
@@ -181,7 +175,7 @@ async def test_a_failed_attempt_is_repeated_and_later_events_wait(stored: Stored
     async with run(stored, receiver.options()) as hub:
         await events(hub, 3)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.delivered == 3)
+        await eventually(lambda: webhook.delivered == 3)
         assert len(receiver.accepted) == 3
         assert (webhook.failed, webhook.dead, webhook.failing) == (3, 0, "")
     assert receiver.cursors == [1, 2, 3]
@@ -195,7 +189,7 @@ async def test_server_errors_of_a_receiver_or_its_proxy_are_retried(
     async with run(stored, receiver.options()) as hub:
         await events(hub, 2)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.delivered + webhook.dead == 2)
+        await eventually(lambda: webhook.delivered + webhook.dead == 2)
         assert (receiver.cursors, webhook.dead) == ([1, 2], 0)
 
 
@@ -206,7 +200,7 @@ async def test_a_final_failure_becomes_a_dead_letter_that_can_be_resent(
     receiver.answers = [status]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 2)
-        await until(lambda: receiver.cursors == [2])
+        await eventually(lambda: receiver.cursors == [2])
     async with run(stored, receiver.options()) as hub:
         (webhook,) = hub.webhooks.all()
         assert webhook.dead == 1
@@ -214,12 +208,12 @@ async def test_a_final_failure_becomes_a_dead_letter_that_can_be_resent(
         assert (letter.cursor, letter.attempts, str(status) in letter.why) == (1, 1, True)
         receiver.answers = [400]
         assert await hub.webhooks.resend(ADA, "pager", [1, 99]) == 1
-        await until(lambda: webhook.failed)
+        await eventually(lambda: webhook.failed)
         await hub.committer.flush(10)
         (letter,) = await hub.webhooks.dead_letters("pager", 0, 0)
         assert (letter.attempts, webhook.dead) == (2, 1)
         assert await hub.webhooks.resend(ADA, "pager") == 1
-        await until(lambda: webhook.dead == 0)
+        await eventually(lambda: webhook.dead == 0)
         assert receiver.cursors == [2, 1]
         await hub.committer.flush(10)
         assert await hub.webhooks.dead_letters("pager", 0, 0) == []
@@ -232,7 +226,7 @@ async def test_too_old_events_are_given_up_and_the_backlog_is_processed(stored: 
     receiver.answers = [500] * 4
     async with run(stored, receiver.options(give_up=1e-9)) as hub:
         await events(hub, 5)
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
         await hub.committer.flush(10)
         assert [letter.attempts for letter in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
     assert receiver.cursors == [5]
@@ -247,13 +241,13 @@ async def test_a_dead_letter_deleted_with_its_history_is_not_counted(
     async with run(stored, receiver.options(), retention_ns=1) as hub:
         await events(hub)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.given_up)
-        await until(lambda: not webhook.dead)
+        await eventually(lambda: webhook.given_up)
+        await eventually(lambda: not webhook.dead)
         assert await hub.webhooks.dead_letters("pager", 0, 9) == []
         receiver.answers = [400]
         await events(hub)
-        await until(lambda: webhook.given_up == 2)
-        await until(lambda: not webhook.dead)
+        await eventually(lambda: webhook.given_up == 2)
+        await eventually(lambda: not webhook.dead)
 
 
 async def test_resending_many_dead_letters_does_not_compare_each_with_all(
@@ -291,7 +285,7 @@ async def test_setting_the_wall_clock_does_not_change_an_events_age(
     async with run(stored, receiver.options(give_up=give_up), clock=clock) as hub:
         await events(hub)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.delivered or webhook.dead)
+        await eventually(lambda: webhook.delivered or webhook.dead)
         assert (webhook.delivered, webhook.dead) == (delivered, 1 - delivered)
 
 
@@ -302,10 +296,10 @@ async def test_secrets_are_read_again_and_unreadable_ones_are_reported(
     async with run(stored, options) as hub:
         await events(hub)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.failing)
+        await eventually(lambda: webhook.failing)
         assert webhook.failing == f"urlFile {tmp_path}/url cannot be read: No such file or directory"
         (tmp_path / "url").write_text(f"http://127.0.0.1:{receiver.port}/found\n")
-        await until(lambda: receiver.accepted)
+        await eventually(lambda: receiver.accepted)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"])
@@ -314,7 +308,7 @@ async def test_this_machine_is_not_called_unless_allowed(stored: Stored, receive
     async with run(stored, options) as hub:
         await events(hub)
         (webhook,) = hub.webhooks.all()
-        await until(lambda: webhook.dead)
+        await eventually(lambda: webhook.dead)
         assert "To permit it, add" in webhook.failing
     assert receiver.bodies == []
 
@@ -335,7 +329,7 @@ async def test_a_webhook_far_behind_delays_nothing_and_misses_nothing(stored: St
         for _ in range(15):
             await events(hub, 100)
         assert hub.feed.latest == 1_500
-        await until(lambda: len(receiver.accepted) == 1_500)
+        await eventually(lambda: len(receiver.accepted) == 1_500)
     assert receiver.cursors == list(range(1, 1_501))
 
 
@@ -348,22 +342,22 @@ async def test_an_unstored_event_is_delivered_once(
     receiver.answers = [204, 503]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.accepted) == 1)
+        await eventually(lambda: len(receiver.accepted) == 1)
         with monkeypatch.context() as fault:
             fault.setattr(Store, "commit", full)
             writing = asyncio.ensure_future(events(hub, 2, "attic"))
-            await until(lambda: len(receiver.accepted) == 3)
+            await eventually(lambda: len(receiver.accepted) == 3)
             (webhook,) = hub.webhooks.all()
             assert webhook.position == 1
         await asyncio.gather(writing, return_exceptions=True)
-        await until(lambda: webhook.position == 3)
+        await eventually(lambda: webhook.position == 3)
         await events(hub, 1)
-        await until(lambda: len(receiver.accepted) == 4)
+        await eventually(lambda: len(receiver.accepted) == 4)
     assert receiver.cursors == [1, 2, 3, 4]
     assert not webhook.delivered_ids
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.accepted) == 5)
+        await eventually(lambda: len(receiver.accepted) == 5)
     assert receiver.cursors[-1] == 5
 
 

@@ -1,10 +1,9 @@
 """Silences of a hub: start, events, end and restarts, in either database; and their effect on webhooks."""
 
-import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
+from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.hub import Hub
@@ -21,12 +20,6 @@ from .receiver import Receiver, run
 
 ADA = Principal("Ada", Role.OPERATOR, "Ada")
 FLEET = "default/sensors/hall"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def furnish(hub: Hub) -> None:
@@ -165,7 +158,7 @@ async def test_webhooks_get_the_silence_and_worse_events_but_no_silenced_ones(
         )
         await expire(hub)
         latest = hub.feed.latest
-        await until(lambda: hub.webhooks.all()[0].position == latest)
+        await eventually(lambda: hub.webhooks.all()[0].position == latest)
     sent = [(body["event"]["type"], body["event"].get("state")) for body in receiver.accepted]
     assert sent == [
         ("TYPE_SILENCE", "ZONE_STATE_NORMAL"),

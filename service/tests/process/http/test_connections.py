@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 from aiohttp import web
+from harness.eventually import eventually
 from harness.servers.certificates import SiteAuthority
 
 from embereye.process.http import connections as http_connections
@@ -37,9 +38,7 @@ class Pending:
         return web.Response(text="ok")
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
-            while self.waiting < count:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: self.waiting >= count, 20)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.levels import Level
@@ -23,12 +24,6 @@ from embereye.v1.types_pb2 import Device
 from embereye.zone.canary import PREFIX, is_canary
 
 PLAN = CanaryPlan(process="p", interval_ns=SECOND, within_ns=5 * SECOND)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +59,7 @@ async def test_a_fire_burns_at_every_interval_with_a_new_id() -> None:
         seen.append(fire)
 
     async with lit(canaries_of(light)):
-        await until(lambda: len(seen) >= 3)
+        await eventually(lambda: len(seen) >= 3)
     assert len({fire.device for fire in seen}) == len(seen)
     assert all(is_canary(fire.device) for fire in seen)
 
@@ -93,7 +88,7 @@ async def test_an_undetected_canary_is_logged_once_and_the_next_one_burns(
     with caplog.at_level(logging.WARNING):
         canaries = canaries_of(light)
         async with lit(canaries):
-            await until(lambda: canaries.sent >= 3)
+            await eventually(lambda: canaries.sent >= 3)
     assert [record.message for record in caplog.records] == [
         "canary: the shard did not detect it: no evidence within 0.1 s"
     ]
@@ -105,7 +100,7 @@ async def test_a_canary_that_fails_does_not_end_the_canaries() -> None:
 
     canaries = canaries_of(light)
     async with lit(canaries):
-        await until(lambda: canaries.sent >= 2)
+        await eventually(lambda: canaries.sent >= 2)
 
 
 def test_only_the_newest_of_waiting_canaries_is_stored() -> None:
@@ -177,7 +172,7 @@ async def test_a_canarys_id_is_refused_from_other_senders(shard: tuple[SensorSha
     running, evidence, port = shard
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"#serialno:{PREFIX}guessed!\r\n#Sensor:ADC1=4000!\r\n".encode())
-    await until(lambda: running.garbage["reserved id"])
+    await eventually(lambda: running.garbage["reserved id"])
     assert evidence == []
     assert [status.id for status in running.devices(0)] == ["s-1"]
     writer.close()

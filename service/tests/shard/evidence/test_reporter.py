@@ -1,10 +1,11 @@
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
@@ -48,12 +49,6 @@ class RecordingHub(EvidenceServicer):
                         yield ReportResponse(acknowledged=[request.evidence.id])
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def serve(hub: RecordingHub, port: int = 0) -> tuple[GrpcServer, int]:
     server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"127.0.0.1:{port}")
@@ -77,12 +72,12 @@ async def test_evidence_is_removed_only_once_it_is_acknowledged() -> None:
     reporter = reporter_to(port, spool)
     task = asyncio.ensure_future(reporter.run())
     reporter.report(evidence("a"))
-    await until(lambda: hub.evidence == ["a"])
+    await eventually(lambda: hub.evidence == ["a"])
     assert hub.hellos[0].epoch == 7
     assert len(spool) == 1
     hub.acknowledging = True
     reporter.report(evidence("b"))
-    await until(lambda: len(spool) == 1)
+    await eventually(lambda: len(spool) == 1)
     assert [item.id for _, item in spool.after(0)] == ["a"]
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -117,12 +112,12 @@ async def test_a_hub_that_cannot_store_reports_is_logged_once(
     reporter = reporter_to(port, spool)
     reporter.report(evidence("a"))
     task = asyncio.ensure_future(reporter.run())
-    await until(lambda: "still" in reporter.refusal)
+    await eventually(lambda: "still" in reporter.refusal)
     assert reporter.refusal == f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full, still"
     assert reporter.connected
     assert len(spool) == 1
     hub.mended.set()
-    await until(lambda: not len(spool))
+    await eventually(lambda: not len(spool))
     assert not reporter.refusal
     logged = [record.message for record in caplog.records if record.name.endswith("reporter")]
     assert logged == [
@@ -132,7 +127,7 @@ async def test_a_hub_that_cannot_store_reports_is_logged_once(
     ]
     hub.mended.clear()
     await server.stop(0)
-    await until(lambda: not reporter.connected)
+    await eventually(lambda: not reporter.connected)
     assert not reporter.refusal, "whether it can store cannot be known"
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -148,10 +143,10 @@ async def test_a_hub_that_refuses_this_shard_is_not_reported_as_unreachable() ->
     server, port = await serve(Refusing())
     reporter = reporter_to(port, Spool(None))
     task = asyncio.ensure_future(reporter.run())
-    await until(lambda: reporter.refusal)
+    await eventually(lambda: reporter.refusal)
     assert reporter.refusal == f"hub 127.0.0.1:{port} acknowledges no reports: a shard reports for itself"
     await server.stop(0)
-    await until(lambda: not reporter.refusal)
+    await eventually(lambda: not reporter.refusal)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -178,12 +173,12 @@ async def test_a_hub_that_refuses_a_shards_reports_is_dialled_rarely_and_logged_
     reporter = reporter_to(port, spool)
     reporter.report(evidence("a"))
     task = asyncio.ensure_future(reporter.run())
-    await until(lambda: hub.dialled >= 4)
+    await eventually(lambda: hub.dialled >= 4)
     await asyncio.sleep(1.5)
     assert hub.dialled < 10
     assert reporter.refusal.endswith("acknowledges no reports: a shard reports for itself")
     hub.acknowledging = True
-    await until(lambda: not len(spool))
+    await eventually(lambda: not len(spool))
     assert not reporter.refusal
     logged = [record.message for record in caplog.records if record.name.endswith("reporter")]
     logged = [line for line in logged if "INTERNAL" not in line]  # gRPC's error for a write after the end
@@ -211,9 +206,9 @@ async def test_a_lost_hub_is_dialled_often_at_first(monkeypatch: pytest.MonkeyPa
     reporter = reporter_to(port, Spool(None))
     task = asyncio.ensure_future(reporter.run())
     reporter.report(evidence("a"))
-    await until(lambda: reporter.connected)
+    await eventually(lambda: reporter.connected)
     await server.stop(0)
-    await until(lambda: len(longest) > 2 and longest[-1] == 3.0)
+    await eventually(lambda: len(longest) > 2 and longest[-1] == 3.0)
     gone = longest[1:]  # the first pause follows the end of the stream
     assert gone == sorted(gone)
     assert gone[0] == 0.5
@@ -229,14 +224,14 @@ async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() ->
     reporter = reporter_to(port, spool)
     task = asyncio.ensure_future(reporter.run())
     reporter.report(evidence("a"))
-    await until(lambda: hub.evidence == ["a"])
+    await eventually(lambda: hub.evidence == ["a"])
     await server.stop(0)
     reporter.report(evidence("b"))
     successor = RecordingHub()
     server, _ = await serve(successor, port)
-    await until(lambda: not len(spool))
+    await eventually(lambda: not len(spool))
     assert successor.evidence == ["a", "b"]
-    await until(lambda: successor.coverage >= 1)
+    await eventually(lambda: successor.coverage >= 1)
     assert await reporter.flush(1)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -260,7 +255,7 @@ async def test_evidence_is_sent_before_the_rest_of_a_long_coverage_report() -> N
         Links(f"127.0.0.1:{port}"), spool, hello=ShardHello, coverage=lambda: Coverage(time_ns=7), statuses=statuses
     )
     task = asyncio.ensure_future(reporter.run())
-    await until(lambda: len(logged) >= 2_000)
+    await eventually(lambda: len(logged) >= 2_000)
     assert logged[1_999] == -1, "the hub had it before the report was made"
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -275,7 +270,7 @@ async def test_a_hub_that_does_not_know_canaries_gets_none() -> None:
     reporter = reporter_to(port, spool)
     task = asyncio.ensure_future(reporter.run())
     reporter.report(evidence("a"))
-    await until(lambda: hub.evidence and not len(spool))
+    await eventually(lambda: hub.evidence and not len(spool))
     assert hub.evidence == ["a"]
     assert not reporter.accepts_canaries
     task.cancel()
@@ -313,7 +308,7 @@ async def test_the_hub_is_reached_although_its_name_or_its_address_does_not_work
     reporter = Reporter(links, spool, hello=lambda: hello, coverage=lambda: coverage)
     async with beside(reporter.run(), name="report"):
         reporter.report(evidence("a"))
-        await until(lambda: hub.evidence == ["a"])
+        await eventually(lambda: hub.evidence == ["a"])
     await server.stop(0)
 
 
@@ -330,8 +325,8 @@ async def test_reports_that_cannot_be_sent_for_a_moment_are_sent_later(monkeypat
     monkeypatch.setattr(spool, "after", after)
     async with beside(reporter_to(port, spool).run(), name="report") as task:
         spool.put(evidence("a"))
-        await until(lambda: len(hub.hellos) > 1)
+        await eventually(lambda: len(hub.hellos) > 1)
         failing = False
-        await until(lambda: hub.evidence == ["a"])
+        await eventually(lambda: hub.evidence == ["a"])
         assert not task.done()
     await server.stop(0)

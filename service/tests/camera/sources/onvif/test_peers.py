@@ -6,6 +6,7 @@ import shutil
 import socket
 
 import pytest
+from harness.eventually import eventually
 from harness.need import FFMPEG, GO2RTC, program
 
 from embereye.camera.sources.declared import parse_source
@@ -15,7 +16,7 @@ from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.addresses import free_port
 
-from ...conftest import eventually, play
+from ...conftest import play
 
 pytestmark = pytest.mark.needs(GO2RTC, FFMPEG)
 

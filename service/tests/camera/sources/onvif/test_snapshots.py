@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
+from harness.eventually import eventually
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
@@ -14,7 +15,7 @@ from embereye.camera.sources.onvif.wanted import Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.http.server import bound_port, serve_http
 
-from ...conftest import eventually, noisy_jpeg
+from ...conftest import noisy_jpeg
 
 AHEAD = timedelta(hours=3)  # camera's clock minus ours
 

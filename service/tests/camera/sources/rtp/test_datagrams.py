@@ -3,12 +3,11 @@ import socket
 import time
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import READS, DatagramReader, open_port
 from embereye.camera.sources.source import BURST_SECONDS
-
-from ...conftest import eventually
 
 DATAGRAMS = 20
 

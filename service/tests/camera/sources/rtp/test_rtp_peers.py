@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.need import FFMPEG, GSTREAMER
 
 from embereye.camera.sources.declared import parse_source
@@ -15,8 +16,6 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.process.addresses import free_port
 from embereye.wire.jpeg.header import JpegError, read_header
-
-from ...conftest import eventually
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 FRAMES = 12

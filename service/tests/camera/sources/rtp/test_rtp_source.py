@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.poller import SocketPoller
@@ -19,7 +20,7 @@ from embereye.process.timing.backoff import Backoff
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
-from ...conftest import eventually, noisy_jpeg
+from ...conftest import noisy_jpeg
 
 UDP_SEGMENT = 103
 

@@ -8,6 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from harness.eventually import eventually
 from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
 from embereye.camera.decode.image import DecodeOrder
@@ -19,8 +20,6 @@ from embereye.camera.sources.rtp.stream import VideoStream
 from embereye.camera.sources.rtsp import session as rtsp
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
-
-from ...conftest import eventually
 
 SERVER = Path(__file__).with_name("gst_rtsp_server.py")
 BARS = [(240, 240, 240), (8, 240, 240), (240, 240, 8), (8, 240, 8)]  # BGR of the first test bars

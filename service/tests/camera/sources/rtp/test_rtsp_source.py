@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
@@ -17,7 +18,7 @@ from embereye.wire.jpeg.header import read_header
 from embereye.wire.video.access_unit import AccessUnit
 
 from ....wire.video.coded import coded
-from ...conftest import eventually, noisy_jpeg
+from ...conftest import noisy_jpeg
 from .rtsp_camera import RtspCamera, VideoCamera
 
 PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"
