@@ -111,7 +111,7 @@ model: install ## Train the appearance network from labelled pictures in DATA (t
 	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)
 	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/networks/)
 
-image: install ## Build the image of every component, with the chart's tag
+image: install ## Build the image of every component, with the chart's tag, and the same with simulators, TAG-simulate
 	e2e/cluster/build-image $(IMAGE)
 
 release: install ## Build all files of a release in dist/VERSION, for you to upload; ARGS="--without-image"
@@ -134,7 +134,7 @@ e2e-up: install ## Start the cluster if needed, and load the present image
 	e2e/cluster/up >/dev/null
 	e2e/cluster/binaries helm $(E2E_PROGRAMS) >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
-	e2e/cluster/load $(IMAGE)
+	e2e/cluster/load $(IMAGE) $(IMAGE)-simulate
 
 e2e-down: ## Delete the cluster and everything made for it, except caches
 	e2e/cluster/down

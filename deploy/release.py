@@ -1,16 +1,18 @@
 """Builds all files of a release into one folder: `make release` uses dist/VERSION.
 
-A wheel and the source, the image, its bill of materials, the chart, the kubectl plugin for Krew, notes, and
-checksums of all of them. Nothing is uploaded: the last line says what is left to do.
+The wheels of the service and of its simulators, the source, the image, its bill of materials, the chart, the kubectl
+plugin for Krew, notes, and checksums of all of them. Nothing is uploaded: the last line says what is left to do.
 """
 
 import argparse
 import hashlib
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 HOME = "https://github.com/embereye/embereye"  # releases are downloaded from here, unless --home says otherwise
+SIMULATORS = ROOT / "service/embereye/sim"  # a separate wheel
 PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
 # The plugin is Python: at its first call it installs itself and its dependencies.
 LAUNCHER = """#!/bin/sh
@@ -53,8 +56,10 @@ def versions() -> str:
     """Return the version in pyproject.toml, the chart and its image; ReleaseError if they differ."""
     project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     chart = yaml.safe_load((ROOT / "charts/embereye/Chart.yaml").read_text())
+    simulators = re.search(r'^version = "(.+)"$', (SIMULATORS / "pyproject.toml").read_text(), re.MULTILINE)
     places = {
         "pyproject.toml": project[1] if project else "",
+        "the simulators' pyproject.toml": simulators[1] if simulators else "",
         "Chart.yaml's version": chart["version"],
         "Chart.yaml's appVersion": chart["appVersion"],
     }
@@ -134,6 +139,10 @@ def release(folder: Path, home: str, *, image: bool) -> str:
     for kind in ("wheel", "sdist"):
         run(*python, f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})")
     (wheel,) = folder.glob("*.whl")
+    with tempfile.TemporaryDirectory() as name:
+        source = shutil.copytree(SIMULATORS, Path(name) / "simulators")
+        pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+        run(*pip, "--wheel-dir", folder, source)
     (folder / "NOTES.md").write_text(build_notes(version, (ROOT / "CHANGELOG.md").read_text(), commits()))
     helm = Path(run(ROOT / "e2e/cluster/binaries", "helm").splitlines()[-1]) / "helm"
     run(helm, "package", ROOT / "charts/embereye", "--destination", folder)

@@ -9,6 +9,7 @@ import contextlib
 import getpass
 import os
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 # OpenCV before PyAV, whose FFmpeg it uses.
@@ -90,6 +91,14 @@ def load_everything() -> None:
     assert all((cryptography.x509, kopf, lightkube, opentelemetry.exporter.otlp.proto.grpc, uvloop, embereye_cli.main))
 
 
+def check_contents() -> None:
+    """Check that nothing is installed that a service does not need: no simulators, benchmarks or tests."""
+    for package in ("embereye.sim", "embereye_bench", "harness"):
+        assert find_spec(package) is None, f"{package} is in the image"
+    tests = [*Path("/opt/embereye").rglob("tests")]
+    assert not tests, tests
+
+
 def refuse_to_be_trusted() -> None:
     assert os.getuid() != 0, "it runs as root"
     assert getpass.getuser() == "embereye", "kopf signs with a name"
@@ -102,6 +111,7 @@ def refuse_to_be_trusted() -> None:
 
 if __name__ == "__main__":
     refuse_to_be_trusted()
+    check_contents()
     load_everything()
     decode_jpeg()
     decode_video()

@@ -88,6 +88,11 @@ SECTIONS = {
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }
+# Packages that are installed apart from the service, and how to get them.
+MISSING = {
+    "embereye_bench": "benchmarks are not installed: run them from a checkout, after make install",
+    "embereye.sim": "the simulators are not installed: pip install 'embereye[simulate]', or use the image TAG-simulate",
+}
 PROCESSES = {"up", "hub", "shard", "operator", "simulate"}  # commands that log while they run
 EXIT_CODES = "exit codes: 0 done, 1 the answer is no, 2 usage, 3 unreachable, 4 refused, 5 not found"
 ANYWHERE = ("--json", "--utc")  # options that may be written before the command too
@@ -276,9 +281,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         parser = command_parser(words)
     except ModuleNotFoundError as error:
-        if error.name != "embereye_bench":
+        if error.name not in MISSING:
             raise
-        print("embereye: benchmarks are not installed: run them from a checkout, after make install", file=sys.stderr)
+        print(f"embereye: {MISSING[error.name]}", file=sys.stderr)
         return 2
     parsed = parser.parse_args([*front, *arguments[len(words) :]])
     if below := getattr(parsed, "command_below", None):

@@ -33,6 +33,7 @@ from harness.servers.identity import Issuer
 
 CHART = ROOT / "charts" / "embereye"
 IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # built by `make image`
+SIMULATORS = f"{IMAGE}-simulate"  # built by it, too
 ADMIN_SECRET = "hub-admin"
 MOUNTED_SECONDS = 180.0  # time limit for a changed Secret to reach the pods that mount it
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
@@ -139,7 +140,7 @@ class Site:
 
     async def prepare(self) -> None:
         """Load the image, and create the hub's volume and the namespaces, which admit only restricted pods."""
-        await script("load", IMAGE)
+        await script("load", IMAGE, SIMULATORS)
         await enforce_policies(self.cluster, IMAGE)
         self.entrance = await self.cluster.entrance()
         self.home_node = min(await self.cluster.nodes())
@@ -536,7 +537,7 @@ def _simulator(kind: str, arguments: list[str], node: str) -> Json:
                     "containers": [
                         {
                             "name": "simulator",
-                            "image": IMAGE,
+                            "image": SIMULATORS,
                             "args": ["simulate", kind, *arguments],
                             "securityContext": security,
                         }

@@ -14,7 +14,7 @@ from embereye_cli.service.unit import DATA, NAME, Places, build_unit, is_stable,
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.runtime.local.runtime import check_port
 from embereye_operator.up.folder import load_fleets
-from embereye_operator.up.options import UpOptions, check_access, wanted_ports
+from embereye_operator.up.options import UpOptions, check_access, check_simulators, wanted_ports
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -34,6 +34,7 @@ def run(arguments: Namespace) -> int:
     fleets = load_fleets(arguments.manifests)
     options = _read_options(arguments.up)
     check_access(options, fleets.values())
+    check_simulators(options, fleets.values())
     wanted_ports(options, fleets.values())
     if places.is_this_machine:
         check_port(0, "the hub", "", options.reach.listen)

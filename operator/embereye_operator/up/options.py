@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from embereye.process.identity.authority import LIFE
@@ -93,6 +94,16 @@ def check_access(options: UpOptions, fleets: Iterable[Fleet]) -> None:
             raise UserError(
                 f"{fleet.key}: spec.access is not set, and with --listen any machine could send data: "
                 "set spec.access with networks or tokensRef, or with open: true"
+            )
+
+
+def check_simulators(options: UpOptions, fleets: Iterable[Fleet]) -> None:
+    """Raise UserError if a fleet's devices are to be simulated and the simulators are not installed."""
+    if find_spec("embereye.sim") is None:
+        for fleet in filter(options.is_simulated, fleets):
+            raise UserError(
+                f"{fleet.key}: {SIMULATE}: the simulators are not installed: pip install 'embereye[simulate]', "
+                "or start with --no-sim"
             )
 
 

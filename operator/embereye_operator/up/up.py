@@ -63,7 +63,7 @@ from embereye_operator.runtime.local.runtime import (
 )
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets, versions
-from embereye_operator.up.options import UpOptions, check_access, wanted_ports
+from embereye_operator.up.options import UpOptions, check_access, check_simulators, wanted_ports
 from embereye_operator.up.site import write_site
 from embereye_operator.up.watchdog import notify_watchdog
 
@@ -161,6 +161,7 @@ class Up:
         options = self._options
         fleets = [state.fleet for state in self._fleets.values()]
         check_access(options, fleets)
+        check_simulators(options, fleets)
         if not await self._await_ports(fleets, stop, ENDING_SECONDS if patient else 0.0):
             return 0
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
@@ -497,6 +498,7 @@ class Up:
                 fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)
                 check_access(self._options, fleets.values())
+                check_simulators(self._options, fleets.values())
                 self._check_ports(fleets.values())
             except UserError as error:
                 self._display.say(f"change rejected: {error}", style="bold yellow")
