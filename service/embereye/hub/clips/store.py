@@ -12,8 +12,8 @@ threads check and write drafts at the same time. One thread then describes all w
 file system makes many files durable together about as fast as one. The same thread does everything else: uploads in
 parts, pruning and loading.
 
-Everything about clips is in memory (`ClipIndex`), so queries do not touch the disk. When the disk fails or is full,
-`failing` says why, uploads raise NoRoomError, and shards try again later.
+Everything about clips is in memory (`ClipIndex`), so queries do not touch the disk. Queries wait until the descriptions
+are read. When the disk fails or is full, `failing` says why, uploads raise NoRoomError, and shards try again later.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ R = TypeVar("R")
 
 DEFAULT_BYTES = 5 * 1024**3  # of all clips
 CLOSE_SECONDS = 2.0  # how long the hub waits for the disk when it stops
+LOADING_SECONDS = 8.0  # how long a query waits for a hub that still reads its clips; callers give up after ten
 FREE_BYTES = 256 * 1024**2  # left free on the disk for the database, which alarms need
 CLIP_BYTES = 128 * 1024**2  # largest clip
 PARTIAL_NS = DAY  # after which an unfinished upload is removed
@@ -69,6 +70,10 @@ class ClipRefusedError(Exception):
 
 class NoRoomError(Exception):
     """The clip cannot be stored now; the shard tries again later."""
+
+
+class ClipsUnreadError(Exception):
+    """The descriptions of clips are not read yet, or cannot be read: a missing clip may exist."""
 
 
 Answer = ClipRefusedError | NoRoomError | None  # why a clip is not stored; None: it is
@@ -96,12 +101,15 @@ class ClipStore:
 
     def __init__(
         self, folder: Path, *, capacity: int = DEFAULT_BYTES, recordings_ns: int = 0,
-        clock: Callable[[], int] = now_ns,
+        clock: Callable[[], int] = now_ns, loading_seconds: float = LOADING_SECONDS,
     ) -> None:  # fmt: skip
         """`clock` is never set while the hub runs; it returns nanoseconds since the Unix epoch.
 
-        Recordings from sensors' shards are part of the history and stay for `recordings_ns`; 0: forever.
+        Recordings from sensors' shards are part of the history and stay for `recordings_ns`; 0: forever. Queries wait
+        at most `loading_seconds` for `open`.
         """
+        self._loading_seconds = loading_seconds
+        self._unread = ""  # why a clip that is not known may exist; '' if all descriptions were read
         self._folder = folder
         self._partial = folder / "partial"
         self._wholes = folder / STORED
@@ -129,7 +137,8 @@ class ClipStore:
         try:
             await self._run(self._load)
         except OSError as error:
-            self._set_failing(f"clips cannot be read: {error.strerror or error}")
+            self._unread = f"clips cannot be read: {error.strerror or error}"
+            self._set_failing(self._unread)
         self._opened.set()
 
     async def run(self) -> None:
@@ -165,26 +174,42 @@ class ClipStore:
         """The size of all contents, in bytes."""
         return self._clips.bytes
 
-    def find(self, name: str) -> Clip | None:
-        """The clip whose SHA-256 is `name` or, if that is unique, starts with `name` of at least 8 digits."""
-        if clip := self._clips.get(name):
+    async def find(self, name: str) -> Clip | None:
+        """The clip whose SHA-256 is `name` or, if that is unique, starts with `name` of at least 8 digits.
+
+        Raises ClipsUnreadError if the clip may be among those that are not read.
+        """
+        index = await self._loaded()
+        if clip := index.get(name):
             return clip
-        if not 8 <= len(name) < 64:
-            return None
-        matches = self._clips.with_prefix(name)
+        matches = index.with_prefix(name) if 8 <= len(name) < 64 else []
+        if not matches and self._unread:
+            raise ClipsUnreadError(self._unread)
         return matches[0] if len(matches) == 1 else None
 
-    def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
-        """The clips that belong to `episodes`, newest first."""
-        return self._clips.of_episodes(episodes)
+    async def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
+        """The clips that belong to `episodes`, newest first. Raises ClipsUnreadError while they are being read."""
+        return (await self._loaded()).of_episodes(episodes)
 
-    def between(self, from_ns: int, until_ns: int) -> list[Clip]:
-        """The clips that overlap the time from `from_ns` to before `until_ns`, newest first."""
-        return self._clips.between(from_ns, until_ns)
+    async def between(self, from_ns: int, until_ns: int) -> list[Clip]:
+        """The clips that overlap the time from `from_ns` to before `until_ns`, newest first.
 
-    def newest(self, limit: int) -> list[Clip]:
-        """The newest `limit` clips."""
-        return self._clips.newest(limit)
+        Raises ClipsUnreadError while they are being read.
+        """
+        return (await self._loaded()).between(from_ns, until_ns)
+
+    async def newest(self, limit: int) -> list[Clip]:
+        """The newest `limit` clips. Raises ClipsUnreadError while they are being read."""
+        return (await self._loaded()).newest(limit)
+
+    async def _loaded(self) -> ClipIndex:
+        """Wait for the descriptions of all clips; ClipsUnreadError after `loading_seconds`."""
+        try:
+            async with asyncio.timeout(self._loading_seconds):
+                await self._opened.wait()
+        except TimeoutError:
+            raise ClipsUnreadError("the hub still reads its clips. Try again in a few seconds.") from None
+        return self._clips
 
     def path(self, clip: Clip) -> Path:
         """The file with the clip's content."""
@@ -313,6 +338,7 @@ class ClipStore:
                 clip = _parsed(path.read_bytes())
             except OSError as error:
                 logger.warning("%s cannot be read, and its clip is not shown: %s", path, error.strerror or error)
+                self._unread = f"{path.name} cannot be read: {error.strerror or error}"
                 unread = True
                 continue
             if clip is not None and clip.sha256 == path.stem and clip.media not in SUFFIXES:
@@ -344,6 +370,7 @@ class ClipStore:
                 lines = path.read_bytes().splitlines()
             except OSError as error:
                 logger.warning("%s cannot be read, and its clips are not shown: %s", path, error.strerror or error)
+                self._unread = f"{path.name} cannot be read: {error.strerror or error}"
                 unread = True
                 continue
             batch = Batch(path.name)

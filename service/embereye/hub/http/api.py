@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.bus.outgoing import EvidenceBus
-from embereye.hub.clips.store import SUFFIXES, ClipStore
+from embereye.hub.clips.store import SUFFIXES, ClipStore, ClipsUnreadError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
@@ -84,7 +84,7 @@ async def _error_middleware(request: web.Request, handler: Handler) -> web.Strea
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
-    except StoreError as error:
+    except (StoreError, ClipsUnreadError) as error:
         response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
@@ -217,7 +217,7 @@ class Api:
             "covered": sum(zone.covered for zone in zones),
             "failing": self._hub.committer.failing,
             "databaseLoss": self._hub.database_loss,
-            "clipsFailing": self._clips.failing if self._clips else "",
+            "clipsFailing": self._clips.failing if self._clips is not None else "",
             "busFailing": self._bus.failing if self._bus else "",
             "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
         }
@@ -262,23 +262,22 @@ class Api:
     async def _alarm_clips(self, request: web.Request) -> web.Response:
         """List the newest first, each with the addresses of its content and of a form that browsers can show."""
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
-        clips = self._clips.of_episodes(episodes) if self._clips else []
+        clips = await self._clips.of_episodes(episodes) if self._clips is not None else []
         pictures = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
         lines = [clip for clip in clips if clip.media == Clip.MEDIA_LINES][:MAX_CLIPS]
         return web.json_response(
             {"clips": [listed_clip(clip) for clip in pictures], "lines": [listed_clip(clip) for clip in lines]}
         )
 
-    def _known_clip(self, request: web.Request) -> Clip:
-        clip = self._clips.find(request.match_info["name"]) if self._clips else None
+    async def _known_clip(self, request: web.Request) -> Clip:
+        clip = await self._clips.find(request.match_info["name"]) if self._clips is not None else None
         if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
-            why = "it is too old, still at the shard that recorded it, or not found yet by a hub that has just started"
-            raise Refused(404, f"there is no such clip: {why}")
+            raise Refused(404, "there is no such clip: it is too old, or still at the shard that recorded it")
         return clip
 
     async def _clip(self, request: web.Request) -> web.StreamResponse:
         assert self._clips is not None
-        clip = self._known_clip(request)
+        clip = await self._known_clip(request)
         path = self._clips.path(clip)
         if not await asyncio.to_thread(path.is_file):
             raise Refused(404, GONE)
@@ -294,7 +293,7 @@ class Api:
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         """Play a clip's frames at their pace, several times: browsers cannot play Motion JPEG in Matroska."""
         assert self._clips is not None
-        clip = self._known_clip(request)
+        clip = await self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "this clip is not Motion JPEG: show it directly")
         with self._replays.enter(request.remote or "", clip.bytes):
@@ -306,7 +305,7 @@ class Api:
     async def _frame(self, request: web.Request) -> web.StreamResponse:
         """Send one frame of a clip: the last at or before a time, else its first."""
         assert self._clips is not None
-        clip, at_ns = self._known_clip(request), number_of(request, "at", 0)
+        clip, at_ns = await self._known_clip(request), number_of(request, "at", 0)
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "this clip is not Motion JPEG: show it directly")
         with self._replays.enter(request.remote or "", clip.bytes):

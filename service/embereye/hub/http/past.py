@@ -146,13 +146,13 @@ class PastRoutes:
             "fromNs": str(from_ns),
             "untilNs": str(until_ns),
             "zones": [_lane(key, lane) for key, lane in lanes.lanes(alarms, faults).items()],
-            "clips": self._clips_between(from_ns, until_ns),
+            "clips": await self._clips_between(from_ns, until_ns),
             "truncated": len(events) > MAX_TIMELINE_EVENTS,
         }
         return web.json_response(body)
 
-    def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
-        clips = self._clips.between(from_ns, until_ns) if self._clips else []
+    async def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
+        clips = await self._clips.between(from_ns, until_ns) if self._clips is not None else []
         clips = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_TIMELINE_CLIPS]
         return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in clips]
 

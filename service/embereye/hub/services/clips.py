@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 import grpc
 
 from embereye.hub.associations import Call
-from embereye.hub.clips.store import ClipRefusedError, ClipStore, NoRoomError
+from embereye.hub.clips.store import ClipRefusedError, ClipStore, ClipsUnreadError, NoRoomError
 from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
@@ -111,17 +111,20 @@ class ClipsService(ClipsServicer):
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
         """List the clips of an alarm, or the newest of all."""
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
-        if not request.alarm:
-            return ListClipsResponse(clips=self._clips.newest(limit))
         try:
+            if not request.alarm:
+                return ListClipsResponse(clips=await self._clips.newest(limit))
             episodes = await self._hub.history.episodes(request.alarm)
-        except StoreError as error:
+            return ListClipsResponse(clips=(await self._clips.of_episodes(episodes))[:limit])
+        except (StoreError, ClipsUnreadError) as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:
         """Send one clip's content."""
-        clip = self._clips.find(request.sha256)
+        try:
+            clip = await self._clips.find(request.sha256)
+        except ClipsUnreadError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         if clip is None:
             sentence = f'there is no clip "{request.sha256[:80]}". `embereye alarms clips` lists all.'
             await context.abort(grpc.StatusCode.NOT_FOUND, sentence)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import os
 import shutil
 import socket
 import time
@@ -106,11 +107,19 @@ class Running:
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     """A hub in this process, with its clips, over gRPC and HTTP."""
-    store = StoreThreads(tmp_path)
-    hub, clips = Hub(store, retention_ns=10**15), ClipStore(tmp_path / "clips", capacity=200_000)
+    clips = ClipStore(tmp_path / "clips", capacity=200_000)
+    async with serve(tmp_path, clips) as running:
+        await clips.open()
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def serve(folder: Path, clips: ClipStore) -> AsyncIterator[Running]:
+    """Serve a hub with `clips` in this process, over gRPC and HTTP; close `clips` at the end."""
+    store = StoreThreads(folder)
+    hub = Hub(store, retention_ns=10**15)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
-    await clips.open()
     writing = asyncio.ensure_future(hub.run())
     service = Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips")
     server, control = GrpcServer([service]), GrpcServer([service], control=True)
@@ -120,7 +129,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     web = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
     async with channel(people) as link, channel(address) as opened:
         base = f"http://127.0.0.1:{bound_port(web)}"
-        yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, tmp_path / "clips")
+        yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, folder / "clips")
     await server.stop(0)
     await control.stop(0)
     await web.cleanup()
@@ -128,6 +137,85 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     await asyncio.gather(writing, return_exceptions=True)
     await clips.close()
     await store.close()
+
+
+@contextlib.asynccontextmanager
+async def serve_while_loading(running: Running, seconds: float) -> AsyncIterator[tuple[Running, Path]]:
+    """Serve the clips of `running` again; reading them blocks until somebody writes to the path."""
+    blocking = running.folder / "00" / "0.json"
+    blocking.parent.mkdir(exist_ok=True)
+    os.mkfifo(blocking)
+    clips = ClipStore(running.folder, loading_seconds=seconds)
+    loading = asyncio.ensure_future(clips.open())
+    try:
+        async with serve(running.folder.parent / "again", clips) as again:
+            yield again, blocking
+    finally:
+        if not loading.done():
+            await asyncio.to_thread(blocking.write_bytes, b"")
+        await loading
+
+
+async def fetch(stub: "ClipsAsyncStub", sha256: str) -> bytes:
+    return b"".join([chunk.data async for chunk in stub.Fetch(FetchClipRequest(sha256=sha256), timeout=20)])
+
+
+def clip_paths(clip: Clip) -> list[str]:
+    address = f"/v1/clips/{clip.sha256}"
+    return [f"{address}.mkv", f"{address}/frame.jpg", f"{address}.mjpg", "/v1/timeline", "/v1/alarms/0/clips"]
+
+
+async def test_queries_wait_while_the_clips_are_being_read(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+
+    async def status(path: str) -> int:
+        async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(again.base + path) as answer:
+            return answer.status
+
+    async with serve_while_loading(running, 20) as (again, blocking):
+        fetching = asyncio.ensure_future(fetch(again.stub, clip.sha256))
+        listing = asyncio.ensure_future(again.stub.List(ListClipsRequest(), timeout=20))
+        asking = [asyncio.ensure_future(status(path)) for path in clip_paths(clip)]
+        await asyncio.sleep(0.3)
+        assert not any(task.done() for task in (fetching, listing, *asking))
+        await asyncio.to_thread(blocking.write_bytes, b"")
+        assert await fetching == data
+        assert [listed.sha256 for listed in (await listing).clips] == [clip.sha256]
+        assert await asyncio.gather(*asking) == [200] * len(asking)
+
+
+async def test_a_query_is_unavailable_if_reading_the_clips_takes_long(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    async with serve_while_loading(running, 0.05) as (again, _):
+        for call in (fetch(again.stub, clip.sha256), again.stub.List(ListClipsRequest(), timeout=20)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        async with aiohttp.ClientSession(headers=SHOWN) as session:
+            for path in clip_paths(clip):
+                async with session.get(again.base + path) as answer:
+                    assert answer.status == 503
+                    assert "still reads its clips" in (await answer.json())["error"]
+
+
+async def test_a_clip_whose_description_cannot_be_read_is_not_called_missing(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    description = running.clips.path(clip).with_suffix(".json")
+    description.unlink()
+    description.mkdir()  # reading it fails
+    clips = ClipStore(running.folder)
+    async with serve(running.folder.parent / "again", clips) as again:
+        await clips.open()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await fetch(again.stub, clip.sha256)
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert "cannot be read" in (caught.value.details() or "")
 
 
 async def test_a_clip_is_stored_by_its_sha256_and_known_after_a_restart(running: Running) -> None:
@@ -138,7 +226,7 @@ async def test_a_clip_is_stored_by_its_sha256_and_known_after_a_restart(running:
     assert (await running.control.Held(clip)).whole
     again = ClipStore(running.folder)
     await again.open()
-    reloaded = again.find(clip.sha256[:8])
+    reloaded = await again.find(clip.sha256[:8])
     assert reloaded is not None
     assert (reloaded.sha256, reloaded.until_ns, reloaded.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
     assert again.size == len(data)
@@ -198,7 +286,7 @@ async def test_deliveries_of_the_same_clip_wait_for_each_other(running: Running)
     assert (await second).whole
     assert (await third).whole
     assert first.exception()
-    assert running.clips.find(clip.sha256)
+    assert await running.clips.find(clip.sha256)
 
 
 async def test_content_with_another_sha256_is_not_stored(running: Running) -> None:
@@ -237,7 +325,7 @@ async def test_old_clips_are_removed_and_the_oldest_if_there_are_too_many(runnin
         data = content(seed=number)
         await running.deliver(data, described(data, until_ns=now + number))
     assert running.clips.size <= 200_000
-    left = running.clips.newest(100)
+    left = await running.clips.newest(100)
     assert [clip.until_ns for clip in left] == [now + number for number in range(11, 11 - len(left), -1)]
     assert 1 < len(left) < 10
     assert len(list(running.folder.glob("??/*.mkv"))) == len(left)

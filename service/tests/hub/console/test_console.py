@@ -91,7 +91,7 @@ async def test_a_day_is_scrubbed_frame_by_frame(house: House, browser: Browser) 
 async def test_a_day_shows_the_pictures_of_two_cameras_with_the_same_name(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
-    (clip,) = house.clips.newest(1)
+    (clip,) = await house.clips.newest(1)
     await house.record("cam-0", "kitchen", "e", clip.from_ns - SECOND, fleet="default/cameras/roof")
     await browser.ask("evaluate", script="location.hash = 'day'")
     await browser.until("document.querySelectorAll('.part[data-state=clip]').length === 2")

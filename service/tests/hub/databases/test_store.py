@@ -124,7 +124,7 @@ async def test_many_concurrent_clips_are_stored_and_known_after_a_restart(served
     known = await served.reloaded()
     assert len(known) == 150
     for data in contents:
-        clip = known.find(hashlib.sha256(data).hexdigest())
+        clip = await known.find(hashlib.sha256(data).hexdigest())
         assert clip is not None
         assert (known.path(clip).read_bytes(), clip.stored_by, clip.device) == (data, "admin", "gate")
 
@@ -138,7 +138,7 @@ async def test_concurrent_clips_are_stored_even_if_one_client_disconnects(served
     assert isinstance(ended[1], asyncio.CancelledError)
     assert [ended[0], *ended[2:]] == [[None]] * 15
     known = await served.reloaded()
-    assert all(known.find(still(data).sha256) for data in [contents[0], *contents[2:]])
+    assert all([await known.find(still(data).sha256) for data in [contents[0], *contents[2:]]])
 
 
 @pytest.mark.parametrize("size", [70_000, 300_000, PART])
@@ -242,7 +242,7 @@ async def test_unfinished_files_of_a_crash_are_neither_shown_nor_retained(served
     strange = lines[4].replace(misnamed.encode(), b"../../" + misnamed.encode())
     described.write_bytes(b"\n".join([*lines[:2], strange, lines[5], lines[3][:-20]]))
     known = await served.reloaded()
-    assert [known.path(clip).name for clip in known.newest(10)] == [whole]
+    assert [known.path(clip).name for clip in await known.newest(10)] == [whole]
     assert known.size == 2_000
     assert {path.name for path in folder.iterdir()} == {described.name, whole}
     assert {undescribed, half}.isdisjoint(path.name for path in folder.iterdir())
@@ -258,7 +258,7 @@ async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served:
     path = served.clips.path(still(data))
     assert path.read_bytes() == data
     known = await served.reloaded()
-    again = known.find(still(data).sha256)
+    again = await known.find(still(data).sha256)
     assert again is not None
     assert (again.device, known.path(again), len(known)) == ("yard", path, 2)
     path.write_bytes(b"\0" * 3_000)
@@ -266,7 +266,7 @@ async def test_a_still_stored_again_is_not_confused_with_the_removed_one(served:
     for described in path.parent.glob(f"*{clip_store.DESCRIBED}"):
         if b"yard" in described.read_bytes():
             described.unlink()
-    assert (await served.reloaded()).find(still(data).sha256) is None
+    assert await (await served.reloaded()).find(still(data).sha256) is None
 
 
 async def test_a_description_file_is_removed_with_its_last_clip(
@@ -319,7 +319,7 @@ async def test_clips_of_an_earlier_version_are_served_and_not_stored_again(serve
     lone.write_bytes(b"a content whose description was never written")
     known = ClipStore(served.folder, capacity=9_000)
     await known.open()
-    assert [(clip.sha256, clip.stored_by) for clip in known.newest(9)] == [
+    assert [(clip.sha256, clip.stored_by) for clip in await known.newest(9)] == [
         (still(data).sha256, "program") for data in reversed(contents)
     ]
     assert [known.path(still(data)).read_bytes() for data in contents] == contents
@@ -327,11 +327,11 @@ async def test_clips_of_an_earlier_version_are_served_and_not_stored_again(serve
     assert await known.store([(still(contents[2]), contents[2])]) == [None]
     assert (len(known), list((served.folder / clip_store.STORED).iterdir())) == (3, [])
     await known.prune()
-    assert [clip.sha256 for clip in known.newest(9)] == [still(data).sha256 for data in reversed(contents[1:])]
+    assert [clip.sha256 for clip in await known.newest(9)] == [still(data).sha256 for data in reversed(contents[1:])]
     assert len(list(served.folder.glob("??/*"))) == 4
     new = os.urandom(4_000)
     assert await known.store([(still(new), new)]) == [None]
-    assert {clip.sha256 for clip in known.newest(9)} == {still(data).sha256 for data in (contents[2], new)}
+    assert {clip.sha256 for clip in await known.newest(9)} == {still(data).sha256 for data in (contents[2], new)}
     assert {path.stem for path in served.folder.glob("??/*")} == {still(contents[2]).sha256}
     await known.close()
 
@@ -380,9 +380,9 @@ async def test_clips_can_be_queried_while_others_are_stored(served: Served) -> N
     adding.start()
     try:
         for _ in range(10):
-            assert len(served.clips.of_episodes(["fire"])) == 1
-            assert served.clips.between(5, 6)
-            assert served.clips.find(hashlib.sha256(wanted).hexdigest()[:12]) is not None
+            assert len(await served.clips.of_episodes(["fire"])) == 1
+            assert await served.clips.between(5, 6)
+            assert await served.clips.find(hashlib.sha256(wanted).hexdigest()[:12]) is not None
     finally:
         ending.set()
         adding.join()
