@@ -5,6 +5,7 @@ import math
 import random
 import sys
 import threading
+import time
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -141,10 +142,12 @@ class Hub(BaseHTTPRequestHandler):
     dice = random.Random(5)
     resistance = 60.0
     drift = 0.0
+    delay = 0.0  # seconds before an answer
     entry: Mapping[str, object] = MappingProxyType({})
 
     def do_GET(self) -> None:
         type(self).resistance += self.drift
+        time.sleep(self.delay)
         terms = [{"name": "gas.resistance", "value": self.resistance * self.dice.uniform(0.99, 1.01), "unit": "kOhm"}]
         body = json.dumps({"devices": [{"id": "s-1", "covered": True, "reason": "", "latest": terms, **self.entry}]})
         self.send_response(200)
@@ -187,6 +190,13 @@ def test_calibrating_prints_the_settings_for_the_fleet(capsys: pytest.CaptureFix
     clean_air = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
     assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=clean_air)) == pytest.approx(425, rel=0.05)
     assert BOARD.r0_kohm != pytest.approx(clean_air)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_slow_hub_makes_calibrating_take_longer_and_not_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    with hub(delay=0.05) as console:
+        assert calibrated(console, "--seconds", "0.1") == 0
+    assert "cleanAirKilohm" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("quick")

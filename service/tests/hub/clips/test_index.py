@@ -27,7 +27,7 @@ def clip(number, data):
     )
 
 async def main():
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         clips, count, before = ClipStore(Path(folder)), 2_000, 0.0
         await clips.open()
         for number in range(count + 500):
