@@ -1,12 +1,10 @@
 """The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
 
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
 from embereye.process.http.server import metrics_app
 from embereye.process.tasks import beside
@@ -14,7 +12,7 @@ from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
 from embereye_operator.decide.scaling.followers import followed_shards
-from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView
+from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView, WriteMetrics
 from embereye_operator.runtime.kubernetes.lease import Election
 
 
@@ -39,36 +37,13 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
         )  # fmt: skip
 
 
-class WriteMetrics(Collector):
-    """The controller's write counts, read at scrape time."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def describe(self) -> Iterable[Metric]:
-        """Return an empty description, so that prometheus_client does not collect at registration."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the counter of patches."""
-        writes = CounterMetricFamily(
-            "embereye_operator_writes",
-            "Patches of objects, by kind and whether they changed the object.",
-            labels=["kind", "changed"],
-        )
-        for (kind, changed), count in self._controller.write_counts.items():
-            writes.add_metric([kind, str(changed).lower()], count)
-        yield writes
-
-
 def health_app(controller: Controller, election: Election | None) -> web.Application:
     """Build both pages: /healthz answers 503 with the reason to restart the operator."""
     registry = CollectorRegistry()
-    registry.register(FleetMetrics(lambda: fleet_reports(controller)))
-    registry.register(WriteMetrics(controller))
+    is_leading = election.is_leading if election else lambda: True
+    registry.register(FleetMetrics(lambda: fleet_reports(controller), is_leading))
+    registry.register(WriteMetrics(lambda: controller.write_counts))
     runtime = RuntimeMetrics(registry, lambda: controller.credentials)
-    leading = Gauge("embereye_operator_leading", "1 if this replica leads and acts.", registry=registry)
-    leading.set_function(lambda: float(election.is_leading() if election else True))
 
     async def measure(_: web.Application) -> AsyncIterator[None]:
         async with beside(runtime.run(), name="event-loop-lag"):

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from embereye.process.telemetry.metric import Metric, counter, gauge
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.container import shard_capacity
-from embereye_operator.monitoring.metrics import BY_NAME
 
 
 @dataclass(frozen=True)
@@ -38,35 +38,93 @@ class FleetReport:
     latest: float  # monotonic seconds of the latest successful pass; 0: none
 
 
-# The value of each gauge; None: no sample. Names, units and help texts are in `metrics.py`.
-GAUGES: dict[str, Callable[[FleetView], float | None]] = {
-    "embereye_fleet_required_shards": lambda view: view.required,
-    "embereye_fleet_shards": lambda view: view.status.shards,
-    "embereye_fleet_ready_shards": lambda view: view.status.ready_shards,
-    "embereye_fleet_min_shards": lambda view: view.fleet.spec.autoscaling.min_shards,
-    "embereye_fleet_max_shards": lambda view: view.fleet.spec.autoscaling.max_shards,
-    "embereye_fleet_placement_epoch": lambda view: view.status.placement_epoch,
-    "embereye_fleet_devices": lambda view: view.status.devices.declared,
-    "embereye_fleet_devices_covered": lambda view: view.status.devices.covered,
-    "embereye_fleet_utilization_ratio": lambda view: view.status.load.utilization if view.status.load else None,
-    "embereye_fleet_shard_capacity_cores": lambda view: shard_capacity(view.fleet),
-    "embereye_fleet_target_utilization_ratio": lambda view: view.fleet.spec.autoscaling.target_utilization,
-    "embereye_fleet_arrivals_per_second": lambda view: view.status.load.arrival_rate if view.status.load else None,
-    "embereye_fleet_item_cost_seconds": lambda view: view.status.load.cost if view.status.load else None,
-    "embereye_fleet_queue_depth": lambda view: view.status.load.queue_depth if view.status.load else None,
-    "embereye_fleet_oldest_item_seconds": lambda view: view.status.load.oldest_age if view.status.load else None,
-    "embereye_fleet_lead_seconds": lambda view: view.status.load.lead if view.status.load else None,
-    "embereye_fleet_scaled_timestamp_seconds": lambda view: (
-        _seconds(view.status.last_scale.time) if view.status.last_scale else None
+FLEET = ("namespace", "kind", "fleet")  # kind is sensors or cameras
+
+
+# Gauges, and their values; None: no sample.
+GAUGES: tuple[tuple[Metric, Callable[[FleetView], float | None]], ...] = (
+    (
+        gauge("embereye_fleet_required_shards", "Shards that the scaling law requires.", FLEET),
+        lambda view: view.required,
     ),
-    "embereye_fleet_alerts_enabled": lambda view: view.fleet.spec.alerts.enabled,
-    "embereye_fleet_paused": lambda view: view.fleet.spec.paused,
-}
-COUNTERS: dict[str, Callable[[FleetReport], float]] = {
-    "embereye_operator_passes_total": lambda report: report.passes,
-    "embereye_operator_failures_total": lambda report: report.failures,
-    "embereye_operator_pass_seconds_total": lambda report: report.seconds,
-}
+    (gauge("embereye_fleet_shards", "Shards that exist.", FLEET), lambda view: view.status.shards),
+    (
+        gauge("embereye_fleet_ready_shards", "Shards that follow the current placement.", FLEET),
+        lambda view: view.status.ready_shards,
+    ),
+    (
+        gauge("embereye_fleet_min_shards", "Smallest number of shards for scaling.", FLEET),
+        lambda view: view.fleet.spec.autoscaling.min_shards,
+    ),
+    (
+        gauge("embereye_fleet_max_shards", "Largest number of shards for scaling.", FLEET),
+        lambda view: view.fleet.spec.autoscaling.max_shards,
+    ),
+    (
+        gauge("embereye_fleet_placement_epoch", "Epoch of the placement.", FLEET),
+        lambda view: view.status.placement_epoch,
+    ),
+    (gauge("embereye_fleet_devices", "Devices declared.", FLEET), lambda view: view.status.devices.declared),
+    (gauge("embereye_fleet_devices_covered", "Devices covered.", FLEET), lambda view: view.status.devices.covered),
+    (
+        gauge("embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", FLEET),
+        lambda view: view.status.load.utilization if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_shard_capacity_cores", "Cores that one shard can use, as used for scaling.", FLEET),
+        lambda view: shard_capacity(view.fleet),
+    ),
+    (
+        gauge("embereye_fleet_target_utilization_ratio", "Target of scaling, as a share of a shard's capacity.", FLEET),
+        lambda view: view.fleet.spec.autoscaling.target_utilization,
+    ),
+    (
+        gauge("embereye_fleet_arrivals_per_second", "Items arriving at all shards, as used for scaling.", FLEET),
+        lambda view: view.status.load.arrival_rate if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_item_cost_seconds", "CPU time per item, as used for scaling.", FLEET),
+        lambda view: view.status.load.cost if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_queue_depth", "Items waiting in all shards, as used for scaling.", FLEET),
+        lambda view: view.status.load.queue_depth if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_oldest_item_seconds", "Age of the oldest waiting item, as used for scaling.", FLEET),
+        lambda view: view.status.load.oldest_age if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_lead_seconds", "Time until a new shard is ready, as used for scaling.", FLEET),
+        lambda view: view.status.load.lead if view.status.load else None,
+    ),
+    (
+        gauge("embereye_fleet_scaled_timestamp_seconds", "Time of the latest change of the number of shards.", FLEET),
+        lambda view: _seconds(view.status.last_scale.time) if view.status.last_scale else None,
+    ),
+    (
+        gauge("embereye_fleet_alerts_enabled", "1 if the fleet's alerts are enabled (spec.alerts.enabled).", FLEET),
+        lambda view: view.fleet.spec.alerts.enabled,
+    ),
+    (
+        gauge("embereye_fleet_paused", "1 if the fleet is paused (spec.paused).", FLEET),
+        lambda view: view.fleet.spec.paused,
+    ),
+)
+CONDITION = gauge("embereye_fleet_condition", "1 if the condition is true.", (*FLEET, "condition"))
+PASS_AGE = gauge("embereye_fleet_pass_age_seconds", "Time since the latest successful pass.", FLEET)
+COUNTERS: tuple[tuple[Metric, Callable[[FleetReport], float]], ...] = (
+    (counter("embereye_operator_passes_total", "Reconcile passes.", FLEET), lambda report: report.passes),
+    (counter("embereye_operator_failures_total", "Passes that failed.", FLEET), lambda report: report.failures),
+    (counter("embereye_operator_pass_seconds_total", "Time spent in passes.", FLEET), lambda report: report.seconds),
+)
+WRITES = counter(
+    "embereye_operator_writes_total",
+    "Patches of objects, by kind and whether they changed the object.",
+    ["kind", "changed"],
+    only_where="the operator writes to a cluster's API server",
+)
+LEADING = gauge("embereye_operator_leading", "1 if this replica leads and acts.")
 
 
 def _seconds(timestamp: str) -> float | None:
@@ -79,37 +137,43 @@ def _seconds(timestamp: str) -> float | None:
 class FleetMetrics(Collector):
     """Calls `reports` at scrape time. An unknown fleet has only pass counts, because autoscalers would act on a 0."""
 
-    def __init__(self, reports: Callable[[], Iterable[FleetReport]]) -> None:
+    def __init__(
+        self, reports: Callable[[], Iterable[FleetReport]], is_leading: Callable[[], bool] = lambda: True
+    ) -> None:
         self._reports = reports
+        self._is_leading = is_leading
 
-    def describe(self) -> Iterable[Metric]:
+    def describe(self) -> Iterable[Family]:
         """Return an empty description, so that prometheus_client does not collect at registration."""
         return ()
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Yield one sample per fleet and family, and one per condition."""
-        reports = [(report, [report.namespace, report.kind, report.name]) for report in self._reports()]
-        views = [(report.view, values) for report, values in reports if report.view]
-        for name, read in GAUGES.items():
-            gauge = _gauge(name)
-            for view, values in views:
-                if (value := read(view)) is not None:
-                    gauge.add_metric(values, value)
-            yield gauge
-        condition, age = _gauge("embereye_fleet_condition"), _gauge("embereye_fleet_pass_age_seconds")
-        for report, values in reports:
-            for name, true in report.conditions.items():
-                condition.add_metric([*values, name], float(true))
-            if report.latest:
-                age.add_metric(values, time.monotonic() - report.latest)
-        yield condition
-        yield age
-        for name, count in COUNTERS.items():
-            counter = CounterMetricFamily(name.removesuffix("_total"), BY_NAME[name].help, labels=BY_NAME[name].labels)
-            for report, values in reports:
-                counter.add_metric(values, count(report))
-            yield counter
+        yield LEADING.value(self._is_leading())
+        reports = [(report, (report.namespace, report.kind, report.name)) for report in self._reports()]
+        views = [(report.view, labels) for report, labels in reports if report.view]
+        for metric, read in GAUGES:
+            values = [(labels, read(view)) for view, labels in views]
+            yield metric.rows((labels, value) for labels, value in values if value is not None)
+        yield CONDITION.rows(
+            ((*labels, name), is_true) for report, labels in reports for name, is_true in report.conditions.items()
+        )
+        now = time.monotonic()
+        yield PASS_AGE.rows((labels, now - report.latest) for report, labels in reports if report.latest)
+        for metric, count in COUNTERS:
+            yield metric.rows((labels, count(report)) for report, labels in reports)
 
 
-def _gauge(name: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, BY_NAME[name].help, labels=BY_NAME[name].labels)
+class WriteMetrics(Collector):
+    """Calls `counts` at scrape time: patches by kind of object, and whether they changed it."""
+
+    def __init__(self, counts: Callable[[], Mapping[tuple[str, bool], int]]) -> None:
+        self._counts = counts
+
+    def describe(self) -> Iterable[Family]:
+        """Return an empty description, so that prometheus_client does not collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the counter of patches."""
+        yield WRITES.rows(((kind, str(changed).lower()), count) for (kind, changed), count in self._counts().items())

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 import grpc
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from embereye.client.alarms import ALIVE_MS, SilentError, listen
 from embereye.hub.access import admin_file
@@ -176,7 +176,6 @@ class Up:
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
-        Gauge("embereye_operator_leading", "1 if this replica leads and acts.", registry=registry).set(1)
         pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
         self._metrics_port = pages.sockets[0].getsockname()[1]
         started = time.monotonic()

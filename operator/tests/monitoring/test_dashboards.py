@@ -12,10 +12,10 @@ from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER, PROMETHEUS
 
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
 from embereye_operator.monitoring.grafana import render, uid
-from embereye_operator.monitoring.metrics import BY_SERIES
+from embereye_operator.monitoring.metrics import by_series
 from embereye_operator.monitoring.panels import DASHBOARDS, Dashboard, Panel
 
-KNOWN = set(BY_SERIES) | {"up", "ALERTS"} | {rule.name for rule in RECORDINGS}
+KNOWN = set(by_series()) | {"up", "ALERTS"} | {rule.name for rule in RECORDINGS}
 EVERY_PANEL = [(source, panel) for source in DASHBOARDS for row in source.rows for panel in row.panels]
 every_dashboard = pytest.mark.parametrize("source", DASHBOARDS, ids=lambda source: source.name)
 

@@ -3,11 +3,19 @@
 import logging
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.camera.decode.hardware import unusable_reason
+from embereye.process.telemetry.metric import gauge
 
 logger = logging.getLogger(__name__)
+
+DECODING = gauge(
+    "embereye_camera_hardware_decoding",
+    "1 if videos are decoded by the requested hardware, 0 if in software.",
+    ["kind"],
+    only_where="spec.decoding.hardware is set",
+)
 
 
 class HardwareDecoding:
@@ -36,10 +44,4 @@ class HardwareDecoding:
         """Yield the gauge if hardware was requested."""
         if not self._kind or self._reason is None:
             return
-        decoding = GaugeMetricFamily(
-            "embereye_camera_hardware_decoding",
-            "1 if videos are decoded by the requested hardware, 0 if in software.",
-            labels=["kind"],
-        )
-        decoding.add_metric([self._kind], int(not self._reason))
-        yield decoding
+        yield DECODING.value(not self._reason, self._kind)

@@ -4,109 +4,112 @@ They are totals over all cameras. Only rates and shed frames are also listed per
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import islice
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.scheduling.pool_budget import PoolLoad
 from embereye.camera.totals import Totals
 from embereye.levels import Level
 from embereye.process.telemetry.latency import LatencyHistogram
-from embereye.process.telemetry.series import ManySeries
+from embereye.process.telemetry.metric import counter, gauge, histogram
 from embereye.shard.series import DEVICE_SERIES, over_limit
+
+DEVICE = ("camera", "zone")  # labels of a camera's series
+WITH_MODEL = "spec.detection.model is set"
+OFFERED = counter("embereye_camera_frames_offered_total", "Frames received.")
+ANALYSED = counter("embereye_camera_frames_analysed_total", "Frames analysed, or skipped because their scene is calm.")
+UNREAD = counter(
+    "embereye_camera_frames_unread_total",
+    "Frames left with their senders under overload, estimated. They do not count as offered.",
+)
+SHED = counter("embereye_camera_frames_shed_total", "Frames shed, by reason.", ["reason"])
+REJECTED = counter("embereye_camera_frames_rejected_total", "Unusable frames.", ["reason"])
+CPU = counter("embereye_camera_analysis_cpu_seconds_total", "CPU time of decoding and detection.")
+FAILURES = counter("embereye_camera_analysis_failures_total", "Frames on which a detector failed.")
+MODEL_RUNS = counter(
+    "embereye_camera_model_runs_total", "Pictures analysed by the fleet's own model.", only_where=WITH_MODEL
+)
+MODEL_CPU = counter("embereye_camera_model_cpu_seconds_total", "CPU time of the model.", only_where=WITH_MODEL)
+DELAY = histogram("embereye_camera_frame_delay_seconds", "From a frame's arrival to the end of its analysis.")
+AGE = histogram(
+    "embereye_camera_frame_age_seconds", "From a frame's capture, by its sender's clock, to the end of its analysis."
+)
+SOURCES = gauge("embereye_camera_sources", "Cameras by state of their source.", ["state"])
+SUSPECTS = gauge("embereye_camera_suspects", "Cameras that suspect fire.")
+DEGRADED = gauge("embereye_camera_degraded", "Cameras with limited detection.")
+RECORD_FAILING = gauge(
+    "embereye_camera_record_failing", "Cameras whose record stream fails, so that their clips use the detect stream."
+)
+SLOWED = gauge("embereye_camera_slowed", "Cameras analysed below their target rate because the shard is overloaded.")
+RATE = gauge(
+    "embereye_camera_rate_hertz",
+    "Frames analysed per second: `in_force` now, `target` without overload, `least` at all times.",
+    (*DEVICE, "bound"),
+)
+DEVICE_SHED = counter("embereye_camera_device_shed_total", "Frames of one camera that were shed.", DEVICE)
+PUSH_STREAMS = gauge("embereye_camera_push_streams", "Open push streams.")
+REFUSED = gauge("embereye_camera_refused", "Cameras refused because decoding capacity is missing.")
+DECODERS = gauge("embereye_camera_decoders", "Decoder processes.")
+DECODERS_DIED = counter("embereye_camera_decoders_died_total", "Decoder processes that ended and were replaced.")
+DECODERS_BUSY = gauge(
+    "embereye_camera_decoders_busy_ratio", "Share of the last half second in which the decoders worked."
+)
+LOOP_BUSY = gauge(
+    "embereye_camera_loop_busy_ratio",
+    "Share of the last half second in which the event loop ran or waited for a CPU.",
+)
+FRAMES_WAITING = gauge("embereye_camera_frames_waiting", "Frames that wait for a decoder.")
+FRAMES_IN_WORK = gauge("embereye_camera_frames_in_work", "Frames being decoded or analysed.")
 
 
 def frame_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield the counters of frames and the cost of their analysis."""
     ledger = totals.ledger
-    yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=ledger.offered)
-    yield CounterMetricFamily(
-        "embereye_camera_frames_analysed",
-        "Frames analysed, or skipped because their scene is calm.",
-        value=ledger.analysed,
-    )
-    yield CounterMetricFamily(
-        "embereye_camera_frames_unread",
-        "Frames left with their senders under overload, estimated. They do not count as offered.",
-        value=totals.unread,
-    )
-    yield _by_reason("embereye_camera_frames_shed", "Frames shed, by reason.", ledger.shed)
-    yield _by_reason("embereye_camera_frames_rejected", "Unusable frames.", ledger.rejected)
-    yield CounterMetricFamily(
-        "embereye_camera_analysis_cpu_seconds", "CPU time of decoding and detection.", value=totals.cpu_seconds
-    )
-    yield CounterMetricFamily(
-        "embereye_camera_analysis_failures", "Frames on which a detector failed.", value=totals.failures
-    )
+    yield OFFERED.value(ledger.offered)
+    yield ANALYSED.value(ledger.analysed)
+    yield UNREAD.value(totals.unread)
+    yield SHED.counts(ledger.shed)
+    yield REJECTED.counts(ledger.rejected)
+    yield CPU.value(totals.cpu_seconds)
+    yield FAILURES.value(totals.failures)
     if totals.model_runs is not None:
-        yield CounterMetricFamily(
-            "embereye_camera_model_runs", "Pictures analysed by the fleet's own model.", value=totals.model_runs
-        )
-        yield CounterMetricFamily(
-            "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=totals.model_seconds
-        )
-
-
-def _by_reason(name: str, text: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=["reason"])
-    for reason, count in sorted(counts.items()):
-        family.add_metric([reason], count)
-    return family
+        yield MODEL_RUNS.value(totals.model_runs)
+        yield MODEL_CPU.value(totals.model_seconds)
 
 
 def latency_metrics(delays: LatencyHistogram, ages: LatencyHistogram) -> Iterator[Metric]:
     """Yield the histograms of the time until frames are analysed."""
-    for name, text, histogram in (
-        ("delay", "From a frame's arrival to the end of its analysis.", delays),
-        ("age", "From a frame's capture, by its sender's clock, to the end of its analysis.", ages),
-    ):
-        yield HistogramMetricFamily(
-            f"embereye_camera_frame_{name}_seconds", text, buckets=histogram.buckets(), sum_value=histogram.sum
-        )
+    yield DELAY.histograms([((), delays)])
+    yield AGE.histograms([((), ages)])
 
 
 def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[Metric]:
     """Yield the numbers of cameras by condition at `now_ns`."""
-    sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
-    states = Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras)
-    for state, count in sorted(states.items()):
-        sources.add_metric([state], count)
-    yield sources
-    yield GaugeMetricFamily(
-        "embereye_camera_suspects",
-        "Cameras that suspect fire.",
-        value=sum(camera.status.level > Level.CLEAR for camera in cameras),
-    )
-    yield GaugeMetricFamily(
-        "embereye_camera_degraded",
-        "Cameras with limited detection.",
-        value=sum(bool(camera.status.degraded(now_ns)) for camera in cameras),
-    )
-    yield GaugeMetricFamily(
-        "embereye_camera_record_failing",
-        "Cameras whose record stream fails, so that their clips use the detect stream.",
-        value=sum(camera.status.is_record_failing for camera in cameras),
-    )
-    yield GaugeMetricFamily(
-        "embereye_camera_slowed",
-        "Cameras analysed below their target rate because the shard is overloaded.",
-        value=sum(camera.arrivals.mailbox.rate_controller.is_limited for camera in cameras),
-    )
+    yield SOURCES.counts(Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras))
+    yield SUSPECTS.value(sum(camera.status.level > Level.CLEAR for camera in cameras))
+    yield DEGRADED.value(sum(bool(camera.status.degraded(now_ns)) for camera in cameras))
+    yield RECORD_FAILING.value(sum(camera.status.is_record_failing for camera in cameras))
+    yield SLOWED.value(sum(camera.arrivals.mailbox.rate_controller.is_limited for camera in cameras))
     yield from _per_camera(cameras)
+
+
+def decoder_metrics(pool: DecoderPool, load: PoolLoad) -> Iterator[Metric]:
+    """Yield the state of the decoders, and how busy they and the event loop are."""
+    yield DECODERS.value(pool.count)
+    yield DECODERS_DIED.value(pool.died)
+    yield DECODERS_BUSY.value(load.decoders_busy)
+    yield LOOP_BUSY.value(load.loop_busy)
+    yield FRAMES_WAITING.value(pool.waiting)
+    yield FRAMES_IN_WORK.value(pool.in_work)
 
 
 def _per_camera(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
     """Yield the rates and shed frames per camera, for a limited number of cameras."""
-    rate = ManySeries(
-        "embereye_camera_rate_hertz",
-        "Frames analysed per second: `in_force` now, `target` without overload, `least` at all times.",
-        "gauge",
-        ("camera", "zone", "bound"),
-    )
-    shed = ManySeries(
-        "embereye_camera_device_shed", "Frames of one camera that were shed.", "counter", ("camera", "zone")
-    )
+    rate, shed = RATE.rows(), DEVICE_SHED.rows()
     for camera in islice(cameras, DEVICE_SERIES):
         labels = camera.device.id, camera.device.zone
         controller = camera.arrivals.mailbox.rate_controller

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
@@ -24,7 +24,14 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.device.view_store import ViewStore, view_of
 from embereye.camera.hardware_decoding import HardwareDecoding
-from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
+from embereye.camera.metrics import (
+    PUSH_STREAMS,
+    REFUSED,
+    camera_metrics,
+    decoder_metrics,
+    frame_metrics,
+    latency_metrics,
+)
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
 from embereye.camera.scheduling.admission import Admission, Demand
@@ -368,25 +375,10 @@ class CameraShard:
         yield from frame_metrics(self._totals())
         yield from latency_metrics(self._links.delays, self._links.ages)
         yield from camera_metrics(self._cameras.values(), now_ns())
-        yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
-        yield CounterMetricFamily(
-            "embereye_camera_decoders_died", "Decoder processes that ended and were replaced.", value=self._pool.died
-        )
         yield from self._hardware.metrics()
-        load = self._rates.load
-        for name, text, value in (
-            ("decoders", "Decoder processes.", self._pool.count),
-            ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
-            ("frames_in_work", "Frames being decoded or analysed.", self._pool.in_work),
-            ("decoders_busy_ratio", "Share of the last half second in which the decoders worked.", load.decoders_busy),
-            (
-                "loop_busy_ratio",
-                "Share of the last half second in which the event loop ran or waited for a CPU.",
-                load.loop_busy,
-            ),
-            ("refused", "Cameras refused because decoding capacity is missing.", len(self._admission.refused)),
-        ):
-            yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)
+        yield PUSH_STREAMS.value(self._push.streams)
+        yield REFUSED.value(len(self._admission.refused))
+        yield from decoder_metrics(self._pool, self._rates.load)
         if self._clips:
             yield from self._clips.metrics()
 

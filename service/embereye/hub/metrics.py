@@ -1,17 +1,11 @@
 """The hub's metrics, collected from counters and gauges of its parts when they are scraped."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-    SummaryMetricFamily,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from embereye.hub.associations import Associations
@@ -21,7 +15,9 @@ from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
-from embereye.process.telemetry.runtime_metrics import disk_metrics
+from embereye.process.telemetry.metric import HUB, counter, gauge, histogram, summary
+from embereye.process.telemetry.metric import Metric as Declaration
+from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
@@ -29,6 +25,128 @@ if TYPE_CHECKING:
     from embereye.hub.mqtt.publisher import MqttPublisher
 
 CANARY_SERIES = 1_000  # most shards with separate series
+EVENT_TYPES = ("state", "fault", "fault_cleared", "test", "evidence")
+
+EVIDENCE_RECEIVED = counter(
+    "embereye_hub_evidence_received_total", "Reports received from shards, including duplicates."
+)
+EVIDENCE_DUPLICATE = counter("embereye_hub_evidence_duplicate_total", "Reports that were duplicates.")
+EVIDENCE_UNUSABLE = counter(
+    "embereye_hub_evidence_unusable_total", "Reports without an id, which cannot be acknowledged."
+)
+EVIDENCE_REFUSED = counter(
+    "embereye_hub_evidence_refused_total", "Reports refused while the database could not be written."
+)
+ACCESS_REFUSED = counter("embereye_hub_access_refused_total", "Requests and calls without a valid token or session.")
+ROWS_UNREADABLE = counter("embereye_hub_rows_unreadable_total", "Stored rows that could not be read and were skipped.")
+COMMIT_FAILURES = counter("embereye_hub_commit_failures_total", "Attempts to write the database that failed.")
+COMMIT_SECONDS = summary("embereye_hub_commit_seconds", "Time from starting a batch until it is durable.")
+EVENTS = counter("embereye_hub_events_total", "Alarm events.", ["type"])
+EVENTS_PUSHED = counter(
+    "embereye_hub_events_pushed_total", "Events pushed to subscribers that keep up, counted once for each subscriber."
+)
+PACKETS = counter(
+    "embereye_hub_packets_total",
+    "Messages of a fleet's devices by outcome, over all owners, past and present.",
+    ["fleet", "outcome"],
+)
+ZONES = gauge("embereye_hub_zones", "Zones.", ["state"])
+ZONES_TESTING = gauge("embereye_hub_zones_testing", "Zones under test.")
+DEVICES = gauge("embereye_hub_devices", "Devices that are declared.")
+DEVICES_COVERED = gauge("embereye_hub_devices_covered", "Devices that are covered.")
+DEVICES_DARK = gauge("embereye_hub_devices_dark", "Devices that are dark: their fault is open.")
+SUBSCRIBERS = gauge("embereye_hub_subscribers", "Subscribers of the alarm feeds.")
+SUBSCRIBER_LAG = gauge("embereye_hub_subscriber_lag_events", "Events that the slowest subscriber is behind.")
+SHARD_STREAMS = gauge("embereye_hub_shard_streams", "Shards that are connected.")
+SHARD_CLOCKS_WRONG = gauge("embereye_hub_shard_clocks_wrong", "Shards whose clock differs by more than 2 s.")
+CURSOR = gauge("embereye_hub_cursor", "Cursor of the newest event.")
+STORE_FAILING = gauge("embereye_hub_store_failing", "1 while the database cannot be written.")
+DATABASE_LOSSES = gauge("embereye_hub_database_losses", "Losses of the database in database-losses.txt.")
+CLIPS = gauge("embereye_hub_clips", "Clips and stills that are stored.")
+CLIPS_BYTES = gauge("embereye_hub_clips_bytes", "Bytes of all clips and stills.")
+CLIPS_FAILING = gauge("embereye_hub_clips_failing", "1 while no clip can be written.")
+CLIPS_REMOVED = counter("embereye_hub_clips_removed_total", "Clips removed because of their age or for lack of room.")
+WEBHOOK_ATTEMPTS = counter("embereye_hub_webhook_attempts_total", "Attempts to deliver events.", ["webhook", "outcome"])
+WEBHOOK_BEHIND = gauge(
+    "embereye_hub_webhook_behind_events", "Events that the webhook has not reached yet.", ["webhook"]
+)
+WEBHOOK_DEAD_LETTERS = gauge(
+    "embereye_hub_webhook_dead_letters", "Events that the webhook gave up and that were not sent again.", ["webhook"]
+)
+WEBHOOK_FAILING = gauge("embereye_hub_webhook_failing", "1 while the webhook's latest attempt failed.", ["webhook"])
+MQTT: tuple[tuple[Declaration, Callable[["MqttPublisher"], float]], ...] = (
+    (
+        gauge("embereye_hub_mqtt_behind_topics", "Topics whose current state the broker has not acknowledged."),
+        lambda mqtt: mqtt.behind,
+    ),
+    (
+        gauge("embereye_hub_mqtt_connected", "1 while the hub is connected to the MQTT broker."),
+        lambda mqtt: mqtt.connected,
+    ),
+    (
+        counter("embereye_hub_mqtt_published_total", "Messages that the broker acknowledged."),
+        lambda mqtt: mqtt.published,
+    ),
+    (
+        counter("embereye_hub_mqtt_failures_total", "Connections to the broker that failed or broke."),
+        lambda mqtt: mqtt.failures,
+    ),
+)
+BUS: tuple[tuple[Declaration, Callable[["JetStreamBus"], float]], ...] = (
+    (
+        gauge("embereye_hub_bus_failing", "1 while the stream in NATS accepts no reports."),
+        lambda bus: bool(bus.failing),
+    ),
+    (
+        gauge("embereye_hub_bus_waiting_reports", "Reports in the stream that this hub has not read."),
+        lambda bus: bus.pending,
+    ),
+    (counter("embereye_hub_bus_published_total", "Reports that the stream acknowledged."), lambda bus: bus.published),
+    (
+        counter("embereye_hub_bus_failures_total", "Connections to NATS that failed or broke."),
+        lambda bus: bus.failures,
+    ),
+)
+ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
+ACTUATORS_SILENT = gauge("embereye_hub_control_actuators_silent", "Connected actuators that are silent.")
+CONTROLLERS = gauge("embereye_hub_control_controllers", "Controllers that steer an actuator.")
+CONTROL_STATES = counter("embereye_hub_control_states_total", "States that actuators sent.")
+CONTROL_COMMANDS = counter("embereye_hub_control_commands_total", "Commands that took effect.")
+CONTROL_MISSED = counter("embereye_hub_control_missed_total", "Commands that missed their deadline.")
+CONTROL_FALLBACKS = counter("embereye_hub_control_fallbacks_total", "Times that safe values replaced a controller's.")
+CONTROL_REFUSED = counter(
+    "embereye_hub_control_refused_total", "Control sessions that ended because of an invalid message."
+)
+ASSOCIATIONS = gauge("embereye_hub_associations", "Associations that are open.")
+ASSOCIATIONS_REFUSED = counter("embereye_hub_associations_refused_total", "Associations that were refused.")
+SHARD = ("namespace", "kind", "fleet", "shard")
+CANARY_ALARMED = gauge(
+    "embereye_canary_alarmed_timestamp_seconds",
+    "Time at which the latest canary became an alarm in time.",
+    SHARD,
+    (HUB,),
+)
+CANARY_OVERDUE = gauge(
+    "embereye_canary_overdue",
+    "1 if no canary became an alarm in time for one interval plus its time limit.",
+    SHARD,
+    (HUB,),
+)
+CANARY_WITHOUT_SERIES = gauge(
+    "embereye_canary_shards_without_series",
+    f"Shards beyond the first {CANARY_SERIES}, which have no separate series.",
+    exporters=(HUB,),
+)
+CANARY_RECEIVED = counter("embereye_canary_received_total", "Reports of canaries.", exporters=(HUB,))
+CANARY_LATE = counter(
+    "embereye_canary_late_total", "Canaries that became alarms after their time limit.", exporters=(HUB,)
+)
+CANARY_DELAY = histogram(
+    "embereye_canary_delay_seconds",
+    "Time from a canary's first sign until its alarm was durable.",
+    ["kind"],
+    (HUB,),
+)
 
 
 class HubCollector(Collector):
@@ -58,130 +176,75 @@ class HubCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        counters, commits = self._hub.inbox.counters, self._hub.committer.counters
-        for name, text, value in (
-            ("evidence_received", "Reports received from shards, including duplicates.", counters.received),
-            ("evidence_duplicate", "Reports that were duplicates.", counters.duplicate),
-            ("evidence_unusable", "Reports without an id, which cannot be acknowledged.", counters.unusable),
-            ("access_refused", "Requests and calls without a valid token or session.", self._hub.access.refused),
-            ("evidence_refused", "Reports refused while the database could not be written.", counters.refused),
-            ("rows_unreadable", "Stored rows that could not be read and were skipped.", self._hub.unreadable),
-            ("commit_failures", "Attempts to write the database that failed.", commits.failures),
-        ):
-            yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
-        events = CounterMetricFamily("embereye_hub_events", "Alarm events.", labels=["type"])
-        for kind in ("state", "fault", "fault_cleared", "test", "evidence"):
-            events.add_metric([kind], self._hub.zones.events[kind])
-        yield events
-        yield CounterMetricFamily(
-            "embereye_hub_events_pushed",
-            "Events pushed to subscribers that keep up, counted once for each subscriber.",
-            value=self._hub.feed.delivered,
+        hub, counters, commits = self._hub, self._hub.inbox.counters, self._hub.committer.counters
+        yield EVIDENCE_RECEIVED.value(counters.received)
+        yield EVIDENCE_DUPLICATE.value(counters.duplicate)
+        yield EVIDENCE_UNUSABLE.value(counters.unusable)
+        yield EVIDENCE_REFUSED.value(counters.refused)
+        yield ACCESS_REFUSED.value(hub.access.refused)
+        yield ROWS_UNREADABLE.value(hub.unreadable)
+        yield COMMIT_FAILURES.value(commits.failures)
+        yield COMMIT_SECONDS.summary(commits.commits, commits.commit_seconds)
+        yield EVENTS.rows(((kind,), hub.zones.events[kind]) for kind in EVENT_TYPES)
+        yield EVENTS_PUSHED.value(hub.feed.delivered)
+        yield PACKETS.rows(
+            ((fleet, outcome), count)
+            for fleet, counts in hub.coverage.ledgers.fleet_totals()
+            for outcome, count in counts.items()
         )
-        yield SummaryMetricFamily(
-            "embereye_hub_commit_seconds",
-            "Time from starting a batch until it is durable.",
-            count_value=commits.commits,
-            sum_value=commits.commit_seconds,
-        )
-        packets = CounterMetricFamily(
-            "embereye_hub_packets",
-            "Messages of a fleet's devices by outcome, over all owners, past and present.",
-            labels=["fleet", "outcome"],
-        )
-        for fleet, counts in self._hub.coverage.ledgers.fleet_totals():
-            for outcome, count in counts.items():
-                packets.add_metric([fleet, outcome], count)
-        yield packets
         yield from self._gauges()
         yield from _canary_metrics(self._hub.canaries, self._hub.timeline.stepped_ns())
         yield from _webhook_metrics(self._hub)
         yield from _mqtt_metrics(self._mqtt)
         yield from self._bus.collect()
         if self._clips is not None:
-            yield from self._clip_metrics(self._clips)
+            yield from _clip_metrics(self._clips)
         if self._control is not None:
             yield from self._control.collect()
-        yield from disk_metrics("hub", self._data)
-
-    @staticmethod
-    def _clip_metrics(clips: ClipStore) -> Iterator[Metric]:
-        for name, text, value in (
-            ("clips", "Clips and stills that are stored.", len(clips)),
-            ("clips_bytes", "Bytes of all clips and stills.", clips.size),
-            ("clips_failing", "1 while no clip can be written.", int(bool(clips.failing))),
-        ):
-            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
-        yield CounterMetricFamily(
-            "embereye_hub_clips_removed", "Clips removed because of their age or for lack of room.", value=clips.removed
-        )
+        yield from HUB_DISK.metrics(self._data)
 
     def _gauges(self) -> Iterator[Metric]:
         hub, zones = self._hub, self._hub.zones.messages()
         states = Counter(ZoneState(zone.state) for zone in zones)
-        by_state = GaugeMetricFamily("embereye_hub_zones", "Zones.", labels=["state"])
-        for state in ZoneState:
-            if state is not ZoneState.UNSPECIFIED:
-                by_state.add_metric([state.name.lower()], states[state])
-        yield by_state
-        for name, text, value in (
-            ("devices", "Devices that are declared.", sum(zone.declared for zone in zones)),
-            ("devices_covered", "Devices that are covered.", sum(zone.covered for zone in zones)),
-            ("devices_dark", "Devices that are dark: their fault is open.", sum(len(zone.faults) for zone in zones)),
-            ("zones_testing", "Zones under test.", sum(zone.testing for zone in zones)),
-            ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
-            ("subscriber_lag_events", "Events that the slowest subscriber is behind.", hub.feed.lag),
-            ("shard_streams", "Shards that are connected.", self._evidence.streams),
-            ("shard_clocks_wrong", "Shards whose clock differs by more than 2 s.", self._evidence.clocks_wrong),
-            ("cursor", "Cursor of the newest event.", hub.feed.latest),
-            ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
-            ("database_losses", "Losses of the database in database-losses.txt.", hub.database_losses),
-        ):
-            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+        yield ZONES.rows(
+            ((state.name.lower(),), states[state]) for state in ZoneState if state is not ZoneState.UNSPECIFIED
+        )
+        yield ZONES_TESTING.value(sum(zone.testing for zone in zones))
+        yield DEVICES.value(sum(zone.declared for zone in zones))
+        yield DEVICES_COVERED.value(sum(zone.covered for zone in zones))
+        yield DEVICES_DARK.value(sum(len(zone.faults) for zone in zones))
+        yield SUBSCRIBERS.value(hub.feed.subscribers)
+        yield SUBSCRIBER_LAG.value(hub.feed.lag)
+        yield SHARD_STREAMS.value(self._evidence.streams)
+        yield SHARD_CLOCKS_WRONG.value(self._evidence.clocks_wrong)
+        yield CURSOR.value(hub.feed.latest)
+        yield STORE_FAILING.value(bool(hub.committer.failing))
+        yield DATABASE_LOSSES.value(hub.database_losses)
+
+
+def _clip_metrics(clips: ClipStore) -> Iterator[Metric]:
+    yield CLIPS.value(len(clips))
+    yield CLIPS_BYTES.value(clips.size)
+    yield CLIPS_FAILING.value(bool(clips.failing))
+    yield CLIPS_REMOVED.value(clips.removed)
 
 
 def _webhook_metrics(hub: Hub) -> Iterator[Metric]:
-    webhooks = hub.webhooks.all()
-    attempts = CounterMetricFamily(
-        "embereye_hub_webhook_attempts", "Attempts to deliver events.", labels=["webhook", "outcome"]
-    )
-    for webhook in webhooks:
-        attempts.add_metric([webhook.options.name, "delivered"], webhook.delivered)
-        attempts.add_metric([webhook.options.name, "failed"], webhook.failed)
+    webhooks = {webhook.options.name: webhook for webhook in hub.webhooks.all()}
+    attempts = WEBHOOK_ATTEMPTS.rows()
+    for name, webhook in webhooks.items():
+        attempts.add_metric((name, "delivered"), webhook.delivered)
+        attempts.add_metric((name, "failed"), webhook.failed)
     yield attempts
-    for name, text, value in (
-        (
-            "behind_events",
-            "Events that the webhook has not reached yet.",
-            lambda webhook: hub.feed.latest - webhook.position,
-        ),
-        ("dead_letters", "Events that the webhook gave up and that were not sent again.", lambda webhook: webhook.dead),
-        ("failing", "1 while the webhook's latest attempt failed.", lambda webhook: int(bool(webhook.failing))),
-    ):
-        gauge = GaugeMetricFamily(f"embereye_hub_webhook_{name}", text, labels=["webhook"])
-        for webhook in webhooks:
-            gauge.add_metric([webhook.options.name], value(webhook))
-        yield gauge
+    yield WEBHOOK_BEHIND.counts({name: hub.feed.latest - webhook.position for name, webhook in webhooks.items()})
+    yield WEBHOOK_DEAD_LETTERS.counts({name: webhook.dead for name, webhook in webhooks.items()})
+    yield WEBHOOK_FAILING.counts({name: bool(webhook.failing) for name, webhook in webhooks.items()})
 
 
 def _mqtt_metrics(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
     """Yield the families of MQTT, without samples if no broker is declared."""
-    behind = GaugeMetricFamily(
-        "embereye_hub_mqtt_behind_topics", "Topics whose current state the broker has not acknowledged.", labels=()
-    )
-    connected = GaugeMetricFamily(
-        "embereye_hub_mqtt_connected", "1 while the hub is connected to the MQTT broker.", labels=()
-    )
-    published = CounterMetricFamily("embereye_hub_mqtt_published", "Messages that the broker acknowledged.", labels=())
-    failures = CounterMetricFamily(
-        "embereye_hub_mqtt_failures", "Connections to the broker that failed or broke.", labels=()
-    )
-    if mqtt is not None:
-        behind.add_metric((), mqtt.behind)
-        connected.add_metric((), int(mqtt.connected))
-        published.add_metric((), mqtt.published)
-        failures.add_metric((), mqtt.failures)
-    yield from (behind, connected, published, failures)
+    for metric, read in MQTT:
+        yield metric.rows([((), read(mqtt))] if mqtt else ())
 
 
 class BusMetrics(Collector):
@@ -196,25 +259,8 @@ class BusMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
-        bus = self._bus
-        failing = GaugeMetricFamily(
-            "embereye_hub_bus_failing", "1 while the stream in NATS accepts no reports.", labels=()
-        )
-        waiting = GaugeMetricFamily(
-            "embereye_hub_bus_waiting_reports", "Reports in the stream that this hub has not read.", labels=()
-        )
-        published = CounterMetricFamily(
-            "embereye_hub_bus_published", "Reports that the stream acknowledged.", labels=()
-        )
-        failures = CounterMetricFamily(
-            "embereye_hub_bus_failures", "Connections to NATS that failed or broke.", labels=()
-        )
-        if bus is not None:
-            failing.add_metric((), int(bool(bus.failing)))
-            waiting.add_metric((), bus.pending)
-            published.add_metric((), bus.published)
-            failures.add_metric((), bus.failures)
-        yield from (failing, waiting, published, failures)
+        for metric, read in BUS:
+            yield metric.rows([((), read(self._bus))] if self._bus else ())
 
 
 class ControlMetrics:
@@ -227,62 +273,31 @@ class ControlMetrics:
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
         counts, actuators, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
-        steered = [actuator for actuator in actuators if actuator.controller is not None]
-        for name, text, value in (
-            ("control_actuators", "Actuators that are connected.", len(actuators)),
-            (
-                "control_actuators_silent",
-                "Connected actuators that are silent.",
-                sum(actuator.is_silent(now) for actuator in actuators),
-            ),
-            ("control_controllers", "Controllers that steer an actuator.", len(steered)),
-            ("associations", "Associations that are open.", len(self._associations)),
-        ):
-            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
-        for name, text, value in (
-            ("control_states", "States that actuators sent.", counts.states),
-            ("control_commands", "Commands that took effect.", counts.commands),
-            ("control_missed", "Commands that missed their deadline.", counts.missed),
-            ("control_fallbacks", "Times that safe values replaced a controller's.", counts.fallbacks),
-            ("control_refused", "Control sessions that ended because of an invalid message.", counts.refused),
-            ("associations_refused", "Associations that were refused.", self._associations.refused),
-        ):
-            yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
+        yield ACTUATORS.value(len(actuators))
+        yield ACTUATORS_SILENT.value(sum(actuator.is_silent(now) for actuator in actuators))
+        yield CONTROLLERS.value(sum(actuator.controller is not None for actuator in actuators))
+        yield CONTROL_STATES.value(counts.states)
+        yield CONTROL_COMMANDS.value(counts.commands)
+        yield CONTROL_MISSED.value(counts.missed)
+        yield CONTROL_FALLBACKS.value(counts.fallbacks)
+        yield CONTROL_REFUSED.value(counts.refused)
+        yield ASSOCIATIONS.value(len(self._associations))
+        yield ASSOCIATIONS_REFUSED.value(self._associations.refused)
 
 
 def _canary_metrics(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:
     """Yield the families of canaries, labelled with the shard's fleet; times are `stepped_ns` ahead of the timeline."""
-    labels = ["namespace", "kind", "fleet", "shard"]
-    alarmed = GaugeMetricFamily(
-        "embereye_canary_alarmed_timestamp_seconds",
-        "Time at which the latest canary became an alarm in time.",
-        labels=labels,
-    )
-    overdue = GaugeMetricFamily(
-        "embereye_canary_overdue",
-        "1 if no canary became an alarm in time for one interval plus its time limit.",
-        labels=labels,
-    )
+    alarmed, overdue = CANARY_ALARMED.rows(), CANARY_OVERDUE.rows()
     beats = canaries.heartbeats(stepped_ns)
     for beat in beats[:CANARY_SERIES]:
-        names = [*[*beat.key.fleet.split("/"), "", ""][:3], beat.key.shard]
-        overdue.add_metric(names, int(beat.overdue))
+        namespace, kind, fleet = [*beat.key.fleet.split("/"), "", ""][:3]
+        labels = namespace, kind, fleet, beat.key.shard
+        overdue.add_metric(labels, beat.overdue)
         if beat.latest is not None:
-            alarmed.add_metric(names, beat.latest.alarmed_ns / SECOND)
+            alarmed.add_metric(labels, beat.latest.alarmed_ns / SECOND)
     yield alarmed
     yield overdue
-    yield GaugeMetricFamily(
-        "embereye_canary_shards_without_series",
-        f"Shards beyond the first {CANARY_SERIES}, which have no separate series.",
-        value=len(beats[CANARY_SERIES:]),
-    )
-    yield CounterMetricFamily("embereye_canary_received", "Reports of canaries.", value=canaries.received)
-    yield CounterMetricFamily(
-        "embereye_canary_late", "Canaries that became alarms after their time limit.", value=canaries.late
-    )
-    delays = HistogramMetricFamily(
-        "embereye_canary_delay_seconds", "Time from a canary's first sign until its alarm was durable.", labels=["kind"]
-    )
-    for kind, histogram in canaries.delays.items():
-        delays.add_metric([kind], histogram.buckets(), histogram.sum)
-    yield delays
+    yield CANARY_WITHOUT_SERIES.value(len(beats[CANARY_SERIES:]))
+    yield CANARY_RECEIVED.value(canaries.received)
+    yield CANARY_LATE.value(canaries.late)
+    yield CANARY_DELAY.histograms(((kind,), histogram) for kind, histogram in canaries.delays.items())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from embereye.process.telemetry.latency import LatencyHistogram
-from embereye.process.telemetry.series import Histograms, ManySeries, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge, histogram
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
@@ -16,14 +16,49 @@ from embereye.sensor.device.status import measurements
 from embereye.shard.ledger import Ledger
 from embereye.shard.series import DEVICE_SERIES, over_limit
 
-# name of a measurement → metric, help, factor to the base unit
+DEVICE = ("device", "zone")  # labels of a device's series
+CONNECTIONS = gauge("embereye_sensor_connections", "Open text connections.")
+HANDSHAKES_FAILED = counter(
+    "embereye_sensor_tls_handshakes_failed_total", "Text connections whose TLS handshake failed."
+)
+STREAMS = gauge("embereye_sensor_streams", "Open gRPC streams.")
+WAITING_BYTES = gauge("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.")
+TICKS = counter("embereye_sensor_ticks_total", "Ticks.")
+LATENCY = histogram(
+    "embereye_sensor_latency_seconds",
+    "Time of a tick's packets: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
+    ["stage"],
+)
+RELAYED = counter("embereye_sensor_relayed_total", "Messages relayed to the shard that owns their device.")
+RELAY_DROPPED = counter("embereye_sensor_relay_dropped_total", "Messages that could not be relayed.")
+WITH_ARCHIVE = "spec.telemetry.archive is true"
+ARCHIVE_ITEMS = counter(
+    "embereye_sensor_archive_items_total", "Readings and frames for the archive.", ["outcome"], only_where=WITH_ARCHIVE
+)
+ARCHIVE_FAILING = gauge(
+    "embereye_sensor_archive_failing", "1 while the archive cannot be written.", only_where=WITH_ARCHIVE
+)
+GARBAGE = counter("embereye_sensor_garbage_total", "Invalid lines.", ["reason"])
+PACKETS = counter("embereye_sensor_packets_total", "Packets by outcome.", ["outcome"])
+SHED = counter("embereye_sensor_shed_total", "Packets shed, by reason.", ["reason"])
+REJECTED = counter("embereye_sensor_rejected_total", "Packets rejected, by reason.", ["reason"])
+TAKEOVERS = counter("embereye_sensor_takeovers_total", "Times that a device's lines moved to another connection.")
+AGE = gauge("embereye_sensor_age_seconds", "Seconds since the device was last heard.", DEVICE)
+# name of a measurement → metric, factor to the base unit
 GAUGES = {
-    "temperature.max": ("temperature_max_celsius", "Hottest pixel.", 1.0),
-    "temperature.mean": ("temperature_mean_celsius", "Mean over all pixels.", 1.0),
-    "gas": ("gas_ppm", "Gas, ppm CO2-equivalent.", 1.0),
-    "smoke": ("smoke_ratio", "Smoke, share of the converter's range.", 0.01),
-    "flame": ("flame_ratio", "Flame, share of the converter's range.", 0.01),
-    "frames.damaged": ("damaged_frames", "Damaged thermal pixels and frames since the shard got the device.", 1.0),
+    "temperature.max": (gauge("embereye_sensor_temperature_max_celsius", "Hottest pixel.", DEVICE), 1.0),
+    "temperature.mean": (gauge("embereye_sensor_temperature_mean_celsius", "Mean over all pixels.", DEVICE), 1.0),
+    "gas": (gauge("embereye_sensor_gas_ppm", "Gas, ppm CO2-equivalent.", DEVICE), 1.0),
+    "smoke": (gauge("embereye_sensor_smoke_ratio", "Smoke, share of the converter's range.", DEVICE), 0.01),
+    "flame": (gauge("embereye_sensor_flame_ratio", "Flame, share of the converter's range.", DEVICE), 0.01),
+    "frames.damaged": (
+        gauge(
+            "embereye_sensor_damaged_frames",
+            "Damaged thermal pixels and frames since the shard got the device.",
+            DEVICE,
+        ),
+        1.0,
+    ),
 }
 
 
@@ -45,29 +80,18 @@ class ShardCounts(NamedTuple):
 
 def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     """Yield counters of the whole shard."""
-    yield gauge("embereye_sensor_connections", "Open text connections.", counts.connections)
-    yield counter(
-        "embereye_sensor_tls_handshakes_failed", "Text connections whose TLS handshake failed.",
-        counts.handshakes_failed,
-    )  # fmt: skip
-    yield gauge("embereye_sensor_streams", "Open gRPC streams.", counts.streams)
-    yield gauge("embereye_sensor_waiting_bytes", "Bytes waiting for a tick.", counts.waiting_bytes)
-    yield counter("embereye_sensor_ticks", "Ticks.", counts.ticks)
-    latency = Histograms(
-        "embereye_sensor_latency_seconds",
-        "Time of a tick's packets: `wait` from the first one's arrival to the tick, `analyse` the tick's work.",
-        labels=["stage"],
-    )
-    for stage, histogram in (("wait", counts.waits), ("analyse", counts.works)):
-        latency.add_metric((stage,), histogram.buckets(), histogram.sum)
-    yield latency
-    yield counter("embereye_sensor_relayed", "Messages relayed to the shard that owns their device.", counts.relayed)
-    yield counter("embereye_sensor_relay_dropped", "Messages that could not be relayed.", counts.relay_dropped)
+    yield CONNECTIONS.value(counts.connections)
+    yield HANDSHAKES_FAILED.value(counts.handshakes_failed)
+    yield STREAMS.value(counts.streams)
+    yield WAITING_BYTES.value(counts.waiting_bytes)
+    yield TICKS.value(counts.ticks)
+    yield LATENCY.histograms([(("wait",), counts.waits), (("analyse",), counts.works)])
+    yield RELAYED.value(counts.relayed)
+    yield RELAY_DROPPED.value(counts.relay_dropped)
     if (archive := counts.archive) is not None:
-        items = Counter(written=archive.written, dropped=archive.dropped)
-        yield _labelled("embereye_sensor_archive_items", "Readings and frames for the archive.", items, "outcome")
-        yield gauge("embereye_sensor_archive_failing", "1 while the archive cannot be written.", bool(archive.failing))
-    yield _labelled("embereye_sensor_garbage", "Invalid lines.", counts.garbage)
+        yield ARCHIVE_ITEMS.counts({"written": archive.written, "dropped": archive.dropped})
+        yield ARCHIVE_FAILING.value(bool(archive.failing))
+    yield GARBAGE.counts(counts.garbage)
 
 
 def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Iterator[Metric]:
@@ -75,26 +99,20 @@ def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Itera
     totals = Ledger()
     for ledger in (departed, *(device.arrivals.ledger for device in devices)):
         totals.add(ledger)
-    packets = Counter(
-        offered=totals.offered,
-        analysed=totals.analysed,
-        duplicate=totals.duplicate,
-        shed=totals.shed.total(),
-        rejected=totals.rejected.total(),
+    yield PACKETS.counts(
+        {
+            "offered": totals.offered,
+            "analysed": totals.analysed,
+            "duplicate": totals.duplicate,
+            "shed": totals.shed.total(),
+            "rejected": totals.rejected.total(),
+        }
     )
-    yield _labelled("embereye_sensor_packets", "Packets by outcome.", packets, "outcome")
-    yield _labelled("embereye_sensor_shed", "Packets shed, by reason.", totals.shed)
-    yield _labelled("embereye_sensor_rejected", "Packets rejected, by reason.", totals.rejected)
-    yield counter(
-        "embereye_sensor_takeovers", "Times that a device's lines moved to another connection.", totals.takeovers
-    )
-    gauges = {
-        name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))
-        for name, (metric, text, _) in GAUGES.items()
-    }
-    age = ManySeries(
-        "embereye_sensor_age_seconds", "Seconds since the device was last heard.", "gauge", ("device", "zone")
-    )
+    yield SHED.counts(totals.shed)
+    yield REJECTED.counts(totals.rejected)
+    yield TAKEOVERS.value(totals.takeovers)
+    gauges = {name: metric.rows() for name, (metric, _) in GAUGES.items()}
+    age = AGE.rows()
     now = now_ns()
     yield from over_limit(len(devices))
     for device in islice(devices, DEVICE_SERIES):
@@ -103,13 +121,6 @@ def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Itera
             age.add_metric(labels, (now - heard_ns) / 1e9)
         for name, value, _ in measurements(device):
             if name in gauges:
-                gauges[name].add_metric(labels, value * GAUGES[name][2])
+                gauges[name].add_metric(labels, value * GAUGES[name][1])
     yield age
     yield from gauges.values()
-
-
-def _labelled(name: str, text: str, counts: Counter[str], label: str = "reason") -> Metric:
-    family = ManySeries(name, text, "counter", (label,))
-    for reason, count in sorted(counts.items()):
-        family.add_metric((reason,), count)
-    return family

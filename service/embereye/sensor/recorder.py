@@ -19,7 +19,7 @@ from typing import TypeVar
 from prometheus_client.core import Metric
 
 from embereye.levels import Kind, Level
-from embereye.process.telemetry.series import counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 from embereye.process.timing.clock import stepped_ns
 from embereye.sensor.device.recent import Piece, RecentData
 from embereye.sensor.device.sensor import SensorDevice
@@ -48,6 +48,15 @@ RETAINED_NS = BEFORE_NS + LONGEST_NS + 30 * SECOND  # older data is needed by no
 TIDY_CALLS = 60  # calls of `end_overdue` in which the old data of every device is dropped
 MAX_PER_HOUR = 12  # recordings of one device, so that a flickering sign leaves room for others
 MAX_EPISODES = 1_000  # episodes whose recorded level is remembered
+
+MADE = counter("embereye_sensor_recordings_made_total", "Recordings of sensors' data around a sign.")
+LEFT_OUT = counter(
+    "embereye_sensor_recordings_left_out_total",
+    "Signs that were not recorded because their device had enough recordings within an hour.",
+)
+DELIVERED = counter("embereye_sensor_recordings_delivered_total", "Recordings delivered to the hub.")
+WAITING = gauge("embereye_sensor_recordings_waiting", "Recordings waiting for the hub.")
+FAILING = gauge("embereye_sensor_recordings_failing", "1 while no recording can be written.")
 
 
 @dataclass(eq=False)
@@ -203,14 +212,11 @@ class LineRecorder:
 
     def metrics(self) -> Iterator[Metric]:
         """Counters and gauges, read at scrape time."""
-        yield counter("embereye_sensor_recordings_made", "Recordings of sensors' data around a sign.", self.made)
-        text = "Signs that were not recorded because their device had enough recordings within an hour."
-        yield counter("embereye_sensor_recordings_left_out", text, self.left_out)
-        delivered, waiting = self._delivery.delivered, self._delivery.waiting
-        yield counter("embereye_sensor_recordings_delivered", "Recordings delivered to the hub.", delivered)
-        yield gauge("embereye_sensor_recordings_waiting", "Recordings waiting for the hub.", waiting)
-        failing = int(bool(self.failing))
-        yield gauge("embereye_sensor_recordings_failing", "1 while no recording can be written.", failing)
+        yield MADE.value(self.made)
+        yield LEFT_OUT.value(self.left_out)
+        yield DELIVERED.value(self._delivery.delivered)
+        yield WAITING.value(self._delivery.waiting)
+        yield FAILING.value(bool(self.failing))
 
     # Runs on the thread
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import grpc
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from embereye.process.grpc_server import GrpcServer, Service, control_host
@@ -18,7 +18,7 @@ from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import caller
 from embereye.process.tasks import Tasks, first_of
-from embereye.process.telemetry.runtime_metrics import RuntimeMetrics, disk_metrics
+from embereye.process.telemetry.runtime_metrics import SHARD_DISK, RuntimeMetrics
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.folder import ServerTls
@@ -28,6 +28,7 @@ from embereye.shard.evidence.inheritance import hand_over, inherited, refusal
 from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
+from embereye.shard.metrics import shard_metrics
 from embereye.shard.succession import await_successor
 from embereye.shard.tracing import EpisodeTraces
 from embereye.units import counted
@@ -408,56 +409,7 @@ class ShardProcess(ShardServicer, Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of every shard, then those of the core."""
-        status = self._status(devices=False)
-        yield GaugeMetricFamily("embereye_shard_devices", "Devices this shard owns.", value=status.declared)
-        yield GaugeMetricFamily(
-            "embereye_shard_devices_covered", "Owned devices that are covered.", value=status.covered
-        )
-        yield GaugeMetricFamily("embereye_shard_epoch", "Epoch of the assignment in force.", value=status.epoch)
-        yield GaugeMetricFamily(
-            "embereye_shard_utilization_ratio", "Share of one core in use.", value=status.load.utilization
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_queue_depth", "Items waiting for analysis.", value=status.load.queue_depth
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_oldest_item_seconds",
-            "Age of the item that has waited longest.",
-            value=status.load.oldest_age_ns / 1e9,
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_arrivals_per_second",
-            "Arriving items: packets and readings, or frames.",
-            value=status.load.arrival_rate,
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_item_cost_seconds",
-            "CPU time of the whole process per item analysed.",
-            value=status.load.cost_seconds,
-        )
-        yield GaugeMetricFamily("embereye_shard_draining", "1 while it hands its devices over.", value=status.draining)
-        yield GaugeMetricFamily(
-            "embereye_shard_degraded",
-            "1 while it cannot do a requested task besides watching.",
-            value=bool(status.degraded),
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_hub_connected", "1 while the hub is reachable.", value=self._reporter.connected
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_evidence_spooled", "Reports not yet acknowledged.", value=len(self._spool)
-        )
-        yield GaugeMetricFamily(
-            "embereye_shard_evidence_waiting_seconds",
-            "Time in which the hub has acknowledged none of the waiting reports.",
-            value=self._spool.waiting_seconds(),
-        )
-        yield CounterMetricFamily(
-            "embereye_shard_evidence_delivered", "Reports the hub made durable.", value=self._reporter.delivered
-        )
-        yield CounterMetricFamily(
-            "embereye_shard_evidence_dropped", "Reports lost to a full spool.", value=self._spool.dropped
-        )
+        yield from shard_metrics(self._status(devices=False), self._reporter, self._spool)
         yield from self._canaries.metrics()
-        yield from disk_metrics("shard", self._options.data)
+        yield from SHARD_DISK.metrics(self._options.data)
         yield from self._core.metrics()

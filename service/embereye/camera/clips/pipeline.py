@@ -5,11 +5,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import ClipPicture, ClipUnit
 from embereye.camera.device.camera import CameraDevice
+from embereye.process.telemetry.metric import counter, gauge
 from embereye.process.timing.running import Running
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.service import ShardContext
@@ -17,6 +18,16 @@ from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import Assignment
+
+MADE = counter("embereye_camera_clips_made_total", "Clips and stills recorded.")
+DELIVERED = counter("embereye_camera_clips_delivered_total", "Clips and stills stored by the hub.")
+REFUSED = counter("embereye_camera_clips_refused_total", "Clips and stills rejected by the hub for good.")
+DROPPED = counter("embereye_camera_clips_dropped_total", "Clips and stills dropped because the disk was full.")
+LEFT_OUT = counter(
+    "embereye_camera_clips_frames_left_out_total", "Frames left out of clips because the disk was too slow."
+)
+WAITING = gauge("embereye_camera_clips_waiting", "Clips waiting to be delivered to the hub.")
+FAILING = gauge("embereye_camera_clips_failing", "1 while no clip can be written.")
 
 
 class ClipPipeline:
@@ -105,17 +116,10 @@ class ClipPipeline:
     def metrics(self) -> Iterator[Metric]:
         """Yield counters and gauges, read at scrape time."""
         recorder, delivery = self._recorder, self._delivery
-        for name, text, value in (
-            ("clips_made", "Clips and stills recorded.", recorder.made),
-            ("clips_delivered", "Clips and stills stored by the hub.", delivery.delivered),
-            ("clips_refused", "Clips and stills rejected by the hub for good.", delivery.refused),
-            ("clips_dropped", "Clips and stills dropped because the disk was full.", recorder.spool.dropped),
-            ("clips_frames_left_out", "Frames left out of clips because the disk was too slow.", recorder.left_out),
-        ):
-            yield CounterMetricFamily(f"embereye_camera_{name}", text, value=value)
-        yield GaugeMetricFamily(
-            "embereye_camera_clips_waiting", "Clips waiting to be delivered to the hub.", value=delivery.waiting
-        )
-        yield GaugeMetricFamily(
-            "embereye_camera_clips_failing", "1 while no clip can be written.", value=int(bool(recorder.failing))
-        )
+        yield MADE.value(recorder.made)
+        yield DELIVERED.value(delivery.delivered)
+        yield REFUSED.value(delivery.refused)
+        yield DROPPED.value(recorder.spool.dropped)
+        yield LEFT_OUT.value(recorder.left_out)
+        yield WAITING.value(delivery.waiting)
+        yield FAILING.value(bool(recorder.failing))

@@ -7,16 +7,42 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from embereye.process.identity.credentials import Credentials
 from embereye.process.malformed import refused
 from embereye.process.telemetry.latency import LatencyHistogram
+from embereye.process.telemetry.metric import EVERYBODY, counter, gauge, histogram
 from embereye.process.tls.folder import ServerTls
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
 LAG_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+
+BUILD = gauge("embereye_build_info", "Always 1; the version is a label.", ["version"], EVERYBODY)
+LAG = histogram(
+    "embereye_event_loop_lag_seconds", "Delay with which the event loop woke its probe.", exporters=EVERYBODY
+)
+MALFORMED = counter(
+    "embereye_grpc_malformed_total",
+    "gRPC calls refused because a message was not valid protobuf.",
+    exporters=EVERYBODY,
+)
+EXPIRATION = gauge(
+    "embereye_certificate_expiration_timestamp_seconds",
+    "Expiry of the process's certificate.",
+    ["ports"],
+    EVERYBODY,
+    "control: of processes with --identity; of operators only the leader; open: of processes that serve TLS for "
+    "devices or people",
+)
+THREADS = gauge("embereye_threads", "Threads of the process.", exporters=EVERYBODY)
+# Those that alerts and dashboards use of prometheus_client's ProcessCollector, with its help texts.
+counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", exporters=EVERYBODY)
+gauge("process_max_fds", "Maximum number of open file descriptors.", exporters=EVERYBODY)
+gauge("process_open_fds", "Number of open file descriptors.", exporters=EVERYBODY)
+gauge("process_resident_memory_bytes", "Resident memory size in bytes.", exporters=EVERYBODY)
+gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", exporters=EVERYBODY)
 
 
 class RuntimeMetrics(Collector):
@@ -54,33 +80,18 @@ class RuntimeMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
-        build = GaugeMetricFamily("embereye_build_info", "Always 1; the version is a label.", labels=["version"])
-        build.add_metric([self._version], 1)
-        yield build
-        yield HistogramMetricFamily(
-            "embereye_event_loop_lag_seconds",
-            "Delay with which the event loop woke its probe.",
-            buckets=self._lag.buckets(),
-            sum_value=self._lag.sum,
-        )
-        yield CounterMetricFamily(
-            "embereye_grpc_malformed",
-            "gRPC calls refused because a message was not valid protobuf.",
-            value=refused.count,
-        )
-        expirations = GaugeMetricFamily(
-            "embereye_certificate_expiration_timestamp_seconds",
-            "Expiry of the process's certificate.",
-            labels=["ports"],
-        )
+        yield BUILD.value(1, self._version)
+        yield LAG.histograms([((), self._lag)])
+        yield MALFORMED.value(refused.count)
+        expirations = EXPIRATION.rows()
         if credentials := self._credentials():
-            expirations.add_metric(["control"], credentials.current.expires)
+            expirations.add_metric(("control",), credentials.current.expires)
         if self._tls:
-            expirations.add_metric(["open"], self._tls.current.expires)
-        if expirations.samples:
+            expirations.add_metric(("open",), self._tls.current.expires)
+        if expirations.rows:
             yield expirations
         if (threads := _threads()) is not None:
-            yield GaugeMetricFamily("embereye_threads", "Threads of the process.", value=threads)
+            yield THREADS.value(threads)
 
 
 def _threads() -> int | None:
@@ -90,20 +101,23 @@ def _threads() -> int | None:
         return None
 
 
-def disk_metrics(component: str, folder: Path | None) -> Iterator[Metric]:
-    """Yield free room and size of the file system of `folder`, where a component stores data."""
-    if folder is None:
-        return
-    try:
-        stat = os.statvfs(folder)
-    except OSError:  # unreachable: writes fail, too, which other metrics show
-        return
-    yield GaugeMetricFamily(
-        f"embereye_{component}_disk_free_bytes",
-        "Free space of the file system with the data.",
-        value=stat.f_bavail * stat.f_frsize,
-    )
-    yield GaugeMetricFamily(
-        f"embereye_{component}_disk_size_bytes", "Size of the file system with the data.",
-        value=stat.f_blocks * stat.f_frsize,
-    )  # fmt: skip
+class DiskMetrics:
+    """Free space and size of the file system where a component stores data."""
+
+    def __init__(self, component: str) -> None:
+        self._free = gauge(f"embereye_{component}_disk_free_bytes", "Free space of the file system with the data.")
+        self._size = gauge(f"embereye_{component}_disk_size_bytes", "Size of the file system with the data.")
+
+    def metrics(self, folder: Path | None) -> Iterator[Metric]:
+        """Yield both for the file system of `folder`; nothing without a folder, or if it cannot be reached."""
+        if folder is None:
+            return
+        try:
+            stat = os.statvfs(folder)
+        except OSError:  # writes fail, too, which other metrics show
+            return
+        yield self._free.value(stat.f_bavail * stat.f_frsize)
+        yield self._size.value(stat.f_blocks * stat.f_frsize)
+
+
+SHARD_DISK, HUB_DISK = DiskMetrics("shard"), DiskMetrics("hub")

@@ -72,22 +72,6 @@ class Histograms(Metric):
         return head + "".join(lines)
 
 
-def gauge(name: str, documentation: str, value: float) -> Metric:
-    """A gauge of one series without labels."""
-    return _single(name, documentation, "gauge", value)
-
-
-def counter(name: str, documentation: str, value: float) -> Metric:
-    """A counter of one series without labels; `name` is without _total."""
-    return _single(name, documentation, "counter", value)
-
-
-def _single(name: str, documentation: str, type_: str, value: float) -> Metric:
-    family = ManySeries(name, documentation, type_, ())
-    family.add_metric((), value)
-    return family
-
-
 def exposition(registry: CollectorRegistry) -> bytes:
     """All families of `registry` in Prometheus' text format."""
     texts: list[str] = []

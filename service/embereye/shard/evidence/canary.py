@@ -10,9 +10,10 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from embereye.levels import Level
+from embereye.process.telemetry.metric import SHARDS, counter, gauge
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
@@ -23,6 +24,9 @@ from embereye.zone.canary import PREFIX, ZONE
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0  # between two checks whether a fire is due
 SPREAD_SECONDS = 3.0  # random delay of the first fire, so that shards that start together do not burn together
+
+SENT = counter("embereye_canary_sent_total", "Synthetic fires started.", exporters=SHARDS)
+INTERVAL = gauge("embereye_canary_interval_seconds", "Seconds between two synthetic fires; 0: none.", exporters=SHARDS)
 
 
 class Fire:
@@ -113,9 +117,5 @@ class Canaries:
 
     def metrics(self) -> Iterator[Metric]:
         """Yield its metric families."""
-        yield CounterMetricFamily("embereye_canary_sent", "Synthetic fires started.", value=self.sent)
-        yield GaugeMetricFamily(
-            "embereye_canary_interval_seconds",
-            "Seconds between two synthetic fires; 0: none.",
-            value=self._settings().interval_ns / SECOND,
-        )
+        yield SENT.value(self.sent)
+        yield INTERVAL.value(self._settings().interval_ns / SECOND)

@@ -13,8 +13,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from embereye.process.telemetry.series import Histograms, ManySeries, counter, exposition, gauge
+from embereye.process.telemetry.metric import DECLARED, counter, gauge
+from embereye.process.telemetry.series import Histograms, ManySeries, exposition
 
+WARMTH = gauge("embereye_shard_test_warmth", "W.")
+VISITS = counter("embereye_shard_test_visits_total", "V.")
+for metric in (WARMTH, VISITS):
+    del DECLARED[metric.name]  # these are not the product's
 ROWS = [
     (("plain", "hall"), 1.0),
     (('with "quotes"', "back\\slash"), 0.1),
@@ -65,8 +70,8 @@ def test_histograms_and_single_values_are_written_as_the_library_does() -> None:
     theirs.add_metric(['a "b"', "c\\d"], buckets, 1.25)
     pairs = [
         (ours, theirs),
-        (gauge("embereye_g", "G.", -0.25), GaugeMetricFamily("embereye_g", "G.", value=-0.25)),
-        (counter("embereye_c", "C.", 3), CounterMetricFamily("embereye_c", "C.", value=3)),
+        (WARMTH.value(-0.25), GaugeMetricFamily(WARMTH.name, "W.", value=-0.25)),
+        (VISITS.value(3), CounterMetricFamily(VISITS.name, "V.", value=3)),
     ]
     for family, expected_family in pairs:
         expected = sorted(generate_latest(registry(expected_family)).splitlines())
