@@ -149,11 +149,11 @@ class Controller:
     @property
     def credentials(self) -> Credentials | None:
         """Return the operator's certificate; None until it has one."""
-        return self._runtime.identities.credentials if self._runtime.identities else None
+        return self._runtime.links.identities.credentials if self._runtime.links.identities else None
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Process a watch event."""
-        for key in self._runtime.observe(type_, manifest):
+        for key in self._runtime.world.observe(type_, manifest):
             self._queue.add(key)
 
     def lead(self, leading: bool) -> None:
@@ -182,12 +182,12 @@ class Controller:
             for number in range(WORKERS):
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
-            if self._runtime.can_see_nodes:
-                tasks.start(self._runtime.nodes.watch(), name="watch-nodes")
+            if self._runtime.cluster.can_see_nodes:
+                tasks.start(self._runtime.cluster.nodes.watch(), name="watch-nodes")
             tasks.start(self._check_nodes(), name="check-nodes")
             tasks.start(self._guard_budgets(), name="guard-budgets")
             tasks.start(self._renew_identities(), name="renew-identities")
-            tasks.start(self._runtime.write_events(), name="events")
+            tasks.start(self._runtime.writer.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; its name is in the log")
 
@@ -200,7 +200,7 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if death := self._runtime.lag.death_reason(now):
+        if death := self._runtime.world.lag.death_reason(now):
             return death
         if self._is_leading() and self._fleets():
             idle = now - max(self._ended, self._leading_since)
@@ -235,7 +235,7 @@ class Controller:
             self._synced.set()
             await self._retain()
             # Listing many objects costs more than finding missed changes early is worth.
-            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
+            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.world.cache.objects)))
 
     async def _update_beat(self) -> None:
         while True:
@@ -253,12 +253,12 @@ class Controller:
             await asyncio.sleep(PERIOD)
 
     async def _check_nodes(self) -> None:
-        failing, changed = "", self._runtime.nodes.changed
+        failing, changed = "", self._runtime.cluster.nodes.changed
         while True:
             changed.clear()
             try:
                 if self._is_leading():
-                    for key in await self._runtime.check_nodes(self._silent()):
+                    for key in await self._runtime.cluster.check_nodes(self._silent()):
                         self._queue.add(key)
                 failing = ""
             except NotLeadingError:
@@ -286,7 +286,7 @@ class Controller:
         while True:
             try:
                 if self._is_leading():
-                    await self._runtime.guard_budgets()
+                    await self._runtime.cluster.guard_budgets()
                 failing = ""
             except NotLeadingError:
                 pass
@@ -305,8 +305,8 @@ class Controller:
             first = not self._identified
             try:
                 if self._is_leading():
-                    await self._runtime.renew_identities()
-                    for key in self._runtime.take_unidentified():
+                    await self._runtime.links.renew_identities()
+                    for key in self._runtime.links.take_unidentified():
                         self._queue.add(key)
                     self._identified = True
                     if first:
@@ -346,7 +346,7 @@ class Controller:
     # --- one pass ---
 
     async def _pass(self, key: ObjectKey) -> None:
-        stored = self._runtime.cache.objects.get(key)
+        stored = self._runtime.world.cache.objects.get(key)
         if stored is None or stored.deleting:
             await self._forget(key)
             return
@@ -420,19 +420,19 @@ class Controller:
 
     async def _report_failure(self, key: ObjectKey, record: FleetRecord, failure: Failure) -> None:
         """Write into the fleet's status why its passes fail."""
-        if (stored := self._runtime.cache.objects.get(key)) is None:
+        if (stored := self._runtime.world.cache.objects.get(key)) is None:
             return
         manifest = stored.manifest()
         metadata = manifest["metadata"]
         fleet = FleetReference(FLEET_TYPES[key[0]], key[1], key[2], str(metadata.get("uid") or ""))
         previous = read_status(manifest.get("status"))
         record.status = build_failed_status(failure, previous, int(metadata.get("generation") or 1), time.time_ns())
-        await self._runtime.event(fleet, "Warning", failure.reason, failure.message)
+        await self._runtime.writer.event(fleet, "Warning", failure.reason, failure.message)
         if record.status == previous:
             return
         try:
             async with asyncio.timeout(STATUS_LIMIT):
-                await self._runtime.write_status(fleet, to_manifest(record.status))
+                await self._runtime.writer.write_status(fleet, to_manifest(record.status))
         except NotLeadingError:
             return
         except Exception as error:
@@ -449,24 +449,24 @@ class Controller:
         foreign = {key for key, record in self.records.items() if record.left_alone}
         fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in foreign)
         try:
-            await self._runtime.retain(fleets)
+            await self._runtime.links.retain(fleets)
         except (UnavailableError, NotLeadingError) as error:
             logger.debug("%s", error)  # every fleet's status says so
 
     def _fleets(self) -> list[ObjectKey]:
         """Return the fleets to reconcile, without those that are being deleted."""
-        objects = self._runtime.cache.objects
+        objects = self._runtime.world.cache.objects
         return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
 
     @property
     def write_counts(self) -> Mapping[tuple[str, bool], int]:
         """The number of patches, by kind and whether they changed anything."""
-        return self._runtime.write_counts
+        return self._runtime.writer.write_counts
 
     @property
     def tolerance(self) -> bool:
         """True if HorizontalPodAutoscalers of this cluster follow every change, not only those of more than 10 %."""
-        return self._runtime.is_offered(TOLERANCE)
+        return self._runtime.world.is_offered(TOLERANCE)
 
     def known(self) -> Mapping[ObjectKey, FleetRecord]:
         """Return the record of every fleet."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,10 @@ from embereye_operator.decide.scaling.trace import ROOM, Trace
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.pages import health_app
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES
 from embereye_operator.runtime.kubernetes.lease import DURATION, Election
 from embereye_operator.runtime.kubernetes.ownership import Ownership
-from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES, KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,9 @@ class OperatorOptions:
 
 
 async def serve(
-    options: OperatorOptions, stop: asyncio.Event, runtime_type: type[KubernetesRuntime] = KubernetesRuntime
+    options: OperatorOptions,
+    stop: asyncio.Event,
+    build: Callable[[AsyncClient, KubernetesOptions], KubernetesRuntime] = build_runtime,
 ) -> int:
     """Run the operator until `stop` is set."""
     if not options.image:
@@ -100,10 +103,9 @@ async def serve(
     election = _election(client, options.lease, scope)
     is_leading = election.is_leading if election else lambda: True
     async with AsyncExitStack() as closing:
-        runtime = runtime_type(
-            client,
+        runtime_options = KubernetesOptions(
             hub=options.hub,
-            namespace=scope.namespaces or ALL_NAMESPACES,
+            namespaces=scope.namespaces or [ALL_NAMESPACES],
             watches_nodes=options.watch_nodes,
             authority_secret=options.authority_secret,
             is_selected=scope.is_selected,
@@ -115,9 +117,10 @@ async def serve(
             hub_names=options.hub_names,
             hubs=options.hubs,
         )
+        runtime = build(client, runtime_options)
         closing.push_async_callback(runtime.close)
         ownership = Ownership(
-            client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after
+            client, runtime.world, name=settings.operator, image=settings.image, patience=options.take_over_after
         )
         controller = Controller(runtime, settings, is_leading, ownership)
         # One port for both pages, which answer from the start: kopf's endpoint has one page, and answers only after its

@@ -10,6 +10,7 @@ from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
+from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest, problems
 from embereye_operator.api.status import FleetStatus
@@ -20,6 +21,7 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.snapshot import identity
 from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.reconcile import Outcome, reconcile
+from embereye_operator.runtime.interface import Runtime
 
 START = 1_800_000_000 * SECOND
 SETTINGS = Settings(image="embereye:test", hub="hub:50052")
@@ -86,7 +88,7 @@ class FakeShard:
 
 
 class FakeRuntime:
-    """Implements Runtime; `log` has every change in order."""
+    """Implements all parts of a `Runtime`; `log` has every change in order."""
 
     def __init__(self, *, starts_shards: bool = True, slow: int = 0) -> None:
         self.slow = slow
@@ -113,7 +115,11 @@ class FakeRuntime:
         self.starts_shards = starts_shards
         self.identified: set[str] = set()
         self.unidentified = ""
-        self.allowed: Collection[str] | None = None
+        self.allowed: Collection[str] | None = None  # Secrets; None: all
+
+    @property
+    def parts(self) -> Runtime:
+        return Runtime(world=self, writer=self, links=self, cluster=self)
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         children = copy.deepcopy(list(self.objects.values()))
@@ -127,8 +133,10 @@ class FakeRuntime:
         versions = {identity(child): child["metadata"]["resourceVersion"] for child in await self.children(fleet)}
         return versions | {("ConfigMap", name): repr(data) for name, data in self.maps.items()}
 
-    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
-        return self.allowed
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str]:
+        if self.allowed is not None or not isinstance(fleet.spec, CameraFleetSpec):
+            return self.allowed or ()
+        return {camera.credentials_ref.name for camera in fleet.spec.cameras if camera.credentials_ref}
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
         self.identified = set(shards)
@@ -260,7 +268,7 @@ class World:
         self.now += 2 * SECOND
         for shard in self.runtime.shards.values():
             shard.tick()
-        return await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
+        return await reconcile(self.fleet, self.runtime.parts, lambda: self.now, self.settings, self.memory)
 
     async def run_until_complete(self) -> Outcome:
         """Run passes until no change is in progress and nothing is written."""

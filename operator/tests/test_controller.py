@@ -29,6 +29,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.cache, self.lag = Cache(), WatchLag()
+        self.world = self.links = self
 
     async def resync(self) -> list[Any]:
         await asyncio.Event().wait()
@@ -100,6 +101,7 @@ class Stocked(FakeRuntime):
     def __init__(self) -> None:
         super().__init__()
         self.cache = Cache()
+        self.world = self.writer = self.links = self.cluster = self
 
 
 async def test_passes_detect_alternating_writers_of_the_number_of_shards() -> None:

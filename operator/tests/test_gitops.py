@@ -21,7 +21,7 @@ from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.scaling.writers import Write, describe_contest, remember
 from embereye_operator.reconcile.reconcile import reconcile
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from .api.test_schema import ROOT, manifest
 from .fakes import SETTINGS, World
@@ -145,7 +145,9 @@ def test_a_write_is_remembered_once() -> None:
 @pytest.fixture
 async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
-    created = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace, resolve=lambda *_: "127.0.0.1:9")
+    created = build_runtime(
+        client, KubernetesOptions(hub="127.0.0.1:9", namespaces=[namespace], resolve=lambda *_: "127.0.0.1:9")
+    )
     yield created
     await created.close()
 
@@ -159,7 +161,7 @@ async def test_the_api_server_reveals_alternating_writers(
 
     async def observe() -> FleetStatus:
         await runtime.resync()
-        fleet = parse_fleet(runtime.cache.objects["SensorFleet", namespace, "hall"].manifest(), strict=False)
+        fleet = parse_fleet(runtime.world.cache.objects["SensorFleet", namespace, "hall"].manifest(), strict=False)
         return (await reconcile(fleet, runtime, time.time_ns, SETTINGS, memory)).status
 
     def sync() -> None:
@@ -173,7 +175,7 @@ async def test_the_api_server_reveals_alternating_writers(
     for _ in range(2):
         await asyncio.to_thread(sync)
         status = await observe()
-        await runtime.scale(parse_fleet(await asyncio.to_thread(cluster.get, path)), 3)
+        await runtime.writer.scale(parse_fleet(await asyncio.to_thread(cluster.get, path)), 3)
         status = await observe()
     scaling = status.condition("ScalingActive")
     assert scaling

@@ -41,7 +41,7 @@ class Kubelet(World):
 
     async def step(self, seconds: int = 2) -> Any:
         self.now += seconds * SECOND
-        outcome = await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
+        outcome = await reconcile(self.fleet, self.runtime.parts, lambda: self.now, self.settings, self.memory)
         for (kind, name), child in self.runtime.objects.items():
             image = image_of(child) if kind == "Deployment" else ""
             if image and self._seen.setdefault(name, image) != image:

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,26 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.process import OperatorOptions, serve
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.links import KubernetesLinks
+from embereye_operator.runtime.kubernetes.runtime import build_runtime
+from embereye_operator.runtime.kubernetes.world import KubernetesWorld
 
 START_SECONDS = 1.0  # from a Deployment to its first answer
 DAY = 86_400  # seconds
 
 
-class SimulatedRuntime(KubernetesRuntime):
-    """Simulates a covering shard for every Deployment. Shards listed in the file of dead shards do not answer."""
+class SimulatedWorld(KubernetesWorld):
+    """Simulates a pod for every Deployment. Those of the file of dead shards do not run."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._simulated: dict[str, Assignment] = {}
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._made: dict[str, float] = {}
         self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
         self._dead: frozenset[str] = frozenset()
         self._dead_read_at = 0.0
-        self._began = time.monotonic()
-        self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
 
-    def _is_answering(self, fleet: Fleet, shard: str) -> bool:
+    def is_running(self, fleet: Fleet, shard: str) -> bool:
+        """True if the shard's simulated pod runs."""
         now = time.monotonic()
         if now - self._dead_read_at > 0.2:
             self._dead_read_at = now
@@ -51,13 +52,24 @@ class SimulatedRuntime(KubernetesRuntime):
         """Add the status that a cluster would report for a Deployment whose pod runs."""
         manifests = await super().children(fleet)
         for child in manifests:
-            if child["kind"] == "Deployment" and self._is_answering(fleet, child["metadata"]["name"]):
+            if child["kind"] == "Deployment" and self.is_running(fleet, child["metadata"]["name"]):
                 child["status"] = {"availableReplicas": 1, "updatedReplicas": 1}
         return manifests
 
+
+class SimulatedLinks(KubernetesLinks):
+    """Simulates a covering shard for every pod of a `SimulatedWorld`, and a hub."""
+
+    def __init__(self, client: Any, world: SimulatedWorld, *arguments: Any, **options: Any) -> None:
+        super().__init__(client, world, *arguments, **options)
+        self._pods = world
+        self._simulated: dict[str, Assignment] = {}
+        self._began = time.monotonic()
+        self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Answer like a shard."""
-        if not self._is_answering(fleet, shard):
+        if not self._pods.is_running(fleet, shard):
             return None
         assignment = self._simulated.get(shard, Assignment())
         return ShardStatus(
@@ -88,7 +100,7 @@ class SimulatedRuntime(KubernetesRuntime):
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Accept the assignment at once."""
         self._fence()
-        if not self._is_answering(fleet, shard):
+        if not self._pods.is_running(fleet, shard):
             return None
         self._simulated[shard] = assignment
         return AssignResponse(accepted=True, epoch=assignment.epoch)
@@ -118,7 +130,8 @@ def main() -> int:
     named = ",".join(arguments.pop("namespace"))
     namespaces = () if arguments.pop("all_namespaces") or not named else tuple(named.split(","))
     options = OperatorOptions(namespaces=namespaces, **arguments)
-    return lifecycle.run(lambda stop: serve(options, stop, SimulatedRuntime))
+    build = partial(build_runtime, world_type=SimulatedWorld, links_type=SimulatedLinks)
+    return lifecycle.run(lambda stop: serve(options, stop, build))
 
 
 if __name__ == "__main__":

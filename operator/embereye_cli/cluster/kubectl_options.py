@@ -3,7 +3,7 @@
 import argparse
 
 from embereye_operator.runtime.kubernetes.client.client import Target
-from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,7 @@ from embereye_operator.decide.manifests.config_map import placement_files
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.client import connected
 from embereye_operator.runtime.kubernetes.client.resources import (
+    ALL_NAMESPACES,
     CHILDREN,
     EVENTS,
     FLEETS,
@@ -36,7 +37,6 @@ from embereye_operator.runtime.kubernetes.client.resources import (
     OPTIONAL,
     PODS,
 )
-from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}
 LINES = 5000  # the newest lines of each container's log

@@ -1,7 +1,7 @@
 """A snapshot of one fleet: everything that a pass over it decides on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.v1.shard_pb2 import ShardStatus
@@ -36,11 +36,11 @@ class Snapshot:
     declared_by: tuple[Any, ...]  # the inputs of `devices`; empty if a list of devices could not be read
     statuses: Mapping[str, ShardStatus | None]  # by shard; None: no answer
     weights: Mapping[str, float]  # device id → cores; empty until measured
-    displaced: Mapping[str, Displaced]  # shards on drained or lost nodes
-    waiting: Mapping[str, str]  # shard that does not run → known reason
-    can_see_nodes: bool  # False if `displaced` is always empty
     offered: Sequence[str]  # optional kinds of objects that this cluster has
-    rivals: Sequence[str]  # autoscalers that the operator did not create
+    waiting: Mapping[str, str]  # shard that does not run → known reason
+    displaced: Mapping[str, Displaced] = field(default_factory=dict)  # shards on drained or lost nodes
+    can_see_nodes: bool = True  # False if `displaced` is always empty
+    rivals: Sequence[str] = ()  # autoscalers that the operator did not create
     hub: NamedHub | None = None  # the fleet's hub; None: unknown, so nothing is changed
     hub_address: str = ""  # IP address and port of `hub`; "" if unknown
     hub_epoch: int = 0  # of the hub's roster for this name, maybe of a deleted namesake; 0: none known

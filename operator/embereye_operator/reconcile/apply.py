@@ -27,7 +27,9 @@ class Applier:
         self._snapshot = snapshot
         self._fleet = snapshot.fleet
         self._context = context
-        self._runtime = context.runtime
+        self._writer = context.runtime.writer
+        self._links = context.runtime.links
+        self._cluster = context.runtime.cluster
         self._memory = context.memory
         self.statuses: dict[str, ShardStatus | None] = dict(
             snapshot.statuses
@@ -46,16 +48,16 @@ class Applier:
         objects = await self._context.children.objects()
         for shard in leaving:
             await self._leave_node(shard, objects)
-        owner = await self._runtime.budget_owner(self._fleet)
+        owner = await self._cluster.budget_owner(self._fleet) if self._cluster else None
         await self._apply(build_disruption_budget(self._fleet, evictable=evictable, owner=owner), objects)
         self._memory.vacated = leaving, evictable
 
     async def _leave_node(self, shard: str, objects: Mapping[Identity, Manifest]) -> None:
         """Roll the running version of `shard` away from a node that it must leave; do nothing if it may stay."""
         pod, deployment = self._snapshot.leaving_nodes.get(shard), objects.get(("Deployment", shard))
-        if pod is not None and deployment is not None and replaced_pod(deployment) != pod.pod:
+        if self._cluster and pod and deployment and replaced_pod(deployment) != pod.pod:
             self._context.actions.append(f"roll {shard}, away from node {pod.node}")
-            await self._runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
+            await self._cluster.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
 
     async def apply_change(self, intent: Intent, change: Change) -> bool:
         """Apply all of `change`; False if its first object, the record, was refused: then nothing else may change.
@@ -102,7 +104,7 @@ class Applier:
             problems["ApplyRefused"] = refusal
             return False
         try:
-            stored = await self._runtime.apply(manifest, new=observed is None)
+            stored = await self._writer.apply(manifest, new=observed is None)
         except TakenError as error:
             earlier = [problems["NameTaken"]] if "NameTaken" in problems else []
             problems["NameTaken"] = "; ".join([*earlier, str(error)])
@@ -132,7 +134,7 @@ class Applier:
         """Send `shards` their assignments and query their status; False if one refuses."""
         placement = intent.plan.placement
         answers = await asyncio.gather(
-            *(self._runtime.assign(self._fleet, shard, located(assignments[shard], placement)) for shard in shards)
+            *(self._links.assign(self._fleet, shard, located(assignments[shard], placement)) for shard in shards)
         )
         accepted = True
         for shard, answer in zip(shards, answers, strict=True):
@@ -140,7 +142,7 @@ class Applier:
             if answer is not None and not answer.accepted:
                 accepted = False
                 self._context.problems["AssignmentRefused"] = f"{shard} refused its assignment: {answer.reason}"
-        self.statuses |= await ask_shards(self._fleet, self._runtime, shards)
+        self.statuses |= await ask_shards(self._fleet, self._links, shards)
         return accepted
 
     async def _prune(self, intent: Intent, desired: Sequence[Manifest], objects: Mapping[Identity, Manifest]) -> None:
@@ -167,7 +169,7 @@ class Applier:
             self._context.problems["ApplyRefused"] = refusal
             return False
         try:
-            await self._runtime.delete(child)
+            await self._writer.delete(child)
         except RefusedError as error:
             await self._note_refusal(name, error)
             return False
@@ -178,7 +180,7 @@ class Applier:
     async def _note_refusal(self, name: Identity, error: RefusedError) -> None:
         self._context.problems["ApplyRefused"] = str(error)
         self._memory.note_refusal(name, str(error), self._fleet.generation, self._snapshot.now)
-        await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
+        await self._writer.event(self._fleet, "Warning", "ApplyRefused", str(error))
 
     def _is_reserved_service(self, child: Manifest) -> bool:
         """True if it is the Service of a shard that scaling may create again: a new one would have another address.

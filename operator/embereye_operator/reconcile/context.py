@@ -11,22 +11,22 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
 from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.snapshot import Identity, identity
-from embereye_operator.runtime.interface import Runtime
+from embereye_operator.runtime.interface import Runtime, World
 
 
 class Children:
     """A fleet's existing children, read at most once: a pass over an idle fleet never reads them."""
 
-    def __init__(self, fleet: Fleet, runtime: Runtime) -> None:
+    def __init__(self, fleet: Fleet, world: World) -> None:
         self._fleet = fleet
-        self._runtime = runtime
+        self._world = world
         self._read: Mapping[Identity, Manifest] | None = None
         self._record: PlacementRecord | None = None
 
     async def objects(self) -> Mapping[Identity, Manifest]:
         """Return all children by kind and name."""
         if self._read is None:
-            self._read = {identity(child): child for child in await self._runtime.children(self._fleet)}
+            self._read = {identity(child): child for child in await self._world.children(self._fleet)}
         return self._read
 
     async def record(self) -> PlacementRecord:

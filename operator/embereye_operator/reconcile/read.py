@@ -21,7 +21,7 @@ from embereye_operator.decide.placement.record import PlacementRecord, recover
 from embereye_operator.decide.snapshot import Identity, Snapshot
 from embereye_operator.decide.status import read_status
 from embereye_operator.reconcile.context import Context
-from embereye_operator.runtime.interface import Runtime
+from embereye_operator.runtime.interface import Cluster, Links
 
 OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE, "GRPCRoute", "TCPRoute")
 
@@ -32,15 +32,15 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     Unchanged parts come from the fleet's memory, which also records the shards' answers.
     """
     runtime, memory = context.runtime, context.memory
-    versions = await runtime.versions(fleet)
+    versions = await runtime.world.versions(fleet)
     previous = _previous_status(fleet, memory)
     record, existing, refused = await _read_placement(fleet, versions, context)
-    statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
+    statuses = await ask_shards(fleet, runtime.links, list(dict.fromkeys([*existing, *record.shards])))
     devices, incomplete, unknown = await _read_devices(fleet, versions, previous, statuses, context)
     devices, withheld = await _withhold_secrets(fleet, devices, context)
     memory.note_statuses(statuses, now)
     hub = _choose_hub(fleet, context)
-    return Snapshot(
+    snapshot = Snapshot(
         fleet=fleet,
         now=now,
         previous=previous,
@@ -53,14 +53,23 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         declared_by=(*memory.declared[0], withheld) if memory.declared[0] else (),
         statuses=statuses,
         weights=memory.weights({device.id for device in devices}),
-        displaced=runtime.displaced(fleet),
-        waiting={**runtime.waiting(fleet), **refused},
-        can_see_nodes=runtime.can_see_nodes,
-        offered=[kind for kind in OFFERED if runtime.is_offered(kind)],
-        rivals=runtime.rivals(fleet),
+        offered=[kind for kind in OFFERED if runtime.world.is_offered(kind)],
+        waiting=refused,
         hub=hub,
-        hub_address=runtime.hub_address(hub.name) if hub else "",
-        hub_epoch=runtime.hub_epoch(fleet, hub.name) if hub else 0,
+        hub_epoch=runtime.links.hub_epoch(fleet, hub.name) if hub else 0,
+    )
+    return _in_cluster(snapshot, runtime.cluster) if runtime.cluster else snapshot
+
+
+def _in_cluster(snapshot: Snapshot, cluster: Cluster) -> Snapshot:
+    fleet, hub = snapshot.fleet, snapshot.hub
+    return replace(
+        snapshot,
+        waiting={**cluster.waiting(fleet), **snapshot.waiting},
+        displaced=cluster.displaced(fleet),
+        can_see_nodes=cluster.can_see_nodes,
+        rivals=cluster.rivals(fleet),
+        hub_address=cluster.hub_address(hub.name) if hub else "",
     )
 
 
@@ -85,9 +94,9 @@ async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Conte
     return context.memory.exposed[1]
 
 
-async def ask_shards(fleet: Fleet, runtime: Runtime, shards: Sequence[str]) -> dict[str, ShardStatus | None]:
+async def ask_shards(fleet: Fleet, links: Links, shards: Sequence[str]) -> dict[str, ShardStatus | None]:
     """Query the status of each of `shards`; None if it does not answer."""
-    answers = await asyncio.gather(*(runtime.shard_status(fleet, shard) for shard in shards))
+    answers = await asyncio.gather(*(links.shard_status(fleet, shard) for shard in shards))
     return dict(zip(shards, answers, strict=True))
 
 
@@ -141,7 +150,8 @@ async def _read_devices(
     declared_by = fleet.uid, fleet.generation, {name: versions.get(("ConfigMap", name)) for name in names}
     if memory.declared[0] == declared_by:
         return memory.declared[1], (), ()
-    maps = await context.runtime.config_maps(fleet) if names else {}
+    cluster = context.runtime.cluster
+    maps = await cluster.config_maps(fleet) if names and cluster else {}
     declared = read_devices(fleet, maps)
     unreadable = declared.missing | declared.invalid
     known: Lists = {}
@@ -182,8 +192,9 @@ async def _withhold_secrets(
     The author of a fleet chooses where a camera's password is sent, so the Secret's owner must agree.
     """
     named = {device.credentials for device in devices if device.credentials}
-    allowed = await context.runtime.allowed_secrets(fleet) if named else None
-    if allowed is None or not (withheld := sorted(named.difference(allowed))):
+    cluster = context.runtime.cluster
+    allowed = await cluster.allowed_secrets(fleet) if named and cluster else named
+    if not (withheld := sorted(named.difference(allowed))):
         return devices, ()
     context.problems["SecretNotAllowed"] = "; ".join(
         f"Secret {name} is missing, or its owner has not allowed fleets to use it "

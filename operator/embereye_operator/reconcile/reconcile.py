@@ -60,13 +60,13 @@ async def reconcile(
     which people read, minus `clock`.
     """
     memory = memory or FleetMemory()
-    context = Context(runtime, settings, memory, Children(fleet, runtime))
+    context = Context(runtime, settings, memory, Children(fleet, runtime.world))
     snapshot = replace(await read_snapshot(fleet, clock(), context), stepped=stepped())
     wanted = choose_wanted(snapshot, memory)
     exposure = await read_exposed(snapshot, wanted, context)
     applier = Applier(snapshot, context)
     try:
-        await runtime.identify(fleet, {*wanted, *snapshot.existing})
+        await runtime.links.identify(fleet, {*wanted, *snapshot.existing})
     except (UnavailableError, RefusedError) as error:
         context.problems["IdentityMissing"] = str(error)
     if snapshot.frozen:
@@ -130,6 +130,7 @@ async def _change(
     if fingerprint is not None and fingerprint == memory.applied:
         return intent
     memory.applied = None
+    cluster = context.runtime.cluster
     published = (await context.children.record()).assignments
     change = build_change(
         snapshot,
@@ -140,9 +141,9 @@ async def _change(
         addresses={
             shard: exposure.advertise(address) if exposure else address
             for shard in intent.plan.members
-            for address in [context.runtime.address(snapshot.fleet, shard)]
+            for address in [context.runtime.world.address(snapshot.fleet, shard)]
         },
-        budget_owner=await context.runtime.budget_owner(snapshot.fleet),
+        budget_owner=await cluster.budget_owner(snapshot.fleet) if cluster else None,
         memory=memory.rollout,
     )
     context.rollout = change.rollout

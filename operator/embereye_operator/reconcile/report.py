@@ -13,7 +13,7 @@ from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import Facts
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.context import Context
-from embereye_operator.runtime.interface import Runtime
+from embereye_operator.runtime.interface import Writer
 
 logger = logging.getLogger(__name__)
 ANNOUNCED = ("Covered", "Ready")  # conditions whose changes become Events, in addition to Degraded
@@ -28,7 +28,7 @@ async def report_roster(snapshot: Snapshot, epoch: int, context: Context) -> Fle
     if not snapshot.declared_by or inputs != memory.roster[0]:
         memory.roster = inputs, build_roster(snapshot.fleet, [*snapshot.devices, *snapshot.incomplete], epoch)
     try:
-        return await context.runtime.set_roster(memory.roster[1], snapshot.hub.name)
+        return await context.runtime.links.set_roster(memory.roster[1], snapshot.hub.name)
     except UnavailableError as error:
         context.problems["HubUnreachable"] = str(error)
         return None
@@ -38,7 +38,7 @@ async def report_scaling(facts: Facts, status: FleetStatus, context: Context) ->
     """Report load and required shards to the hub. Only people see them, so failures are ignored."""
     if facts.epoch and not facts.fleet.spec.paused:
         with contextlib.suppress(UnavailableError):
-            await context.runtime.report_scaling(build_scaling(facts, status))
+            await context.runtime.links.report_scaling(build_scaling(facts, status))
 
 
 async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:
@@ -46,24 +46,24 @@ async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
     if status is not context.memory.status:
-        await context.runtime.write_status(snapshot.fleet, to_manifest(status))
+        await context.runtime.writer.write_status(snapshot.fleet, to_manifest(status))
         context.memory.status = status
         context.actions.append("write status")
-        await _announce(snapshot.fleet, snapshot.previous, status, context.runtime)
+        await _announce(snapshot.fleet, snapshot.previous, status, context.runtime.writer)
     return status
 
 
-async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, runtime: Runtime) -> None:
+async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, writer: Writer) -> None:
     """Record Kubernetes Events for conditions that changed."""
     for type_ in ANNOUNCED:
         before, now = previous.condition(type_), status.condition(type_)
         if now is not None and (before is None or before.status != now.status):
             good = now.status == "True"
             reason = type_ if good else f"Not{type_}"
-            await runtime.event(fleet, "Normal" if good else "Warning", reason, now.message)
+            await writer.event(fleet, "Normal" if good else "Warning", reason, now.message)
     before, now = previous.condition("Degraded"), status.condition("Degraded")
     known = (before.status, before.reason) if before else None
     if now and now.status == "True" and known != (now.status, now.reason):
         logger.warning("%s: %s: %s", fleet.key, now.reason, now.message)
         if now.reason != "ApplyRefused":  # recorded at every refusal
-            await runtime.event(fleet, "Warning", now.reason, now.message)
+            await writer.event(fleet, "Warning", now.reason, now.message)

@@ -75,7 +75,7 @@ async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) 
         context.problems["ApplyRefused"] = refusal
         return None
     try:
-        await context.runtime.scale(fleet, after)
+        await context.runtime.writer.scale(fleet, after)
     except RefusedError as error:
         context.problems["ApplyRefused"] = str(error)
         memory.note_refusal(name, str(error), fleet.generation, snapshot.now)
@@ -83,7 +83,7 @@ async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) 
     memory.refused.pop(name, None)
     context.actions.append(f"scale from {before} to {after}")
     message = f"from {before} to {counted(after, 'shard')}: {decision.reason}"
-    await context.runtime.event(fleet, "Normal", "Scaled", message)
+    await context.runtime.writer.event(fleet, "Normal", "Scaled", message)
     return LastScale(timestamp(snapshot.wall_time_ns), before, after, decision.reason[:1024], dict(decision.inputs))
 
 

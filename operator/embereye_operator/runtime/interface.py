@@ -1,6 +1,11 @@
-"""The interface between `reconcile` and the place that runs fleets: a cluster, or this machine."""
+"""The interfaces between `reconcile` and the place that runs fleets: a cluster, or this machine.
+
+All methods run on the event loop and may be called concurrently. All runtimes represent manifests as plain dictionaries
+in Kubernetes' form.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
@@ -10,11 +15,8 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import Displaced
 
 
-class Runtime(Protocol):
-    """Everything that `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
-
-    All runtimes represent manifests as plain dictionaries in Kubernetes' form.
-    """
+class World(Protocol):
+    """The fleets' existing objects."""
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
         """Return kind and name → version of everything in `children` and `config_maps`; "" if a version is unknown."""
@@ -26,6 +28,18 @@ class Runtime(Protocol):
         A Deployment's `status.availableReplicas` is 0 or absent only if its shard certainly does not run.
         """
         ...
+
+    def address(self, fleet: Fleet, shard: str) -> Peer:
+        """Return the address of `shard` for other shards and devices: part of assignments, so it must rarely change."""
+        ...
+
+    def is_offered(self, kind: str) -> bool:
+        """True if the cluster can contain objects of `kind`: some need CustomResourceDefinitions of other projects."""
+        ...
+
+
+class Writer(Protocol):
+    """The changes to objects."""
 
     async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         """Write the object with the fields of `manifest`, and remove fields of an earlier manifest that this one omits.
@@ -43,27 +57,30 @@ class Runtime(Protocol):
         """
         ...
 
-    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
-        """Return the data of the ConfigMaps in `sensorsFrom` or `camerasFrom` by name; missing ones are left out."""
+    async def scale(self, fleet: Fleet, shards: int) -> None:
+        """Set spec.shards with the scale subresource, only if it still has the value in `fleet`.
+
+        RefusedError if that is not allowed.
+        """
         ...
 
-    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
-        """Return the Secrets in the fleet's namespace that fleets may use; None: all."""
+    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        """Replace the fleet's status."""
         ...
+
+    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Record a Kubernetes Event about the fleet for people."""
+        ...
+
+
+class Links(Protocol):
+    """The calls to shards and hubs, and the certificates for them."""
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
         """Issue a certificate for each of the fleet's `shards`, and delete those of deleted shards.
 
         UnavailableError, RefusedError: shards without a certificate cannot start; the others are not affected.
         """
-        ...
-
-    def address(self, fleet: Fleet, shard: str) -> Peer:
-        """Return the address of `shard` for other shards and devices: part of assignments, so it must rarely change."""
-        ...
-
-    def hub_address(self, name: str) -> str:
-        """Return the IP address of a hub, by its name, for shards that cannot resolve names; "" if unknown."""
         ...
 
     def hub_epoch(self, fleet: Fleet, hub: str) -> int:
@@ -76,46 +93,6 @@ class Runtime(Protocol):
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Send a shard its assignment directly, faster than its mounted file; None if it cannot be reached."""
-        ...
-
-    async def scale(self, fleet: Fleet, shards: int) -> None:
-        """Set spec.shards with the scale subresource, only if it still has the value in `fleet`.
-
-        RefusedError if that is not allowed.
-        """
-        ...
-
-    def rivals(self, fleet: Fleet) -> Sequence[str]:
-        """Return autoscalers that target the fleet and are not its children, as "HorizontalPodAutoscaler NAME"."""
-        ...
-
-    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
-        """Return the shards whose pods are on drained or lost nodes."""
-        ...
-
-    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
-        """Return shard → a sentence with the known reason why it does not run, for shards that do not answer."""
-        ...
-
-    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
-        """Merge `pod` into the pod template of a child that `children` returned, and change only that."""
-        ...
-
-    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
-        """Return the owner reference for the fleet's disruption budget; None: the fleet owns it."""
-        ...
-
-    @property
-    def can_see_nodes(self) -> bool:
-        """False if `displaced` is always empty; evictions must be allowed then."""
-        ...
-
-    def is_offered(self, kind: str) -> bool:
-        """True if the cluster can contain objects of `kind`: some need CustomResourceDefinitions of other projects."""
-        ...
-
-    async def write_status(self, fleet: Fleet, status: Manifest) -> None:
-        """Replace the fleet's status."""
         ...
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
@@ -137,6 +114,53 @@ class Runtime(Protocol):
         """
         ...
 
-    async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Record a Kubernetes Event about the fleet for people."""
+
+class Cluster(Protocol):
+    """The parts that only a cluster has: nodes, autoscalers, and other people's objects."""
+
+    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
+        """Return the data of the ConfigMaps in `sensorsFrom` or `camerasFrom` by name; missing ones are left out."""
         ...
+
+    async def allowed_secrets(self, fleet: Fleet) -> Collection[str]:
+        """Return the Secrets in the fleet's namespace that fleets may use."""
+        ...
+
+    def hub_address(self, name: str) -> str:
+        """Return the IP address of a hub, by its name, for shards that cannot resolve names; "" if unknown."""
+        ...
+
+    def rivals(self, fleet: Fleet) -> Sequence[str]:
+        """Return autoscalers that target the fleet and are not its children, as "HorizontalPodAutoscaler NAME"."""
+        ...
+
+    @property
+    def can_see_nodes(self) -> bool:
+        """False if `displaced` is always empty; evictions must be allowed then."""
+        ...
+
+    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
+        """Return the shards whose pods are on drained or lost nodes."""
+        ...
+
+    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
+        """Return shard → a sentence with the known reason why it does not run, for shards that do not answer."""
+        ...
+
+    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
+        """Merge `pod` into the pod template of a child that `children` returned, and change only that."""
+        ...
+
+    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
+        """Return the owner reference for the fleet's disruption budget; None: the fleet owns it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Everything that a pass over a fleet reads, writes and calls; without `cluster` on a single machine."""
+
+    world: World
+    writer: Writer
+    links: Links
+    cluster: Cluster | None = None

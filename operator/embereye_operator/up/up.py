@@ -334,7 +334,7 @@ class Up:
         started = time.monotonic()
         try:
             fleet = self._current(state.fleet)
-            outcome = await reconcile(fleet, self._runtime, now_ns, self._settings, state.memory, stepped_ns)
+            outcome = await reconcile(fleet, self._runtime.parts, now_ns, self._settings, state.memory, stepped_ns)
         except Exception as error:
             state.failures += 1
             pause = state.backoff.next()

@@ -55,9 +55,9 @@ async def test_after_a_restore_from_a_backup_the_cache_is_not_used() -> None:
     runtime = made(client, "north")
     for _ in range(2):
         await runtime.resync()
-        assert not runtime.lag.death_reason(0.0)
+        assert not runtime.world.lag.death_reason(0.0)
     client.objects.clear()
     client.put(FLEET, "north", "hall", metadata={"resourceVersion": "3"}, spec={"shards": 2})
     client.version = "4"
     await runtime.resync()
-    assert "restored" in runtime.lag.death_reason(0.0)
+    assert "restored" in runtime.world.lag.death_reason(0.0)

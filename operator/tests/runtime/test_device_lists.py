@@ -13,7 +13,7 @@ from embereye_operator import controller as controller_module
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.controller import Controller
 from embereye_operator.decide.cluster.watch_lag import LIMIT
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from ..fakes import SETTINGS
 from ..processes.test_operator import create, operator, sensor_fleet
@@ -35,7 +35,7 @@ def from_map(namespace: str, name: str = "list") -> dict[str, Any]:
 @pytest.fixture
 async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
     client = AsyncClient(config=KubeConfig.from_file(str(cluster.kubeconfig)).get())
-    created = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace)
+    created = build_runtime(client, KubernetesOptions(hub="127.0.0.1:9", namespaces=[namespace]))
     yield created
     await created.close()
 
@@ -45,8 +45,8 @@ async def test_an_unchanged_list_is_no_news(cluster: ApiServer, namespace: str, 
     fleet = parse_fleet(create(cluster, from_map(namespace)))
     await runtime.resync()
     for _ in range(3):
-        await runtime.versions(fleet)
-        assert await runtime.config_maps(fleet) == {"list": {"list": "[{id: c-1, zone: yard}]"}}
+        await runtime.world.versions(fleet)
+        assert await runtime.cluster.config_maps(fleet) == {"list": {"list": "[{id: c-1, zone: yard}]"}}
         assert await runtime.resync() == []
 
 
@@ -56,13 +56,13 @@ async def test_a_change_without_a_watch_event_is_found_by_the_next_resync(
     path = path_of(create(cluster, config_map(namespace, "list")))
     fleet = parse_fleet(create(cluster, from_map(namespace)))
     await runtime.resync()
-    before = await runtime.versions(fleet)
+    before = await runtime.world.versions(fleet)
     cluster.merge(path, {"data": {"list": "[]"}})
     assert ("ConfigMap", namespace, "list") in await runtime.resync()
-    assert await runtime.versions(fleet) != before
+    assert await runtime.world.versions(fleet) != before
     cluster.request("DELETE", path)
     assert ("ConfigMap", namespace, "list") in await runtime.resync()
-    assert (await runtime.versions(fleet))["ConfigMap", "list"] == "absent"
+    assert (await runtime.world.versions(fleet))["ConfigMap", "list"] == "absent"
 
 
 async def test_foreign_objects_are_not_cached(cluster: ApiServer, namespace: str, runtime: KubernetesRuntime) -> None:
@@ -71,12 +71,12 @@ async def test_foreign_objects_are_not_cached(cluster: ApiServer, namespace: str
     document = create(cluster, from_map(namespace))
     fleet = parse_fleet(document)
     await runtime.resync()
-    await runtime.versions(fleet)
-    assert not runtime.observe("ADDED", {**foreign, "kind": "ConfigMap"})
-    assert {key[2] for key in runtime.cache.objects if key[0] == "ConfigMap"} == {"list"}
+    await runtime.world.versions(fleet)
+    assert not runtime.world.observe("ADDED", {**foreign, "kind": "ConfigMap"})
+    assert {key[2] for key in runtime.world.cache.objects if key[0] == "ConfigMap"} == {"list"}
     del document["spec"]["sensorsFrom"]
-    await runtime.versions(parse_fleet(document))
-    assert not [key for key in runtime.cache.objects if key[0] == "ConfigMap"], "no fleet refers to it any more"
+    await runtime.world.versions(parse_fleet(document))
+    assert not [key for key in runtime.world.cache.objects if key[0] == "ConfigMap"], "no fleet refers to it any more"
 
 
 async def test_a_record_that_loses_its_label_is_noticed(
@@ -88,7 +88,7 @@ async def test_a_record_that_loses_its_label_is_noticed(
     path = path_of(create(cluster, document))
     await runtime.resync()
     stripped = {**cluster.merge(path, {"metadata": {"labels": None}}), "kind": "ConfigMap"}
-    assert runtime.observe("MODIFIED", stripped) == {("SensorFleet", namespace, "hall")}
+    assert runtime.world.observe("MODIFIED", stripped) == {("SensorFleet", namespace, "hall")}
 
 
 async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
@@ -106,7 +106,9 @@ async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
         for _ in range(30):
             await asyncio.sleep(0.1)
             assert not running.unhealthy()
-            assert not runtime.lag.death_reason(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is needed"
+            assert not runtime.world.lag.death_reason(time.monotonic() + 10 * LIMIT), (
+                "no watch runs here, and none is needed"
+            )
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -25,7 +25,7 @@ from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 from embereye_operator.runtime.kubernetes.identities import Identities
 from embereye_operator.runtime.kubernetes.nodes import Nodes
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from ..fakes import SETTINGS
 from ..processes.test_operator import create, sensor_fleet
@@ -71,8 +71,8 @@ async def tenants(cluster: ApiServer, namespace: str) -> AsyncIterator[Tenants]:
         await servers[-1].start()
     hubs = (NamedHub("north", addresses[1], "embereye-north-hub"),)
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
-    runtime = KubernetesRuntime(
-        client, hub=addresses[0], namespace=namespace, resolve=lambda *_: "127.0.0.1:9", hubs=hubs
+    runtime = build_runtime(
+        client, KubernetesOptions(hub=addresses[0], namespaces=[namespace], resolve=lambda *_: "127.0.0.1:9", hubs=hubs)
     )
     for name, chosen in (("hall", ""), ("annex", "north")):
         create(cluster, sensor_fleet(namespace, name=name, hub=chosen))
@@ -95,15 +95,15 @@ async def test_each_hub_gets_reports_on_its_fleets_only(tenants: Tenants) -> Non
 async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:
     await tenants.step("hall", "annex", "hall", "annex")
     fleets = [f"{tenants.namespace}/sensors/{name}" for name in ("annex", "hall")]
-    await tenants.runtime.retain(fleets)
+    await tenants.runtime.links.retain(fleets)
     assert [len(hub.rosters) for hub in (tenants.default, tenants.north)] == [1, 1]
     await asyncio.to_thread(tenants.cluster.merge, tenants.path("hall"), {"spec": {"hub": "north"}})
     await tenants.step("hall", "hall")
-    await tenants.runtime.retain(fleets)
+    await tenants.runtime.links.retain(fleets)
     assert not tenants.default.rosters
     assert set(tenants.north.rosters) == set(fleets)
-    await tenants.runtime.retain(fleets[:1])
-    assert list(tenants.runtime._reports_to) == fleets[:1]
+    await tenants.runtime.links.retain(fleets[:1])
+    assert list(tenants.runtime.links._reports_to) == fleets[:1]
 
 
 async def test_an_absent_hub_is_reported_only_by_its_fleets(tenants: Tenants) -> None:
@@ -113,7 +113,7 @@ async def test_an_absent_hub_is_reported_only_by_its_fleets(tenants: Tenants) ->
     assert tenants.hubs[0].address in tenants.degraded("annex")[1]
     assert tenants.degraded("hall")[0] != "HubUnreachable"
     with pytest.raises(UnavailableError):
-        await tenants.runtime.retain([f"{tenants.namespace}/sensors/annex"])
+        await tenants.runtime.links.retain([f"{tenants.namespace}/sensors/annex"])
     assert not tenants.default.rosters, "the other hub got its report"
 
 

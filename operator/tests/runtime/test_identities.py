@@ -32,7 +32,7 @@ from embereye_operator.api.shared import DeviceAccess, DeviceTls
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes import identities
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES, Identities
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, build_runtime
 
 from ..fakes import SETTINGS
 from ..processes.test_operator import create, sensor_fleet
@@ -246,20 +246,24 @@ async def test_a_foreign_secret_is_left_unchanged(release: Release) -> None:
 async def test_an_unwritable_certificate_delays_no_other(release: Release, clock: Callable[[timedelta], None]) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
-    runtime = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
-    await runtime.renew_identities()
+    runtime = build_runtime(
+        release.client, KubernetesOptions(hub="127.0.0.1:1", release=(release.namespace, "embereye"))
+    )
+    await runtime.links.renew_identities()
     shards = [SHARD, "hall-sensors-1", "hall-sensors-2"]
     with pytest.raises(TakenError, match=f"Secret {SHARD}-identity belongs to somebody else"):
-        await runtime.identify(release.fleet, shards)
+        await runtime.links.identify(release.fleet, shards)
     first = [release.secret(f"{shard}-identity") for shard in shards[1:]]
     assert all(first), "the others have theirs"
     release.cluster.merge(path_of({**first[0], "apiVersion": "v1", "kind": "Secret"}), {"immutable": True})
     clock(LIFE * 0.7)
-    leader = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
+    leader = build_runtime(
+        release.client, KubernetesOptions(hub="127.0.0.1:1", release=(release.namespace, "embereye"))
+    )
     with pytest.raises(UnavailableError, match="Secret hall-sensors-1-identity"):
-        await leader.renew_identities()
+        await leader.links.renew_identities()
     assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
-    assert leader._is_identified(), "the next leader can call the shards and the hub"
+    assert leader.links._is_identified(), "the next leader can call the shards and the hub"
 
 
 async def test_a_forbidden_name_in_a_certificate_delays_no_other(
@@ -316,25 +320,30 @@ async def test_without_an_authority_nothing_is_issued_and_the_reason_is_known(re
 async def test_the_operator_and_a_shard_authenticate_each_other(release: Release, tmp_path: Path) -> None:
     shard = ServedShard(SHARD)
     client = AsyncClient(config=KubeConfig.from_file(release.cluster.kubeconfig).get())
-    runtime = KubernetesRuntime(
-        client, hub="127.0.0.1:9", namespace=release.namespace, release=(release.namespace, "embereye"),
-        resolve=lambda fleet, name: f"127.0.0.1:{port}",
-    )  # fmt: skip
-    assert runtime.identities is not None
-    await runtime.renew_identities()
-    await runtime.identify(release.fleet, [SHARD])
+    options = KubernetesOptions(
+        hub="127.0.0.1:9",
+        namespaces=[release.namespace],
+        release=(release.namespace, "embereye"),
+        resolve=lambda *_: f"127.0.0.1:{port}",
+    )
+    runtime = build_runtime(client, options)
+    assert runtime.links.identities is not None
+    await runtime.links.renew_identities()
+    await runtime.links.identify(release.fleet, [SHARD])
     credentials = Credentials(release.files(f"{SHARD}-identity", tmp_path / "shard"))
     service = Service(add_ShardServicer_to_server, shard, "embereye.v1.Shard")
     server = GrpcServer([service], control=True, credentials=credentials)
     port = server.listen("127.0.0.1:0")
     await server.start()
     key = ("Deployment", release.namespace, SHARD)
-    runtime.cache.objects[key] = None  # type: ignore[assignment]
-    status = await runtime.shard_status(release.fleet, SHARD)
+    runtime.world.cache.objects[key] = None  # type: ignore[assignment]
+    status = await runtime.links.shard_status(release.fleet, SHARD)
     assert status is not None
     assert status.shard == SHARD
-    runtime.cache.objects["Deployment", release.namespace, "hall-sensors-1"] = None  # type: ignore[assignment]
-    assert await runtime.shard_status(release.fleet, "hall-sensors-1") is None, "its certificate is another shard's"
+    runtime.world.cache.objects["Deployment", release.namespace, "hall-sensors-1"] = None  # type: ignore[assignment]
+    assert await runtime.links.shard_status(release.fleet, "hall-sensors-1") is None, (
+        "its certificate is another shard's"
+    )
     async with channel(f"127.0.0.1:{port}") as link:
         with pytest.raises(grpc.aio.AioRpcError):
             await ShardStub(link).Status(StatusRequest(), timeout=2)
@@ -414,8 +423,9 @@ async def test_a_lost_certificate_is_issued_again_at_the_next_check(
 
 
 async def test_the_controller_makes_all_lost_secrets_again(release: Release) -> None:
-    runtime = KubernetesRuntime(
-        release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")
+    runtime = build_runtime(
+        release.client,
+        KubernetesOptions(hub="127.0.0.1:1", namespaces=[release.namespace], release=(release.namespace, "embereye")),
     )
     running = controller.Controller(runtime, SETTINGS)
     task = asyncio.create_task(running.run())
@@ -552,17 +562,18 @@ async def test_fleets_are_reconciled_once_the_operator_has_a_certificate_or_afte
 ) -> None:
     """Without its certificate a new leader would report all shards unreachable, and all devices dark."""
     monkeypatch.setattr(controller, "IDENTITY_LIMIT", limit)
-    runtime = KubernetesRuntime(
-        release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")
+    runtime = build_runtime(
+        release.client,
+        KubernetesOptions(hub="127.0.0.1:1", namespaces=[release.namespace], release=(release.namespace, "embereye")),
     )
-    begun, may_go_on, keep = asyncio.Event(), asyncio.Event(), runtime.renew_identities
+    begun, may_go_on, keep = asyncio.Event(), asyncio.Event(), runtime.links.renew_identities
 
     async def slowly() -> None:
         begun.set()
         await may_go_on.wait()
         await keep()
 
-    monkeypatch.setattr(runtime, "renew_identities", slowly)
+    monkeypatch.setattr(runtime.links, "renew_identities", slowly)
     running = controller.Controller(runtime, SETTINGS)
     task = asyncio.create_task(running.run())
 
@@ -577,7 +588,7 @@ async def test_fleets_are_reconciled_once_the_operator_has_a_certificate_or_afte
             assert not running.records
             may_go_on.set()
         await asyncio.wait_for(looked_at(), 60)
-        assert bool(runtime.identities and runtime.identities.credentials) == bool(limit)
+        assert bool(runtime.links.identities and runtime.links.identities.credentials) == bool(limit)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

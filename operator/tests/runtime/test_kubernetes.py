@@ -22,7 +22,7 @@ from embereye_operator.api.schema import from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from ..fakes import SETTINGS, FakeShard
 from ..processes.test_operator import children, create, sensor_fleet
@@ -113,7 +113,7 @@ async def bench(cluster: ApiServer, namespace: str) -> AsyncIterator[Bench]:
         return f"127.0.0.1:{shards[shard].port if shard in shards else 9}"
 
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
-    runtime = KubernetesRuntime(client, hub=f"127.0.0.1:{port}", namespace=namespace, resolve=resolve)
+    runtime = build_runtime(client, KubernetesOptions(hub=f"127.0.0.1:{port}", namespaces=[namespace], resolve=resolve))
     fleet = create(cluster, sensor_fleet(namespace, shards=2))
     yield Bench(runtime, shards, hub, path_of(fleet), cluster)
     await runtime.close()
@@ -186,7 +186,7 @@ async def test_the_hub_gets_a_roster_once_and_forgets_unretained_fleets(bench: B
     calls = bench.hub.calls
     await run_until_complete(bench)
     assert bench.hub.calls == calls
-    await bench.runtime.retain([])
+    await bench.runtime.links.retain([])
     assert not bench.hub.rosters
 
 
@@ -195,7 +195,7 @@ async def test_a_hub_that_knows_a_namesake_accepts_a_recreated_fleet(bench: Benc
     bench.hub.rosters[key] = FleetRoster(fleet=key, epoch=17)
     await run_until_complete(bench)
     assert bench.hub.rosters[key].epoch == 17
-    await bench.runtime.retain([key])
+    await bench.runtime.links.retain([key])
     await run_until_complete(bench)
     assert bench.hub.rosters[key].epoch == 18
     assert len(bench.hub.rosters[key].devices) == 4
@@ -204,10 +204,10 @@ async def test_a_hub_that_knows_a_namesake_accepts_a_recreated_fleet(bench: Benc
 async def test_a_record_based_on_an_outdated_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:
     await run_until_complete(bench)
     placement = ("ConfigMap", namespace, "hall-sensors-placement")
-    stale = bench.runtime.cache.objects[placement].manifest()
+    stale = bench.runtime.world.cache.objects[placement].manifest()
     bench.cluster.merge(path_of(stale), {"metadata": {"annotations": {"another": "leader"}}})
     with pytest.raises(ClientError, match="modified"):
-        await bench.runtime.apply({**stale, "metadata": {**stale["metadata"]}})
+        await bench.runtime.writer.apply({**stale, "metadata": {**stale["metadata"]}})
 
 
 async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -> None:
@@ -223,14 +223,14 @@ async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -
 
 async def test_patches_that_change_nothing_are_counted_separately(bench: Bench) -> None:
     await run_until_complete(bench)
-    assert bench.runtime.write_counts["ConfigMap", True] > 0
-    assert not any(count for (_, changed), count in bench.runtime.write_counts.items() if not changed)
+    assert bench.runtime.writer.write_counts["ConfigMap", True] > 0
+    assert not any(count for (_, changed), count in bench.runtime.writer.write_counts.items() if not changed)
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
-    (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
+    (record,) = [child for child in await bench.runtime.world.children(fleet) if child["kind"] == "ConfigMap"]
     ours = ("name", "namespace", "labels", "annotations", "ownerReferences")
     metadata = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
-    await bench.runtime.apply({**record, "metadata": metadata})
-    assert bench.runtime.write_counts["ConfigMap", False] == 1
+    await bench.runtime.writer.apply({**record, "metadata": metadata})
+    assert bench.runtime.writer.write_counts["ConfigMap", False] == 1
 
 
 async def test_our_processes_find_each_other_without_names(bench: Bench, namespace: str) -> None:
@@ -238,7 +238,9 @@ async def test_our_processes_find_each_other_without_names(bench: Bench, namespa
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "control", "namespace": namespace},
         "spec": {"selector": {"a": "b"}, "ports": [{"port": 50053}]},
     })  # fmt: skip
-    bench.runtime._hub_pods[""] = HubPods(bench.runtime._client, f"control.{namespace}.svc:50053", bench.runtime.nodes)
+    bench.runtime.links._hub_pods[""] = HubPods(
+        bench.runtime.client, f"control.{namespace}.svc:50053", bench.runtime.cluster.nodes
+    )
     await bench.step()
     shards = [await bench.start(f"hall-sensors-{index}") for index in range(2)]
     await run_until_complete(bench)
@@ -252,4 +254,4 @@ async def test_our_processes_find_each_other_without_names(bench: Bench, namespa
     assert [peer.control for peer in first.peers] == [second.own.control] == [f"{number('hall-sensors-1')}:50055"]
     assert second.own.grpc == f"hall-sensors-1.{namespace}.svc:50051", "the address for senders has the name"
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
-    assert KubernetesRuntime.address(bench.runtime, fleet, "hall-sensors-1") == second.own
+    assert bench.runtime.world.address(fleet, "hall-sensors-1") == second.own

@@ -11,7 +11,7 @@ from lightkube.core.exceptions import ApiError
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, NODES, PODS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 OURS = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall"}
 FLEET, DEPLOYMENT, HPA = FLEETS["SensorFleet"], CHILDREN["Deployment"], CHILDREN["HorizontalPodAutoscaler"]
@@ -72,7 +72,7 @@ def client() -> Client:
 
 
 def made(client: Client, *namespaces: str) -> KubernetesRuntime:
-    return KubernetesRuntime(cast("AsyncClient", client), hub="127.0.0.1:9", namespace=namespaces)
+    return build_runtime(cast("AsyncClient", client), KubernetesOptions(hub="127.0.0.1:9", namespaces=namespaces))
 
 
 @pytest.mark.parametrize("code", [403, 404])
@@ -86,8 +86,8 @@ async def test_a_forbidden_namespace_stays_cached_and_the_others_are_read(
     client.objects.pop((DEPLOYMENT, "north"))
     news = await runtime.resync()
     assert set(news) == {("SensorFleet", "north", "yard"), ("Deployment", "north", "hall-sensors-0")}
-    assert ("SensorFleet", "south", "hall") in runtime.cache.objects
-    assert ("Deployment", "south", "hall-sensors-0") in runtime.cache.objects
+    assert ("SensorFleet", "south", "hall") in runtime.world.cache.objects
+    assert ("Deployment", "south", "hall-sensors-0") in runtime.world.cache.objects
     assert await runtime.resync() == []
     assert [message for message in caplog.messages if "south" in message] == [
         f"namespace south cannot be read, and is left unchanged: refused with {code}"
@@ -101,8 +101,8 @@ async def test_a_starting_operator_reads_the_other_namespaces(client: Client) ->
     client.refused["south"] = 403
     runtime = made(client, "south", "north")
     await runtime.resync()
-    assert {key[1] for key in runtime.cache.objects} == {"north"}
-    assert runtime._rivals.keys() == {("SensorFleet", "north", "hall")}
+    assert {key[1] for key in runtime.world.cache.objects} == {"north"}
+    assert runtime.world.rivals.keys() == {("SensorFleet", "north", "hall")}
 
 
 class Hub:
@@ -119,17 +119,17 @@ class Hub:
 async def test_a_starting_operator_makes_no_hub_forget_unlisted_fleets(client: Client) -> None:
     client.refused["south"] = 403
     runtime, hub = made(client, "south", "north"), Hub()
-    runtime._hubs = {"": cast("Any", hub)}
+    runtime.links._hubs = {"": cast("Any", hub)}
     north, south = "north/sensors/hall", "south/sensors/hall"
     await runtime.resync()
-    await runtime.retain([north])
+    await runtime.links.retain([north])
     assert hub.retained == []
     client.refused.clear()
     await runtime.resync()
-    await runtime.retain([north, south])
+    await runtime.links.retain([north, south])
     client.refused["south"] = 403
     await runtime.resync()
-    await runtime.retain([south])
+    await runtime.links.retain([south])
     assert hub.retained == [[north, south], [south]], "known fleets stay known"
 
 

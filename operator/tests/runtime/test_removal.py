@@ -16,7 +16,7 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, OPTIONAL
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from ..api.test_schema import camera, manifest
 from ..processes.test_operator import create, sensor_fleet
@@ -87,7 +87,9 @@ class Ground:
 @pytest.fixture
 async def ground(cluster: ApiServer, namespace: str) -> AsyncIterator[Ground]:
     client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
-    runtime = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace, resolve=lambda *_: "127.0.0.1:9")
+    runtime = build_runtime(
+        client, KubernetesOptions(hub="127.0.0.1:9", namespaces=[namespace], resolve=lambda *_: "127.0.0.1:9")
+    )
     yield Ground(cluster, namespace, runtime)
     await runtime.close()
 

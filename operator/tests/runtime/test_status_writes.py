@@ -23,7 +23,7 @@ from embereye_operator.api.status import (
     RolloutSummary,
 )
 from embereye_operator.decide.status import read_status
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
 from ..processes.test_operator import camera_fleet, create, sensor_fleet
 
@@ -59,13 +59,13 @@ LESS = {
 @pytest.fixture
 async def runtime(cluster: ApiServer, namespace: str) -> AsyncIterator[KubernetesRuntime]:
     client = AsyncClient(config=KubeConfig.from_file(str(cluster.kubeconfig)).get())
-    created = KubernetesRuntime(client, hub="127.0.0.1:9", namespace=namespace)
+    created = build_runtime(client, KubernetesOptions(hub="127.0.0.1:9", namespaces=[namespace]))
     yield created
     await created.close()
 
 
 async def write(runtime: KubernetesRuntime, fleet: Fleet, status: FleetStatus, cluster: ApiServer) -> Any:
-    await runtime.write_status(fleet, to_manifest(status))
+    await runtime.writer.write_status(fleet, to_manifest(status))
     return (cluster.get(path_of({**fleet.manifest, "kind": fleet.type.resource})) or {}).get("status")
 
 

@@ -8,7 +8,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.errors import RefusedError
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, build_runtime
 
 from ..test_reconcile import fleet_of
 from .test_refused_namespaces import refusal
@@ -47,19 +47,19 @@ class Server:
             self.version += 1
             self.stored = copy.deepcopy(manifest)
             self.stored["metadata"]["resourceVersion"] = str(self.version)
-            self.runtime.observe("MODIFIED", copy.deepcopy(self.stored))
+            self.runtime.world.observe("MODIFIED", copy.deepcopy(self.stored))
         return copy.deepcopy(self.stored)
 
 
 async def test_a_change_counts_even_if_its_watch_event_precedes_the_answer() -> None:
     server = Server()
     client: Any = server
-    server.runtime = runtime = KubernetesRuntime(client, hub="127.0.0.1:9")
-    await runtime.apply({**RECORD, "data": {"a": "1"}})
-    await runtime.apply({**RECORD, "data": {"a": "2"}})
-    assert runtime.write_counts == {("ConfigMap", True): 2}
-    await runtime.apply({**RECORD, "data": {"a": "2"}})
-    assert runtime.write_counts["ConfigMap", False] == 1
+    server.runtime = runtime = build_runtime(client, KubernetesOptions(hub="127.0.0.1:9"))
+    await runtime.writer.apply({**RECORD, "data": {"a": "1"}})
+    await runtime.writer.apply({**RECORD, "data": {"a": "2"}})
+    assert runtime.writer.write_counts == {("ConfigMap", True): 2}
+    await runtime.writer.apply({**RECORD, "data": {"a": "2"}})
+    assert runtime.writer.write_counts["ConfigMap", False] == 1
 
 
 class Policy:
@@ -77,11 +77,11 @@ class Policy:
 async def test_a_forbidden_deletion_is_a_refusal_like_a_forbidden_write() -> None:
     client: Any = Policy()
     with pytest.raises(RefusedError, match="hall-sensors-placement is not deleted: refused with 403"):
-        await KubernetesRuntime(client, hub="127.0.0.1:9").delete(RECORD)
+        await build_runtime(client, KubernetesOptions(hub="127.0.0.1:9")).writer.delete(RECORD)
 
 
 @pytest.mark.parametrize(("code", "error"), [(403, RefusedError), (422, ApiError)])
 async def test_a_forbidden_scaling_is_a_refusal_and_a_concurrent_one_is_not(code: int, error: type[Exception]) -> None:
     client: Any = Policy(code)
     with pytest.raises(error, match=f"refused with {code}"):
-        await KubernetesRuntime(client, hub="127.0.0.1:9").scale(parse_fleet(fleet_of()), 2)
+        await build_runtime(client, KubernetesOptions(hub="127.0.0.1:9")).writer.scale(parse_fleet(fleet_of()), 2)

@@ -7,9 +7,8 @@ from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.decide.cluster.pods import why_refused
-from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, PODS
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHILDREN, CLAIMS, PODS
 from embereye_operator.runtime.kubernetes.hub_pods import read_secrets
-from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
 
 HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
 
@@ -17,7 +16,7 @@ HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component"
 async def hub_troubles(client: AsyncClient) -> list[str]:
     """Return a sentence for each hub in the cluster that does not run; empty if the user may not read them."""
     try:
-        listed: Any = client.list(CHILDREN["Deployment"], namespace=EVERYWHERE, labels=HUBS)
+        listed: Any = client.list(CHILDREN["Deployment"], namespace=ALL_NAMESPACES, labels=HUBS)
         hubs = [hub async for hub in listed]
         troubles = []
         for hub in hubs:

@@ -36,8 +36,7 @@ from embereye_operator.decide.manifests.names import (
     service_names,
 )
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.client.resources import SECRETS
-from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, SECRETS
 
 logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # on a Secret with a certificate: its expiry
@@ -384,7 +383,7 @@ class Identities:
                 if error.status.code not in {403, 404}:
                     raise
                 failed.append(error)
-                listed_secrets |= {key: known for key, known in before.items() if namespace in {key[0], EVERYWHERE}}
+                listed_secrets |= {key: known for key, known in before.items() if namespace in {key[0], ALL_NAMESPACES}}
         self.lost |= {
             (key[0], known.fleet)
             for key, known in before.items()

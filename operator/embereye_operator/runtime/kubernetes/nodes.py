@@ -15,12 +15,10 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
-from embereye_operator.runtime.kubernetes.client.resources import LEASES, NODES, PODS
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHUNK, LEASES, NODES, PODS
 
 logger = logging.getLogger(__name__)
-CHUNK = 50  # nodes per page; with their images they are large
 WATCH_SECONDS = 120.0  # seconds without an event until the watch is started again, because it may be dead
-EVERYWHERE = "*"  # all namespaces
 SILENT_LISTED = 10  # silent shards whose pods are listed one by one; with more, all pods are listed at once
 Shard = tuple[str, str]  # namespace, name
 FleetLabel = tuple[str, str]  # namespace, value of LABEL_FLEET
@@ -37,7 +35,7 @@ class Nodes:
         self.waiting: Mapping[FleetLabel, Mapping[str, str]] = {}  # silent shard → why its pod does not run
         self.changed = asyncio.Event()  # set when a node's taints or state change
         self._client = client
-        self._namespaces = tuple(namespaces) or (EVERYWHERE,)
+        self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._heartbeats = Heartbeats()

@@ -15,7 +15,7 @@ from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE, TAKE_OV
 from embereye_operator.decide.ownership.selection import Scope
 from embereye_operator.runtime.kubernetes.client.cache import Stored
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS, LEASES
-from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+from embereye_operator.runtime.kubernetes.world import KubernetesWorld
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0  # seconds between reads of another operator's Lease
@@ -27,7 +27,7 @@ class Ownership:
     def __init__(
         self,
         client: AsyncClient,
-        runtime: KubernetesRuntime,
+        world: KubernetesWorld,
         *,
         name: str = "",
         image: str = "",
@@ -36,7 +36,7 @@ class Ownership:
     ) -> None:
         """`name` is that of the operator's Lease, namespace/name; empty: it has none, and can own no fleet."""
         self._client = client
-        self._runtime = runtime
+        self._world = world
         self._name = name
         self._image = image
         self._patience = patience
@@ -90,7 +90,7 @@ class Ownership:
             if error.status.code != 409:
                 raise
             return "it was changed at this moment"
-        self._runtime.cache.put({**claimed, "kind": fleet.type.resource})
+        self._world.cache.put({**claimed, "kind": fleet.type.resource})
         before = f", formerly of {stored.holder}" if stored.holder else ""
         logger.info("%s%s: this operator reconciles it", fleet.key, before)
         return ""

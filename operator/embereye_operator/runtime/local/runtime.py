@@ -31,9 +31,9 @@ from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.manifests.container import CREDENTIALS_FOLDER
 from embereye_operator.decide.manifests.names import served_names
+from embereye_operator.runtime.interface import Runtime
 from embereye_operator.runtime.links import Address, Hub, Shards
 from embereye_operator.runtime.local.identities import LocalIdentities
 from embereye_operator.runtime.local.processes import ProcessSpec, Supervisor
@@ -179,7 +179,7 @@ def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
 
 
 class LocalRuntime:
-    """A `Runtime` of local processes.
+    """The `World`, the `Writer` and the `Links` of local processes.
 
     Every shard listens on separate ports. The kernel shares the fleet's ports between its shards (SO_REUSEPORT), which
     spreads connections as a Service does.
@@ -216,6 +216,11 @@ class LocalRuntime:
         self.statuses: dict[str, Manifest] = {}  # by fleet key
         self._unwritten: dict[Path, bytes] = {}  # files of statuses that a full disk refused
         self.scales: dict[str, int] = {}  # spec.shards by fleet key, of scaled fleets
+
+    @property
+    def parts(self) -> Runtime:
+        """The runtime of a pass; a single machine has no `Cluster`."""
+        return Runtime(world=self, writer=self, links=self)
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
         """Return names without versions: reading from memory is cheap."""
@@ -264,14 +269,6 @@ class LocalRuntime:
         self._unwritten.pop(self._status_file(fleet), None)
         self._status_file(fleet).unlink(missing_ok=True)
 
-    async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
-        """Return nothing: without a cluster users have no ConfigMaps."""
-        return {}
-
-    async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
-        """Return None: the author of the manifests can read the files anyway."""
-        return None
-
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
         """Set the names in the shards' certificates, which are issued at their start."""
         for shard in shards:
@@ -283,10 +280,6 @@ class LocalRuntime:
         ports = self._shard_ports(fleet.namespace, shard)
         grpc = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
         return Peer(shard=shard, grpc=grpc, control=f"{HOST}:{ports.control}")
-
-    def hub_address(self, name: str) -> str:
-        """Return "": shards get the hub's IP address at their start."""
-        return ""
 
     def hub_epoch(self, fleet: Fleet, hub: str) -> int:
         """Return the epoch as last reported by the hub."""
@@ -309,30 +302,6 @@ class LocalRuntime:
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """Override the manifest's spec.shards as long as this process runs."""
         self.scales[fleet.key] = shards
-
-    def rivals(self, fleet: Fleet) -> Sequence[str]:
-        """Return nothing: there is no other autoscaler."""
-        return ()
-
-    def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
-        """Return nothing: this machine is the only node."""
-        return {}
-
-    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
-        """Return nothing: the reasons are in the log."""
-        return {}
-
-    async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
-        """Do nothing: no shard is ever displaced."""
-
-    async def budget_owner(self, fleet: Fleet) -> Manifest | None:
-        """Return None: processes are never evicted."""
-        return None
-
-    @property
-    def can_see_nodes(self) -> bool:
-        """Return True: `displaced` is complete."""
-        return True
 
     def is_offered(self, kind: str) -> bool:
         """True for the kinds that become a process, an address or a folder."""

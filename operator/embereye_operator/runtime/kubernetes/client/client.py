@@ -16,8 +16,7 @@ from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
-from embereye_operator.runtime.kubernetes.client.resources import FLEETS, api_version
-from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, FLEETS, api_version
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from lightkube.generic_resource import create_global_resource, create_namespaced
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.shared import GROUP, VERSION
 
+ALL_NAMESPACES = "*"
+CHUNK = 50  # objects per page of a list: a larger page takes more memory than the whole cache
 Kind = Any  # lightkube's generic resource class, whose types would promise models instead of dictionaries
 
 CHILDREN: Mapping[str, Kind] = {
