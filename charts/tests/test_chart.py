@@ -20,7 +20,7 @@ from embereye.hub.tables.selection import read_selection
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_cli.cluster.self_test import add_arguments as add_self_test_arguments
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments
-from embereye_cli.processes.hub import broker_options, bus_options
+from embereye_cli.processes.hub import broker_options
 from embereye_cli.processes.operator import add_arguments as add_operator_arguments
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.compare import quantity
@@ -541,29 +541,6 @@ def test_the_hub_gets_its_broker_and_reads_its_secrets_as_files() -> None:
     }  # fmt: skip
     assert all(secret["optional"] for secret in secrets.values())
     assert "mqtt" not in str([m for m in render() if m["kind"] == "Deployment"])
-
-
-def test_the_hub_gets_its_nats_and_a_standby_that_accepts_evidence_is_ready() -> None:
-    manifests = render(*VALUE_SETS["evidence by NATS"])
-    (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
-    pod = hub["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    parser = ArgumentParser()
-    add_hub_arguments(parser)
-    words = [argument for argument in container["args"] if argument.startswith("--nats")]
-    options = bus_options(parser.parse_args(words))
-    assert options is not None
-    assert list(options.servers) == ["tls://nats-0.example:5000", "tls://nats-1.example:4222"]
-    assert (options.stream, options.copies) == (f"{NAMESPACE}_embereye-hub", 3)
-    mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
-    assert (options.credentials, options.certificates) == (mounts["nats-credentials"], mounts["nats-tls"])
-    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if volume["name"].startswith("nats-")}
-    assert {name: secret["secretName"] for name, secret in secrets.items()} == {
-        "nats-credentials": "login", "nats-tls": "nats-tls",
-    }  # fmt: skip
-    assert all(secret["optional"] for secret in secrets.values())
-    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
-    assert "nats" not in str([m for m in render() if m["kind"] == "Deployment"])
 
 
 def test_the_hub_reads_webhooks_from_files_and_is_replaced_if_they_change() -> None:

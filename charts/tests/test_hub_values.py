@@ -10,7 +10,7 @@ from harness.cluster.chart import render, template
 
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.webhooks.options import parse_webhooks
-from embereye_cli.processes.hub import add_arguments, broker_options, bus_options, provider_options
+from embereye_cli.processes.hub import add_arguments, addons, broker_options, provider_options
 
 
 def webhook(**fields: Any) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def start(manifests: list[dict[str, Any]]) -> None:
     for manifest in manifests:
         if manifest["kind"] == "Deployment" and manifest["metadata"]["name"].endswith("-hub"):
             options = parser.parse_args(manifest["spec"]["template"]["spec"]["containers"][0]["args"][1:])
-            for read in (broker_options, bus_options, provider_options):
+            for read in (broker_options, provider_options, addons):
                 read(options)
             AllowedHosts(options.allowed_host)
         if manifest["kind"] == "ConfigMap" and "webhooks.json" in manifest["data"]:
@@ -77,7 +77,6 @@ def test_values_that_would_end_a_hub_are_refused(odd: tuple[str, ...]) -> None:
         webhook(url="http://[fd00::7]:9093/api/v2/alerts", allow=["127.0.0.0/8", "10.0.0.7", "fd00::/8", "::1"]),
         webhook(url="https://pager.example?key=a@b:c#d"),
         values("hub.mqtt.broker=mqtts://[fd00::7]:8884"),
-        values("hub.nats.servers={tls://nats_0.example:65535,tls://10.0.0.7}"),
         values("hub.tls.enabled=true", "hub.tls.names={*.fire.example,10.0.0.7,fd00::7}"),
     ],
     ids=" ".join,

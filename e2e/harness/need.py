@@ -129,7 +129,8 @@ def nats_program() -> Path:
 
 
 def _has_nats() -> bool:
-    return nats_program() != Path() and importlib.util.find_spec("nats") is not None
+    modules = ("nats", "embereye.addons.nats")  # the library, and the add-on, whose folder may be deleted
+    return nats_program() != Path() and all(map(importlib.util.find_spec, modules))
 
 
 def _has_oidc_provider() -> bool:

@@ -5,10 +5,9 @@ import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from pathlib import Path
 
-from embereye.hub.bus.options import BusOptions, read_bus
+from embereye.hub.addon import Addon
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
@@ -16,9 +15,11 @@ from embereye.hub.roles import Role, role_named
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
+from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND, bracketed
+from embereye_cli.processes.peer_options import add_folders, env
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, port_number, size, split_names
 
@@ -28,10 +29,6 @@ PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options; defaults come from EMBEREYE_* variables."""
-
-    def env(name: str, default: str = "") -> str:
-        return os.environ.get(f"EMBEREYE_{name}", default)
-
     parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
                         help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
     parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",
@@ -79,58 +76,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
                         metavar="FILE", help="JSON file that declares webhooks (docs/how-to/feeds.md); default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
-    _add_nats(parser, env)
-    _add_mqtt(parser, env)
-    _add_provider(parser, env)
+    _add_mqtt(parser)
+    _add_provider(parser)
+    for addon in addon_modules("hub"):
+        addon.add_arguments(parser)
 
 
-def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
-    group = parser.add_argument_group(
-        "NATS", "acknowledge evidence by a JetStream stream (docs/how-to/hub-database.md)"
-    )
-    group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
-                       help="nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the "
-                       "database acknowledges evidence [EMBEREYE_NATS]")  # fmt: skip
-    group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
-                       help="stream, created if it is missing; each hub needs another one (%(default)s) "
-                       "[EMBEREYE_NATS_STREAM]")  # fmt: skip
-    group.add_argument("--nats-copies", type=int, default=env("NATS_COPIES", "1"), metavar="NUMBER",
-                       help="servers with a copy of the stream when it is created: 1, 3 or 5 (%(default)s) "
-                       "[EMBEREYE_NATS_COPIES]")  # fmt: skip
-    _add_folders(group.add_argument, env, "nats", "NATS", "username and password, or token")
-
-
-def _add_folders(add: Callable[..., object], env: Callable[..., str], name: str, peer: str, files: str) -> None:
-    """Declare the folders with credentials and certificates for `peer`."""
-    upper = name.upper()
-    add(f"--{name}-credentials", type=Path, default=env(f"{upper}_CREDENTIALS") or None, metavar="DIR",
-        help=f"folder with the files {files}, read again for each connection; default: none "
-        f"[EMBEREYE_{upper}_CREDENTIALS]")  # fmt: skip
-    add(f"--{name}-tls", type=Path, default=env(f"{upper}_TLS") or None, metavar="DIR",
-        help=f"folder with ca.crt and, if {peer} requires a certificate, tls.crt and tls.key; "
-        f"default: the system's authorities [EMBEREYE_{upper}_TLS]")  # fmt: skip
-
-
-def bus_options(arguments: Namespace) -> BusOptions | None:
-    """The NATS that the options name, if any; UserError if its address is wrong."""
-    if not arguments.nats:
-        return None
-    try:
-        return read_bus(
-            arguments.nats, stream=arguments.nats_stream, copies=arguments.nats_copies,
-            credentials=arguments.nats_credentials, certificates=arguments.nats_tls,
-        )  # fmt: skip
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
-
-
-def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
+def _add_mqtt(parser: ArgumentParser) -> None:
     group = parser.add_argument_group(
         "MQTT", "publish the states of zones and devices to a broker (docs/how-to/mqtt.md)"
     )
     group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
                        help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
-    _add_folders(group.add_argument, env, "mqtt", "the broker", "username and password")
+    add_folders(group.add_argument, "mqtt", "the broker", "username and password")
     group.add_argument("--mqtt-prefix", default=env("MQTT_PREFIX", "embereye"), metavar="PREFIX",
                        help="prefix of all topics; each hub needs another one (%(default)s) "
                        "[EMBEREYE_MQTT_PREFIX]")  # fmt: skip
@@ -152,7 +110,7 @@ def broker_options(arguments: Namespace) -> MqttOptions | None:
         raise UserError(f"--mqtt-{error}") from error
 
 
-def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
+def _add_provider(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("identity provider", "let people sign in to the console with OpenID Connect")
     group.add_argument("--oidc-issuer", default=env("OIDC_ISSUER"), metavar="URL",
                        help="issuer of the provider's tokens; default: none [EMBEREYE_OIDC_ISSUER]")  # fmt: skip
@@ -202,6 +160,11 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
         )  # fmt: skip
     except ValueError as error:
         raise UserError(f"--oidc-issuer {error}") from error
+
+
+def addons(arguments: Namespace) -> list[Addon]:
+    """The hub's add-ons, with their options; UserError if one is wrong."""
+    return [addon.read(arguments) for addon in addon_modules("hub")]
 
 
 def add_database(parser: ArgumentParser) -> None:
@@ -255,9 +218,9 @@ def run(arguments: Namespace) -> int:
         database=arguments.database,
         advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
-        bus=bus_options(arguments),
         mqtt=broker_options(arguments),
         oidc=provider_options(arguments),
+        addons=addons(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )

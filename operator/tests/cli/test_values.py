@@ -45,7 +45,7 @@ def test_seconds_are_a_finite_number_of_0_or_more() -> None:
         (shard_sensor, "LINGER"),
         (shard_sensor, "TELEMETRY_BYTES"),
         (shard_camera, "LINGER"),
-        (hub, "NATS_COPIES"),
+        (hub, "CLIPS"),
     ],
 )
 def test_a_malformed_variable_is_refused_with_its_option(

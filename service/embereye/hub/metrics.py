@@ -21,7 +21,6 @@ from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
-    from embereye.hub.bus.jetstream import JetStreamBus
     from embereye.hub.mqtt.publisher import MqttPublisher
 
 CANARY_SERIES = 1_000  # most shards with separate series
@@ -92,21 +91,6 @@ MQTT: tuple[tuple[Declaration, Callable[["MqttPublisher"], float]], ...] = (
         lambda mqtt: mqtt.failures,
     ),
 )
-BUS: tuple[tuple[Declaration, Callable[["JetStreamBus"], float]], ...] = (
-    (
-        gauge("embereye_hub_bus_failing", "1 while the stream in NATS accepts no reports."),
-        lambda bus: bool(bus.failing),
-    ),
-    (
-        gauge("embereye_hub_bus_waiting_reports", "Reports in the stream that this hub has not read."),
-        lambda bus: bus.pending,
-    ),
-    (counter("embereye_hub_bus_published_total", "Reports that the stream acknowledged."), lambda bus: bus.published),
-    (
-        counter("embereye_hub_bus_failures_total", "Connections to NATS that failed or broke."),
-        lambda bus: bus.failures,
-    ),
-)
 ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
 ACTUATORS_SILENT = gauge("embereye_hub_control_actuators_silent", "Connected actuators that are silent.")
 CONTROLLERS = gauge("embereye_hub_control_controllers", "Controllers that steer an actuator.")
@@ -160,7 +144,6 @@ class HubCollector(Collector):
         data: Path | None = None,
         control: "ControlMetrics | None" = None,
         mqtt: "MqttPublisher | None" = None,
-        bus: "JetStreamBus | None" = None,
     ) -> None:
         self._hub = hub
         self._evidence = evidence
@@ -168,7 +151,6 @@ class HubCollector(Collector):
         self._data = data
         self._control = control
         self._mqtt = mqtt
-        self._bus = BusMetrics(bus)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: otherwise prometheus_client would collect at registration."""
@@ -196,7 +178,6 @@ class HubCollector(Collector):
         yield from _canary_metrics(self._hub.canaries, self._hub.timeline.stepped_ns())
         yield from _webhook_metrics(self._hub)
         yield from _mqtt_metrics(self._mqtt)
-        yield from self._bus.collect()
         if self._clips is not None:
             yield from _clip_metrics(self._clips)
         if self._control is not None:
@@ -245,22 +226,6 @@ def _mqtt_metrics(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
     """Yield the families of MQTT, without samples if no broker is declared."""
     for metric, read in MQTT:
         yield metric.rows([((), read(mqtt))] if mqtt else ())
-
-
-class BusMetrics(Collector):
-    """Collects the metrics that start with embereye_hub_bus_; without samples if NATS is not used."""
-
-    def __init__(self, bus: "JetStreamBus | None") -> None:
-        self._bus = bus
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: otherwise prometheus_client would collect at registration."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        for metric, read in BUS:
-            yield metric.rows([((), read(self._bus))] if self._bus else ())
 
 
 class ControlMetrics:

@@ -9,26 +9,28 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
+from embereye.hub.addon import Addon, Parts
 from embereye.hub.associations import Associations
-from embereye.hub.bus.options import BusOptions
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import CALL as CONTROL
 from embereye.hub.control.stream import control_call
 from embereye.hub.database import OwnedError, ReloadRequiredError
 from embereye.hub.databases.store import StoreThreads, read_address
+from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.metrics import BusMetrics, ControlMetrics, HubCollector
+from embereye.hub.metrics import ControlMetrics, HubCollector
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
@@ -63,7 +65,6 @@ from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
 
 if TYPE_CHECKING:
-    from embereye.hub.bus.jetstream import JetStreamBus
     from embereye.hub.mqtt.publisher import MqttPublisher
     from embereye.hub.oidc.provider import Provider
 
@@ -96,7 +97,7 @@ class HubOptions:
     association_port: int = 0  # for clients that need low latency, by associations; 0: none
     namespaces: Sequence[str] = ()  # namespaces of the shards that may report; none: all
     association_socket: Path | None = None  # Unix socket for associations from this machine
-    bus: BusOptions | None = None  # NATS that carries evidence; None: only the database acknowledges evidence
+    addons: Sequence[Addon] = ()
 
     @property
     def advertisement(self) -> str:
@@ -136,8 +137,9 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
     ]
     if options.association_port:
         listens.append(Listen(options.outer_host or options.host, options.association_port, "association"))
-    registry, bus = CollectorRegistry(), _bus(options)
-    registry.register(BusMetrics(bus))
+    parts = [addon.stand_by() for addon in options.addons]
+    registry, bus = CollectorRegistry(), _bus(parts)
+    _register(registry, parts)
     runtime = RuntimeMetrics(registry)
     credentials = Credentials(options.identity) if options.identity and bus else None
     fallback: dict[str, int] = {}
@@ -154,7 +156,8 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
             tasks.start(runtime.run(), name="event-loop-lag")
             if bus:
                 fallback["control"] = await stack.enter_async_context(_control_without_owner(options, bus, credentials))
-                tasks.start(bus.run(), name="bus")
+            for name, run in _tasks(parts).items():
+                tasks.start(run(), name=name)
             if credentials:
                 tasks.start(credentials.follow(), name="follow-identity")
             return await stand_by(lambda: read_address(options.database), listens, forwarder, stop)
@@ -167,7 +170,7 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
 
 @contextlib.asynccontextmanager
 async def _control_without_owner(
-    options: HubOptions, bus: "JetStreamBus", credentials: Credentials | None
+    options: HubOptions, bus: EvidenceBus, credentials: Credentials | None
 ) -> AsyncIterator[int]:
     """Serve the control calls while no hub owns the database; yields the port on loopback."""
     from embereye.hub.services import absent
@@ -227,20 +230,22 @@ def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
     return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
 
 
-def _bus(options: HubOptions, hub: Hub | None = None) -> "JetStreamBus | None":
-    """The bus for evidence through NATS, if it is configured; `hub` consumes its stream."""
-    if options.bus is None:
-        return None
-    try:
-        from embereye.hub.bus.intake import StreamIntake
-        from embereye.hub.bus.jetstream import JetStreamBus
-    except ImportError as error:
-        raise UserError(f"--nats needs nats-py: pip install 'embereye[nats]' ({error})") from error
-    return JetStreamBus(options.bus, StreamIntake(hub, options.bus.stream) if hub else None)
+def _bus(parts: Sequence[Parts]) -> EvidenceBus | None:
+    return next((part.bus for part in parts if part.bus), None)
+
+
+def _register(registry: CollectorRegistry, parts: Sequence[Parts]) -> None:
+    for collector in chain.from_iterable(part.collectors for part in parts):
+        registry.register(collector)
+
+
+def _tasks(parts: Sequence[Parts]) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+    return dict(chain.from_iterable(part.tasks.items() for part in parts))
 
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    bus, note = _bus(options, hub), handshake_recorder(hub)
+    parts = [addon.attach(hub, clips) for addon in options.addons]
+    bus, note = _bus(parts), handshake_recorder(hub)
     evidence = EvidenceService(hub, bus)
     actuators = Actuators(worst=worst_state(hub))
     pictures = ClipsService(hub, clips)
@@ -262,9 +267,8 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
     registry, mqtt = CollectorRegistry(), _publisher(options, hub)
-    registry.register(
-        HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt, bus)
-    )
+    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt))
+    _register(registry, parts)
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
     grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
@@ -276,13 +280,12 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     await _listen(associations, options, tls)
     async with Tasks() as tasks:
         running = tasks.start(_run(hub), name="hub")
-        tasks.start(clips.run(), name="hub-clips")
-        tasks.start(runtime.run(), name="event-loop-lag")
-        tasks.start(actuators.run(), name="actuators")
-        for run, name in ((mqtt.run if mqtt else None, "mqtt"), (bus.run if bus else None, "bus")):
-            if run:
-                tasks.start(run(), name=name)
-        tasks.start(associations.run(), name="associations")
+        runs = {"hub-clips": clips.run, "event-loop-lag": runtime.run, "actuators": actuators.run,
+                "associations": associations.run, **_tasks(parts)}  # fmt: skip
+        if mqtt:
+            runs["mqtt"] = mqtt.run
+        for name, run in runs.items():
+            tasks.start(run(), name=name)
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         for followed, name in ((credentials, "follow-identity"), (tls, "follow-tls")):
             if followed:

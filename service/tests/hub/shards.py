@@ -16,7 +16,7 @@ from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.shard_pb2_grpc import ShardStub
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from harness.hubs import HubProcess
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ from embereye.v1.roster_pb2 import RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 
 if TYPE_CHECKING:
-    from .conftest import HubProcess
+    from harness.hubs import HubProcess
 
 FLEET = "default/sensors/hall"
 TOKEN = "a-token-of-the-admin-that-replicas-share"

@@ -22,7 +22,7 @@ from embereye_cli.hub.alarms import zone_row
 from embereye_cli.hub.token import token_for
 
 if TYPE_CHECKING:
-    from .conftest import HubProcess
+    from harness.hubs import HubProcess
 
 
 def environment(hub: HubProcess) -> dict[str, str]:

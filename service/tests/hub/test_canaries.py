@@ -32,7 +32,7 @@ from embereye.zone.canary import PREFIX
 from .shards import shard_process
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from harness.hubs import HubProcess
 
 FLEET, SHARD = "site/sensors/hall", "hall-0"
 PLAN = CanaryPlan(process="p", interval_ns=60 * SECOND, within_ns=10 * SECOND)

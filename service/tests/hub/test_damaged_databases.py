@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.eventually import eventually
+from harness.hubs import HubProcess
 from harness.stored import Stored
 
 from embereye.hub.database import ReloadRequiredError
@@ -22,7 +23,6 @@ from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
-from .conftest import HubProcess
 from .running import running
 from .test_databases import events, report
 

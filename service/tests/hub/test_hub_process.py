@@ -37,7 +37,7 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
-    from .conftest import Bus, HubProcess
+    from harness.hubs import Bus, HubProcess
 
 FLEET = "default/sensors/hall"
 

@@ -18,7 +18,7 @@ from .shards import shard_process
 from .test_tracing import WATCHED
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from harness.hubs import HubProcess
 
 
 async def explained(hub: HubProcess, alarm: str) -> tuple[int | None, dict[str, Any]]:

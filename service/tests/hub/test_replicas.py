@@ -33,7 +33,7 @@ from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 
 if TYPE_CHECKING:
-    from .conftest import Bus, HubProcess
+    from harness.hubs import Bus, HubProcess
 
 FLEET = "default/sensors/hall"
 TOKEN = "a-token-of-the-admin-that-replicas-share"

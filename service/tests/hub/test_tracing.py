@@ -26,7 +26,7 @@ from embereye.v1.types_pb2 import Device
 from .shards import shard_process
 
 if TYPE_CHECKING:
-    from conftest import HubProcess  # type: ignore[attr-defined]
+    from harness.hubs import HubProcess
 
 
 class Collector:

@@ -13,12 +13,12 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.bus.outgoing import EvidenceBus
 from embereye.hub.clips.store import SUFFIXES, ClipStore, ClipsUnreadError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.database import StoreError
+from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http import runbooks
 from embereye.hub.http.access.authenticate import PRINCIPAL, authenticate, needed_role

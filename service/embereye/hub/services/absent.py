@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from embereye.hub.bus.outgoing import EvidenceBus, Outgoing
+from embereye.hub.evidence_bus import EvidenceBus, Outgoing
 from embereye.hub.services.reports import ReportServicer, Stream
 from embereye.hub.timeline import put_on_timeline
 from embereye.process.grpc_server import Service

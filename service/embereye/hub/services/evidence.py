@@ -5,7 +5,7 @@ import logging
 import time
 from functools import partial
 
-from embereye.hub.bus.outgoing import EvidenceBus, Outgoing
+from embereye.hub.evidence_bus import EvidenceBus, Outgoing
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
 from embereye.hub.services.reports import ReportServicer, Stream

@@ -23,7 +23,7 @@ from embereye.units import MILLISECOND
 from embereye.v1.control_pb2 import Controller, ControlResponse
 
 if TYPE_CHECKING:
-    from ..conftest import HubProcess
+    from harness.hubs import HubProcess
 
 
 @pytest.fixture

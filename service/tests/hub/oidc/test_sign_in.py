@@ -11,12 +11,11 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import aiohttp
 import pytest
+from harness.hubs import HubProcess
 from harness.need import OIDC_PROVIDER, OIDC_PROVIDER_FOLDER
 from harness.stored import Stored
 
 from embereye.process.addresses import free_ports
-
-from ..conftest import HubProcess
 
 SECRET = "the clients secret: with+signs&of=forms"
 SCRIPT = Path(__file__).with_name("provider.mjs")

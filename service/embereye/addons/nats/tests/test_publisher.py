@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from embereye.hub.bus import publisher as module
-from embereye.hub.bus.connection import BusError
-from embereye.hub.bus.options import BusOptions
-from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.publisher import Publisher
+from embereye.addons.nats import publisher as module
+from embereye.addons.nats.connection import BusError
+from embereye.addons.nats.options import BusOptions
+from embereye.addons.nats.publisher import Publisher
+from embereye.hub.evidence_bus import Outgoing
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 

@@ -11,7 +11,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from embereye.hub.bus.options import BusOptions
+from embereye.addons.nats.options import BusOptions
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import raise_if_cancelled
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from embereye.hub.bus.connection import BusError, Connection, MissingError
-from embereye.hub.bus.options import BusOptions
+from embereye.addons.nats.connection import BusError, Connection, MissingError
+from embereye.addons.nats.options import BusOptions
 from embereye.hub.tables.consumed import Position
 from embereye.units import MINUTE
 

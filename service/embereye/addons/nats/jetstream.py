@@ -14,12 +14,12 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from embereye.hub.bus.connection import BusError, Connection, dial, sentence
-from embereye.hub.bus.consumer import Consumer, Delivered
-from embereye.hub.bus.options import BusOptions
-from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.publisher import Publisher
-from embereye.hub.bus.stream import Stream, StreamState
+from embereye.addons.nats.connection import BusError, Connection, dial, sentence
+from embereye.addons.nats.consumer import Consumer, Delivered
+from embereye.addons.nats.options import BusOptions
+from embereye.addons.nats.publisher import Publisher
+from embereye.addons.nats.stream import Stream, StreamState
+from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.tables.consumed import Position
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside, failure_of, raise_if_cancelled

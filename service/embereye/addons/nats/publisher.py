@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from embereye.hub.bus.connection import BusError, Connection, parse_answer, sentence
-from embereye.hub.bus.options import BusOptions
-from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.stream import MESSAGE_ID
+from embereye.addons.nats.connection import BusError, Connection, parse_answer, sentence
+from embereye.addons.nats.options import BusOptions
+from embereye.addons.nats.stream import MESSAGE_ID
+from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.report_key import report_key
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import MIB

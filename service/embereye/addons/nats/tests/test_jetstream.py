@@ -17,14 +17,14 @@ from harness.servers.nats import PASSWORD, USER, Nats
 from harness.stored import Stored
 from nats.aio.client import Client
 
-from embereye.hub.bus import jetstream
-from embereye.hub.bus.connection import BusError, Connection, dial
-from embereye.hub.bus.consumer import Consumer, Delivered
-from embereye.hub.bus.intake import StreamIntake
-from embereye.hub.bus.jetstream import JetStreamBus
-from embereye.hub.bus.options import BusOptions, read_bus
-from embereye.hub.bus.outgoing import Outgoing
-from embereye.hub.bus.stream import Stream
+from embereye.addons.nats import jetstream
+from embereye.addons.nats.connection import BusError, Connection, dial
+from embereye.addons.nats.consumer import Consumer, Delivered
+from embereye.addons.nats.intake import StreamIntake
+from embereye.addons.nats.jetstream import JetStreamBus
+from embereye.addons.nats.options import BusOptions, read_bus
+from embereye.addons.nats.stream import Stream
+from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
 from embereye.hub.tables.consumed import Position

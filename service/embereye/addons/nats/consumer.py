@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from embereye.hub.bus.connection import BusError, Connection
-from embereye.hub.bus.options import BusOptions
-from embereye.hub.bus.publisher import ORIGIN
-from embereye.hub.bus.stream import MESSAGE_ID
+from embereye.addons.nats.connection import BusError, Connection
+from embereye.addons.nats.options import BusOptions
+from embereye.addons.nats.publisher import ORIGIN
+from embereye.addons.nats.stream import MESSAGE_ID
 from embereye.process.timing.silence import SilenceTimeout
 from embereye.units import MIB, SECOND
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from embereye.hub.bus.options import read_bus
-from embereye.hub.bus.stream import unfitness
+from embereye.addons.nats.options import read_bus
+from embereye.addons.nats.stream import unfitness
 
 
 def test_servers_are_separated_by_commas_and_have_a_default_port() -> None:

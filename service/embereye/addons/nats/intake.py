@@ -5,7 +5,7 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from embereye.hub.bus.consumer import Delivered
+from embereye.addons.nats.consumer import Delivered
 from embereye.hub.hub import Hub
 from embereye.hub.tables.consumed import Position
 from embereye.hub.timeline import put_on_timeline

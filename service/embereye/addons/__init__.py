@@ -1,0 +1,9 @@
+"""Add-ons: features beside the watch, each in a folder of this package. Deleting the folder deletes the feature.
+
+An add-on's folder has its code, its commands, its benchmarks and its tests. Nothing else imports it: processes and
+commands find these modules of it by name, with `embereye.process.addons`.
+
+| module | must have |
+| --- | --- |
+| `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
+"""

@@ -1,0 +1,78 @@
+"""The options of `embereye hub` for NATS, and the bus that they add to the hub."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from embereye.addons.nats.metrics import BusMetrics
+from embereye.addons.nats.options import BusOptions, read_bus
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.lifecycle import UserError
+from embereye_cli.processes.peer_options import add_folders, env
+
+if TYPE_CHECKING:
+    from embereye.addons.nats.jetstream import JetStreamBus
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
+    group = parser.add_argument_group(
+        "NATS", "acknowledge evidence by a JetStream stream (docs/how-to/hub-database.md)"
+    )
+    group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
+                       help="nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the "
+                       "database acknowledges evidence [EMBEREYE_NATS]")  # fmt: skip
+    group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
+                       help="stream, created if it is missing; each hub needs another one (%(default)s) "
+                       "[EMBEREYE_NATS_STREAM]")  # fmt: skip
+    group.add_argument("--nats-copies", type=int, default=env("NATS_COPIES", "1"), metavar="NUMBER",
+                       help="servers with a copy of the stream when it is created: 1, 3 or 5 (%(default)s) "
+                       "[EMBEREYE_NATS_COPIES]")  # fmt: skip
+    add_folders(group.add_argument, "nats", "NATS", "username and password, or token")
+
+
+def bus_options(arguments: Namespace) -> BusOptions | None:
+    """The NATS that the options name, if any; UserError if its address is wrong."""
+    if not arguments.nats:
+        return None
+    try:
+        return read_bus(
+            arguments.nats, stream=arguments.nats_stream, copies=arguments.nats_copies,
+            credentials=arguments.nats_credentials, certificates=arguments.nats_tls,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if one is wrong."""
+    return NatsAddon(bus_options(arguments))
+
+
+class NatsAddon(Addon):
+    """Carries evidence through NATS if `options` name servers."""
+
+    def __init__(self, options: BusOptions | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the bus, which also consumes the stream; see `Addon.attach`."""
+        return self._parts(hub)
+
+    def stand_by(self) -> Parts:
+        """Make the bus, which only publishes; see `Addon.stand_by`."""
+        return self._parts(None)
+
+    def _parts(self, hub: Hub | None) -> Parts:
+        bus = _open_bus(self._options, hub) if self._options else None
+        return Parts(bus=bus, collectors=[BusMetrics(bus)], tasks={"bus": bus.run} if bus else {})
+
+
+def _open_bus(options: BusOptions, hub: Hub | None) -> "JetStreamBus":
+    try:
+        from embereye.addons.nats.intake import StreamIntake
+        from embereye.addons.nats.jetstream import JetStreamBus
+    except ImportError as error:
+        raise UserError(f"--nats needs nats-py: pip install 'embereye[nats]' ({error})") from error
+    return JetStreamBus(options, StreamIntake(hub, options.stream) if hub else None)

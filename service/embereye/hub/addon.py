@@ -1,0 +1,48 @@
+"""The interface of add-ons, features beside the watch. The hub knows none: its command passes them to `serve`."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.registry import Collector
+
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.evidence_bus import EvidenceBus
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
+from embereye.process.grpc_server import Service
+from embereye.process.tls.folder import ServerTls
+
+
+async def _do_nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts that an add-on adds to a hub; by default none."""
+
+    bus: EvidenceBus | None = None  # acknowledges evidence before the database has it
+    services: Sequence[Service] = ()  # gRPC services for people, programs and shards
+    roles: Mapping[str, Role] = field(default_factory=dict)  # by gRPC method; methods without one are for viewers
+    collectors: Sequence[Collector] = ()  # of metrics
+    tasks: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)  # by name, until the end
+    listen: Callable[[str, ServerTls | None], Awaitable[None]] = _do_nothing  # on the host for people, with its TLS
+    close: Callable[[], Awaitable[None]] = _do_nothing  # called when the hub stops
+
+
+class Addon:
+    """An add-on with its options. These methods add nothing; an add-on overrides those that it needs."""
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Its ports by role, which standby replicas forward to the owner; 0: none."""
+        return {}
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make its parts for a hub that owns the database. UserError if a library is missing."""
+        return Parts()
+
+    def stand_by(self) -> Parts:
+        """Make its parts for a standby replica; only bus, collectors and tasks count."""
+        return Parts()
