@@ -7,14 +7,16 @@ but observing stops while another replica leads.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
+from embereye.process.condition import Condition
 from embereye.process.identity.credentials import Credentials
+from embereye.process.repeat import repeat
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns, stepped_ns
@@ -141,6 +143,7 @@ class Controller:
         self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._synced = asyncio.Event()
         self._elected = asyncio.Event()  # set when leading begins
+        self._identity_backoff = Backoff(floor=IDENTITY_RETRY, cap=IDENTITY_RETRY_MAX)
         self._identified = False  # whether certificates were issued or found
         self._ready_to_ask = asyncio.Event()  # set after the first attempt to issue certificates
         self._gone = asyncio.Event()  # set when a fleet was deleted: its budget must be deleted, too
@@ -184,9 +187,12 @@ class Controller:
             tasks.start(self._tick(), name="tick")
             if self._runtime.cluster.can_see_nodes:
                 tasks.start(self._runtime.cluster.nodes.watch(), name="watch-nodes")
-            tasks.start(self._check_nodes(), name="check-nodes")
-            tasks.start(self._guard_budgets(), name="guard-budgets")
-            tasks.start(self._renew_identities(), name="renew-identities")
+            sentence, changed = "cannot check for drained and lost nodes: %s", self._runtime.cluster.nodes.changed
+            tasks.start(self._repeat(self._check_nodes, NODES_PERIOD, sentence, changed), name="check-nodes")
+            sentence, check = "cannot check disruption budgets: %s", self._runtime.cluster.guard_budgets
+            tasks.start(self._repeat(check, GUARD_PERIOD, sentence, self._gone), name="guard-budgets")
+            sentence, renew = "cannot renew certificates: %s", self._renew_identities
+            tasks.start(self._repeat(renew, self._identity_pause, sentence, self._elected), name="renew-identities")
             tasks.start(self._runtime.writer.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; its name is in the log")
@@ -215,19 +221,17 @@ class Controller:
 
     async def _resync(self) -> None:
         backoff = Backoff(floor=0.5, cap=RESYNC_PERIOD)
-        failing = ""
+        failing = Condition(logger)
         while True:
             try:
                 missed = await self._runtime.resync()
             except Exception as error:
                 # The first fill needs the CRDs, which may be installed after the operator.
-                if str(error) != failing:
-                    logger.warning("cannot list the cluster's objects: %s. Trying again", error)
-                failing = str(error)
+                failing.fail(str(error), "cannot list the cluster's objects: %s. Trying again", error)
                 await asyncio.sleep(max(backoff.next(), retry_after(error)))
                 continue
             backoff.reset()
-            failing = ""
+            failing.clear()
             if missed and self._synced.is_set():
                 logger.info("a list had %s before the watches", counted(len(missed), "change"))
             if self._is_leading():
@@ -252,24 +256,24 @@ class Controller:
                     self._queue.add(key, routine=True)
             await asyncio.sleep(PERIOD)
 
+    def _repeat(
+        self,
+        work: Callable[[], Awaitable[None]],
+        pause: float | Callable[[], float],
+        sentence: str,
+        wake: asyncio.Event,
+    ) -> Coroutine[Any, Any, None]:
+        """Run `work` periodically while this replica leads."""
+
+        async def lead() -> None:
+            if self._is_leading():
+                await work()
+
+        return repeat(lead, pause, Condition(logger), sentence, wake=wake, expected=(NotLeadingError,))
+
     async def _check_nodes(self) -> None:
-        failing, changed = "", self._runtime.cluster.nodes.changed
-        while True:
-            changed.clear()
-            try:
-                if self._is_leading():
-                    for key in await self._runtime.cluster.check_nodes(self._silent()):
-                        self._queue.add(key)
-                failing = ""
-            except NotLeadingError:
-                pass
-            except Exception as error:
-                if str(error) != failing:
-                    logger.warning("cannot check for drained and lost nodes: %s", error)
-                failing = str(error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(NODES_PERIOD):
-                    await changed.wait()
+        for key in await self._runtime.cluster.check_nodes(self._silent()):
+            self._queue.add(key)
 
     def _silent(self) -> set[tuple[str, str]]:
         """Return namespace and name of the shards that have been silent for at least LOST."""
@@ -281,50 +285,23 @@ class Controller:
             if now - since >= LOST
         }
 
-    async def _guard_budgets(self) -> None:
-        failing = ""
-        while True:
-            try:
-                if self._is_leading():
-                    await self._runtime.cluster.guard_budgets()
-                failing = ""
-            except NotLeadingError:
-                pass
-            except Exception as error:
-                if str(error) != failing:
-                    logger.warning("cannot check disruption budgets: %s", error)
-                failing = str(error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GUARD_PERIOD):
-                    await self._gone.wait()
-            self._gone.clear()
-
     async def _renew_identities(self) -> None:
-        failing, retry = "", Backoff(floor=IDENTITY_RETRY, cap=IDENTITY_RETRY_MAX)
-        while True:
-            first = not self._identified
-            try:
-                if self._is_leading():
-                    await self._runtime.links.renew_identities()
-                    for key in self._runtime.links.take_unidentified():
-                        self._queue.add(key)
-                    self._identified = True
-                    if first:
-                        self._queue_all()  # passes could not query any shard until now
-                failing = ""
-            except NotLeadingError:
-                pass
-            except Exception as error:
-                if str(error) != failing:
-                    logger.warning("cannot renew certificates: %s", error)
-                failing = str(error)
+        try:
+            await self._runtime.links.renew_identities()
+            for key in self._runtime.links.take_unidentified():
+                self._queue.add(key)
+            if not self._identified:
+                self._identified = True
+                self._queue_all()  # passes could not query any shard until now
+        finally:
             if self._is_leading():
                 self._ready_to_ask.set()
-            # Once the operator has its certificate, the missing ones may be missing for long, as in a forbidden
-            # namespace.
-            again = IDENTITY_PERIOD if self._identified else retry.next() if self.credentials else IDENTITY_RETRY
-            await first_of(self._elected.wait(), timeout=again)
-            self._elected.clear()
+
+    def _identity_pause(self) -> float:
+        if self._identified:
+            return IDENTITY_PERIOD
+        # Once the operator has its certificate, the missing ones may be missing for long, as in a forbidden namespace.
+        return self._identity_backoff.next() if self.credentials else IDENTITY_RETRY
 
     async def _work(self) -> None:
         while True:

@@ -28,6 +28,7 @@ from types import TracebackType
 import grpc
 
 from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
+from embereye.process.condition import Condition
 from embereye.process.grpc_server import converse
 from embereye.process.http.bearer import bearer
 from embereye.process.tasks import Tasks, UnrequestedCancellationError, no_stray_cancellation
@@ -120,7 +121,7 @@ class Client:
         self._changed = asyncio.Event()
         self.acknowledged = 0  # readings and frames since the start
         self.rejected: dict[str, str] = {}  # device → why no shard accepts it
-        self.failing = ""  # why queued readings cannot be written to disk; '' if they can
+        self.failing = Condition(logger, first_only=True)  # queued readings cannot be written to disk
         for name, batches in self._outbox.load().items():
             self._device(name).batches.extend(batches)
 
@@ -188,13 +189,10 @@ class Client:
         try:
             spooled = self._outbox.put([(batch, last, items) for _, batch, last, items in batches])
         except sqlite3.Error as error:
-            if not self.failing:
-                logger.warning("readings cannot be written to disk: %s; they wait in memory and are not sent", error)
-            self.failing = str(error)
+            sentence = "readings cannot be written to disk: %s; they wait in memory and are not sent"
+            self.failing.fail(str(error), sentence, error)
             raise
-        if self.failing:
-            logger.warning("readings can be written to disk again")
-        self.failing = ""
+        self.failing.clear("readings can be written to disk again")
         for state in self._dirty.values():
             state.pending = []
         self._dirty, self._pending = {}, 0

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import RECENT, Store, StoreThreads, Transaction
+from embereye.process.condition import Condition
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -156,7 +157,7 @@ class Committer:
         self._idle.set()
         self.counters = CommitCounters()
         self._recent: OrderedDict[str, None] = OrderedDict()  # keys of committed reports, newest last
-        self.failing = ""  # why the store cannot be written; '' while it can
+        self._writing = Condition(logger, begin=logging.ERROR)
 
     def enqueue(self, operation: Operation) -> None:
         """Queue `operation` for the next transaction. The queue is unbounded: callers with many limit themselves."""
@@ -227,7 +228,7 @@ class Committer:
                     self._publish_unstored_events(transaction)
                     await self._continue_in_memory(transaction, applied)
                     continue
-                self._set_failing("")
+                self._writing.clear("the hub's database can be written again")
                 self._published_unstored = 0
                 if transaction:
                     self.counters.commits += 1
@@ -329,23 +330,20 @@ class Committer:
         written, self._written = self._written, asyncio.Event()
         written.set()
 
+    @property
+    def failing(self) -> str:
+        """The reason why the store cannot be written; '' while it can."""
+        return self._writing.why
+
     def note_failing(self, why: str) -> None:
         """Note that the database cannot be written, and why."""
-        self._set_failing(f"the hub cannot write its database: {why}")
-
-    def _set_failing(self, why: str) -> None:
-        if why == self.failing:
-            return
-        if why:
-            logger.error("%s; evidence is not acknowledged until it can be written again", why)
+        why = f"the hub cannot write its database: {why}"
+        if self._writing.fail(why, "%s; evidence is not acknowledged until it can be written again", why):
             for future in self._waiting:
                 if not future.done():
                     sentence = f"{why}; the request may be stored once it can be written again"
                     future.set_exception(StoreFailingError(sentence))
             self._wake()
-        else:
-            logger.warning("the hub's database can be written again")
-        self.failing = why
 
 
 def _write(transaction: Transaction, store: Store) -> None:

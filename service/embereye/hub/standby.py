@@ -20,6 +20,7 @@ from typing import Any
 from embereye.hub.database import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
 from embereye.process.addresses import LOOPBACK, place_of
+from embereye.process.condition import Condition
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import beside
 
@@ -152,7 +153,7 @@ async def stand_by(
     """
     loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="hub-owner")
     watch = OwnerWatch(address)
-    failing = ""
+    failing = Condition(logger, begin=logging.ERROR, first_only=True)
     try:
         async with (
             forwarder.listening(listens),
@@ -167,11 +168,9 @@ async def stand_by(
                 try:
                     owner = await reading
                 except StoreError as error:
-                    if not failing:
-                        logger.error("standing by: the database's owner cannot be read (%s)", error)  # noqa: TRY400
-                    failing = str(error)
+                    failing.fail(str(error), "standing by: the database's owner cannot be read (%s)", error)
                 else:
-                    failing = ""
+                    failing.clear()
                     if owner is None:
                         logger.info("the hub's database has no owner: taking over")
                         return True

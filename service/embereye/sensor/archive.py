@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.clock import stepped_ns
 
@@ -98,7 +99,7 @@ class Archive:
         self._latest = 0  # number of the newest file
         self.written = 0  # readings and frames
         self.dropped = 0  # readings and frames
-        self.failing = ""  # why the latest file could not be written; empty: it could
+        self.failing = Condition(logger, first_only=True)  # the latest file could not be written
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for half in self._files(".part"):
@@ -149,7 +150,6 @@ class Archive:
     def _write(self, pending: _Pending) -> None:
         if not pending.items:
             return
-        failing = ""
         try:
             self._retire(pending.bytes)
             if pending.readings:
@@ -159,12 +159,9 @@ class Archive:
             self.written += pending.items
         except OSError as error:
             self.dropped += pending.items
-            failing = str(error)
-        if failing and not self.failing:
-            logger.warning("raw readings and frames cannot be stored in %s: %s", self._folder, failing)
-        elif self.failing and not failing:
-            logger.warning("raw readings and frames are stored in %s again", self._folder)
-        self.failing = failing
+            self.failing.fail(str(error), "raw readings and frames cannot be stored in %s: %s", self._folder, error)
+        else:
+            self.failing.clear("raw readings and frames are stored in %s again", self._folder)
 
     def _write_file(self, kind: str, table: Any) -> None:
         from arro3.io import write_parquet

@@ -19,6 +19,7 @@ from typing import TypeVar
 from prometheus_client.core import Metric
 
 from embereye.levels import Kind, Level
+from embereye.process.condition import Condition
 from embereye.process.telemetry.metric import counter, gauge
 from embereye.process.timing.clock import stepped_ns
 from embereye.sensor.device.recent import Piece, RecentData
@@ -87,7 +88,7 @@ class LineRecorder:
         self._recent: Sequence[RecentData] = ()
         self._tidied = 0  # number of them that are tidied in the present round
         self.share = DEVICE_BYTES  # bytes of a device without a recording
-        self.failing = ""  # why recordings cannot be written; empty: they can
+        self.failing = Condition(logger, begin=logging.ERROR)  # recordings cannot be written
         self.made = 0
         self.left_out = 0  # signs beyond MAX_PER_HOUR
 
@@ -176,21 +177,15 @@ class LineRecorder:
             return
         error = future.exception()
         if isinstance(error, OSError):
-            self._set_failing(error.strerror or str(error))
+            why = error.strerror or str(error)
+            sentence = "recordings cannot be written to %s: %s; alarms are not affected"
+            self.failing.fail(why, sentence, self._folder, why)
         elif error is not None:
             logger.error("a recording could not be written", exc_info=error)
         elif future.result():
             self.made += 1
-            self._set_failing("")
+            self.failing.clear("recordings can be written to %s again", self._folder)
             self._delivery.wake()
-
-    def _set_failing(self, failing: str) -> None:
-        if failing != self.failing:
-            self.failing = failing
-            if failing:
-                logger.error("recordings cannot be written to %s: %s; alarms are not affected", self._folder, failing)
-            else:
-                logger.warning("recordings can be written to %s again", self._folder)
 
     async def run(self, work: Callable[[SpoolFolder], R]) -> R:
         """Run `work(spool)` on the spool's thread and return its result. Cancelling this does not stop the work."""

@@ -328,7 +328,7 @@ class SensorShard:
 
     def degraded(self) -> str:
         """The reason why raw readings are not stored although they should be; else empty."""
-        why = self._archive_problem or (self.batcher.archive.failing if self.batcher.archive else "")
+        why = self._archive_problem or (self.batcher.archive.failing.why if self.batcher.archive else "")
         return f"telemetry.archive: raw readings are not stored: {why}" if why else ""
 
     def _sample(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import grpc
 
 from embereye.process.addresses import peer_host, place_of
+from embereye.process.condition import Condition
 from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class DeviceAccess:
         self._places: Counter[str] = Counter()  # open streams by client
         self._checked = -CHECK_SECONDS
         self._version: object = None  # version of the files that were read
-        self._failing = ""
+        self._failing = Condition(logger, first_only=True)
 
     def configure(self, rules: AccessRules | None) -> bool:
         """Use `rules`; None: admit every device. True if the rules changed."""
@@ -189,7 +190,9 @@ class DeviceAccess:
         # Looked up by digest, so that the duration reveals nothing about a token.
         grant = self._grants.get(_digest(_bearer(metadata)))
         if grant is None:
-            why = self._failing or 'this one has none that is valid: send the metadata "authorization: Bearer TOKEN"'
+            why = (
+                self._failing.why or 'this one has none that is valid: send the metadata "authorization: Bearer TOKEN"'
+            )
             raise self._denied(f"devices of this fleet need a token: {why}")
         return grant
 
@@ -227,11 +230,11 @@ class DeviceAccess:
             why = (
                 "has no key token or devices, or is not mounted" if isinstance(error, FileNotFoundError) else str(error)
             )
-            if not self._failing:
-                logger.warning('Secret "%s" %s; its previous tokens stay valid', self._rules.tokens, why)
-            self._failing = f'Secret "{self._rules.tokens}" {why}'
+            why = f'Secret "{self._rules.tokens}" {why}'
+            self._failing.fail(why, "%s; its previous tokens stay valid", why)
             return
-        self._version, self._failing = version, ""
+        self._version = version
+        self._failing.clear()
 
 
 def names_of(certificate: Mapping[str, Any]) -> Names:

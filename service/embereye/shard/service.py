@@ -359,7 +359,7 @@ class ShardProcess(ShardServicer, Collector):
         if self._tls is None:
             return ""
         if self._tls.failing:
-            return f"spec.access.tls: {self._tls.failing}"
+            return f"spec.access.tls: {self._tls.failing.why}"
         if self._tls.current.expires < time.time():
             return "spec.access.tls: the certificate for devices has expired: renew it in its Secret"
         return ""

@@ -135,7 +135,7 @@ async def test_on_a_full_disk_old_files_are_removed_and_then_new_ones_dropped(tm
         free = 0.1
         archive.add("a", REST, 2)
         await dropped(archive, 6)
-        assert "15% of the disk" in archive.failing
+        assert "15% of the disk" in archive.failing.why
         assert not list(tmp_path.iterdir())
         free = 0.5
         archive.add("a", REST, 3)
@@ -152,7 +152,7 @@ async def test_a_failed_write_leaves_no_partial_file(tmp_path: Path) -> None:
             await dropped(archive, 6)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert "File too large" in archive.failing
+        assert "File too large" in archive.failing.why
         assert not list(tmp_path.iterdir())
         archive.add("a", REST, 2)
         await written(archive, 6)

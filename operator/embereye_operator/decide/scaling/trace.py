@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_operator.api.fleets import Fleet
@@ -99,7 +100,7 @@ class Trace:
     folder: Path
     room: int = ROOM  # bytes; limit of all files, of which the oldest are deleted
     _latest: dict[str, Observed] = field(default_factory=dict)
-    _failing: bool = False
+    _failing: Condition = field(default_factory=lambda: Condition(logger, end=logging.INFO, first_only=True))
     _grown: float = math.inf  # bytes written since the latest check of the limit
 
     def write(self, fleet: Fleet, observed: Observed) -> None:
@@ -110,13 +111,9 @@ class Trace:
         try:
             self._append(fleet, observed)
         except OSError as error:
-            if not self._failing:
-                logger.warning("%s: cannot record the scaling trace: %s", self.folder, error)
-            self._failing = True
+            self._failing.fail(str(error), "%s: cannot record the scaling trace: %s", self.folder, error)
             return
-        if self._failing:
-            logger.info("%s: recording the scaling trace again", self.folder)
-        self._failing = False
+        self._failing.clear("%s: recording the scaling trace again", self.folder)
         self._latest.pop(fleet.key, None)
         self._latest[fleet.key] = observed
         if len(self._latest) > MAX_FLEETS:

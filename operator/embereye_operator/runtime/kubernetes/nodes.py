@@ -10,6 +10,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
@@ -46,19 +47,17 @@ class Nodes:
     async def watch(self) -> None:
         """Watch the nodes until cancelled."""
         backoff = Backoff(floor=0.5, cap=15.0)
-        failing = ""
+        failing = Condition(logger)
         while True:
             try:
                 version = await self._list()
                 backoff.reset()
-                failing = ""
+                failing.clear()
                 await self._follow(version)
             except TimeoutError:
                 continue  # no event for long
             except Exception as error:
-                if str(error) != failing:
-                    logger.warning("cannot read nodes: %s. Trying again", error)
-                failing = str(error)
+                failing.fail(str(error), "cannot read nodes: %s. Trying again", error)
                 await asyncio.sleep(backoff.next())
 
     async def _list(self) -> str:

@@ -21,6 +21,7 @@ from embereye.addons.nats.publisher import Publisher
 from embereye.addons.nats.stream import Stream, StreamState
 from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.tables.consumed import Position
+from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside, failure_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
@@ -63,7 +64,8 @@ class JetStreamBus:
         self._clock = clock
         self._backoff = Backoff(floor=0.1, cap=MOST_PAUSE_SECONDS)
         self._publisher: Publisher | None = None
-        self._broken = "not connected yet"  # why there is no connection; '' if there is one
+        self._broken = Condition(logger, begin=logging.ERROR)  # there is no connection
+        self._broken.why = "not connected yet"
         self._published = 0  # in earlier connections
         self.origin = secrets.token_hex(8)  # names the timeline of this hub's reports
         self.failures = 0  # connections that failed or broke
@@ -73,7 +75,7 @@ class JetStreamBus:
     def failing(self) -> str:
         """The reason why the stream accepts no reports; '' if it does."""
         if self._broken or self._publisher is None:
-            return f"the stream {self._options.stream} in NATS cannot be used: {self._broken or 'not connected'}"
+            return f"the stream {self._options.stream} in NATS cannot be used: {self._broken.why or 'not connected'}"
         if self._publisher.refused:
             return f"the stream {self._options.stream} in NATS accepts no reports: {self._publisher.refused}"
         return ""
@@ -115,9 +117,7 @@ class JetStreamBus:
 
     def _note_broken(self, why: str) -> None:
         self.failures += 1
-        if why != self._broken:
-            logger.error("NATS: %s; trying again", why)
-        self._broken = why
+        self._broken.fail(why, "NATS: %s; trying again", why)
 
     async def _serve(self, connection: Connection) -> None:
         stream = Stream(connection, self._options, self._clock)
@@ -129,7 +129,8 @@ class JetStreamBus:
             await consumer.begin(after)
         publisher = Publisher(connection, self._options, self.origin)
         await publisher.open()
-        self._publisher, self._broken = publisher, ""
+        self._publisher = publisher
+        self._broken.clear()
         self._backoff.reset()
         logger.info("NATS: connected to %s, stream %s", connection.server, self._options.stream)
         try:
@@ -145,7 +146,7 @@ class JetStreamBus:
                 errors = [error for task in done if (error := failure_of(task))]
                 raise min(errors, key=lambda error: isinstance(error, BusError))  # unexpected errors first
         finally:
-            self._broken = connection.why or "the connection was closed by the hub"
+            self._broken.why = connection.why or "the connection was closed by the hub"
             self._publisher = None
             self._published += publisher.published
             publisher.fail_pending()

@@ -57,7 +57,7 @@ class ClipPipeline:
     @property
     def failing(self) -> str:
         """The reason why clips cannot be written, or ''."""
-        return self._recorder.failing
+        return self._recorder.failing.why
 
     def record_report(
         self, camera: CameraDevice, report: EvidenceItem, box: Box | None, assignment: Assignment, now_ns: int

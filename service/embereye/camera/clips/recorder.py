@@ -18,6 +18,7 @@ from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
+from embereye.process.condition import Condition
 from embereye.process.timing.clock import stepped_ns
 from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip
@@ -56,7 +57,7 @@ class Recorder:
         self._recorded: dict[str, Level] = {}  # by episode
         self._pending = 0  # bytes
         self.spool: ClipSpool
-        self.failing = ""  # why clips cannot be written; empty: they can
+        self.failing = Condition(logger, begin=logging.ERROR)  # clips cannot be written
         self.left_out = 0  # frames that the disk was too slow for
         self.made = 0  # clips and stills
 
@@ -178,23 +179,15 @@ class Recorder:
             return
         error = future.exception()
         if isinstance(error, OSError):
-            self._set_failing(error.strerror or str(error))
+            why = error.strerror or str(error)
+            self.failing.fail(why, "clips: %s: cannot be written: %s. Alarms are not affected", self._folder, why)
         elif error is not None:
             logger.error("clips: an error prevented a clip or still", exc_info=error)
         elif (clip := future.result()) is not None:
             self.made += 1
             self._finished()
             if clip.media != Clip.MEDIA_STILL:  # a still is small, so its success says little about the disk
-                self._set_failing("")
-
-    def _set_failing(self, failing: str) -> None:
-        if failing == self.failing:
-            return
-        self.failing = failing
-        if failing:
-            logger.error("clips: %s: cannot be written: %s. Alarms are not affected", self._folder, failing)
-        else:
-            logger.warning("clips: %s: can be written again", self._folder)
+                self.failing.clear("clips: %s: can be written again", self._folder)
 
     # These run on the writing thread and return a finished clip or still.
 

@@ -15,6 +15,7 @@ from embereye.detect.vision.networks.model import Detection, ModelError
 from embereye.detect.vision.networks.persistence import EVERY_NS, ModelWatch
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import SCALES
+from embereye.process.condition import Condition
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
@@ -61,7 +62,7 @@ class CameraModel:
         self._answered_ns = 0  # when a run last ended, or could first have begun
         self._offered_ns = 0  # when the latest frame was offered
         self._seconds: deque[float] = deque(maxlen=RUNS)
-        self._failing = ""
+        self._failing = Condition(logger, begin=logging.ERROR)
         self._hanging = ""
 
     @property
@@ -121,7 +122,7 @@ class CameraModel:
         frame, result = turn.frame, turn.result
         self._hanging = ""
         if isinstance(result, _Run):
-            self._failing = ""
+            self._failing.clear()
             self._answered_ns = self.clock()
             self._seconds.append(result.seconds)
             self.cpu_seconds += result.cpu_seconds
@@ -131,9 +132,7 @@ class CameraModel:
         if isinstance(result, UndecodableError):
             return  # the frame is at fault; if all frames are, the camera itself is dark
         reason = str(result) if isinstance(result, ModelError) else f"{type(result).__name__}: {result}"
-        if reason != self._failing:
-            logger.error("camera %s: detection.model: %s", self.camera, reason)
-        self._failing = reason
+        self._failing.fail(reason, "camera %s: detection.model: %s", self.camera, reason)
         self.watch.forget()
 
     def report_hang(self, seconds: float) -> None:
@@ -148,7 +147,7 @@ class CameraModel:
 
     def degraded(self, now: int) -> str:
         """Return why the model does not watch this camera as it should, or ''."""
-        reason = self.host.reason(now) or self._hanging or self._failing or self._slow()
+        reason = self.host.reason(now) or self._hanging or self._failing.why or self._slow()
         return f"detection.model: {reason}" if reason else ""
 
     def _slow(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError, conceal
+from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 from embereye.units import Box
 from embereye.wire.rtsp.messages import printable
@@ -79,18 +80,16 @@ async def keep_playing(
         return printable(without_secrets(reason), MAX_REASON)  # the camera may have supplied a part of it
 
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
-    failing, since = "", 0.0
+    failing, since = Condition(logger, end=logging.INFO), 0.0
 
     def offer_streamed(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = (), /) -> None:
-        nonlocal failing, since
+        nonlocal since
         since = since or time.monotonic()
-        if failing:
-            logger.info("camera %s: streaming again", camera)
-        failing = ""
+        failing.clear("camera %s: streaming again", camera)
         offer(data, time_ns, lost)
 
     while True:
-        set_state("connecting" if not failing else f"connecting; before that: {failing}")
+        set_state("connecting" if not failing else f"connecting; before that: {failing.why}")
         try:
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
@@ -100,10 +99,9 @@ async def keep_playing(
             trace = without_secrets("".join(traceback.format_exception(error)))
             logger.error("camera %s: its source failed\n%s", camera, trace)  # noqa: TRY400 -- the traceback could contain a password
             reason = shown_reason(f"{type(error).__name__}: {error}")
-        if reason != failing:
-            logger.warning("camera %s: %s; trying again", camera, reason)
+        failing.fail(reason, "camera %s: %s; trying again", camera, reason)
         if since and time.monotonic() - since >= stable_seconds:
             backoff.reset()
-        failing, since = reason, 0.0
+        since = 0.0
         set_state(f"failed: {reason}")
         await asyncio.sleep(backoff.next())

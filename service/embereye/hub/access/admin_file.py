@@ -7,6 +7,7 @@ import secrets
 from pathlib import Path
 
 from embereye.hub.access.keeper import PREFIX, SECRET_BYTES, Access
+from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
@@ -42,17 +43,17 @@ def read(path: Path) -> str:
 
 async def follow(path: Path, access: Access) -> None:
     """Give `access` the token in the file at `path` whenever it changes; an unusable token changes nothing."""
-    failing, known = "", ""
+    failing, known = Condition(logger), ""
     while True:
         try:
             text = read(path)
         except (OSError, ValueError) as error:
-            if failing != str(error):
-                failing = str(error)
-                logger.warning("%s: the admin's token cannot be used, the previous one stays valid: %s", path, error)
+            sentence = "%s: the admin's token cannot be used, the previous one stays valid: %s"
+            failing.fail(str(error), sentence, path, error)
         else:
             if known and text != known:
                 logger.info("the admin's token was changed")
-            failing, known = "", text
+            failing.clear()
+            known = text
             access.set_admin_token(text)
         await asyncio.sleep(CHECK_SECONDS)

@@ -13,7 +13,7 @@ file system makes many files durable together about as fast as one. The same thr
 parts, pruning and loading.
 
 Everything about clips is in memory (`ClipIndex`), so queries do not touch the disk. Queries wait until the descriptions
-are read. When the disk fails or is full, `failing` says why, uploads raise NoRoomError, and shards try again later.
+are read. When the disk fails or is full, `failing.why` says why, uploads raise NoRoomError, and shards try again later.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ from typing import Any, TypeVar
 from google.protobuf import json_format
 
 from embereye.hub.clips.index import Batch, ClipIndex, Place
+from embereye.process.condition import Condition
 from embereye.process.files import open_appending, sync_file, sync_folder, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
@@ -44,6 +45,7 @@ from embereye.v1.clips_pb2 import Clip
 from embereye.wire.delimited import Buffer
 
 logger = logging.getLogger(__name__)
+WRITABLE = "clips can be written again"
 R = TypeVar("R")
 
 DEFAULT_BYTES = 5 * 1024**3  # of all clips
@@ -127,18 +129,18 @@ class ClipStore:
         self._clips = ClipIndex(recordings_ns=recordings_ns)
         self._opened = asyncio.Event()
         self._partials: dict[str, int] = {}  # unfinished uploads → time of their last growth, on `clock`
-        self.failing = ""  # why clips cannot be stored; '' if they can
+        self.failing = Condition(logger, begin=logging.ERROR, first_only=True)  # clips cannot be stored
         self.removed = 0  # clips removed by age and by size
 
     # Called on the event loop
 
     async def open(self) -> None:
-        """Load the descriptions of all clips; if that fails, no clip is known, and `failing` says why."""
+        """Load the descriptions of all clips; if that fails, no clip is known, and `failing.why` says why."""
         try:
             await self._run(self._load)
         except OSError as error:
             self._unread = f"clips cannot be read: {error.strerror or error}"
-            self._set_failing(self._unread)
+            self._note_failure(self._unread)
         self._opened.set()
 
     async def run(self) -> None:
@@ -232,7 +234,7 @@ class ClipStore:
     async def complete(self, clip: Clip) -> None:
         """Verify the written content and store it; ClipRefusedError if it has another SHA-256."""
         await self._guarded(partial(self._complete, clip))
-        self._set_failing("")  # only a complete clip proves that the disk works
+        self.failing.clear(WRITABLE)  # only a complete clip proves that the disk works
 
     async def store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
         """Store whole clips, durable on return: for each, why it is not stored, or None.
@@ -282,7 +284,7 @@ class ClipStore:
         if no_room := next((answer for answer in answers if isinstance(answer, NoRoomError)), None):
             self._failed(no_room)
         elif mine.drafts:
-            self._set_failing("")
+            self.failing.clear(WRITABLE)
         return answers
 
     async def _describe_waiting(self, mine: _Waiting) -> None:
@@ -317,16 +319,11 @@ class ClipStore:
             error = NoRoomError(f"clips cannot be written: {error.strerror or error}")
         if not isinstance(error, NoRoomError):
             raise error
-        self._set_failing(str(error))
+        self._note_failure(str(error))
         return error
 
-    def _set_failing(self, failing: str) -> None:
-        if bool(failing) != bool(self.failing):
-            if failing:
-                logger.error("%s; shards send their clips again later, alarms are not affected", failing)
-            else:
-                logger.warning("clips can be written again")
-        self.failing = failing
+    def _note_failure(self, why: str) -> None:
+        self.failing.fail(why, "%s; shards send their clips again later, alarms are not affected", why)
 
     # Called on the thread
 

@@ -217,7 +217,7 @@ class Api:
             "covered": sum(zone.covered for zone in zones),
             "failing": self._hub.committer.failing,
             "databaseLoss": self._hub.database_loss,
-            "clipsFailing": self._clips.failing if self._clips is not None else "",
+            "clipsFailing": self._clips.failing.why if self._clips is not None else "",
             "busFailing": self._bus.failing if self._bus else "",
             "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
         }

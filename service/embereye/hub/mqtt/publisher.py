@@ -19,6 +19,7 @@ from embereye.hub.mqtt.entities import OFFLINE, ONLINE, Message
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.mqtt.retained import RetainedTopics
 from embereye.hub.zones import Zones
+from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside, first_of, raise_if_cancelled
@@ -71,7 +72,8 @@ class MqttPublisher:
         self.behind = 0  # topics whose present state the broker has not acknowledged
         self.published = 0  # acknowledged messages
         self.failures = 0  # failed or broken connections
-        self.failing = "not connected yet"  # why the broker is not up to date; '': it is, or soon will be
+        self.failing = Condition(logger, begin=logging.ERROR)  # the broker is not up to date, and will not soon be
+        self.failing.why = "not connected yet"
 
     @property
     def connected(self) -> bool:
@@ -101,9 +103,7 @@ class MqttPublisher:
     def _note_failing(self, why: str) -> None:
         self.failures += 1
         self.behind = max(self.behind, len(self._acknowledged))
-        if why != self.failing:
-            logger.error("MQTT broker %s: %s; trying again", self._options.address, why)
-        self.failing = why
+        self.failing.fail(why, "MQTT broker %s: %s; trying again", self._options.address, why)
 
     # One connection
 
@@ -181,7 +181,7 @@ class MqttPublisher:
         if not self._proved.is_set():
             logger.info("MQTT broker %s is up to date", self._options.address)
         self._proved.set()
-        self.failing = ""
+        self.failing.clear()
         self._backoff.reset()
 
     async def _publish_changes(self, client: aiomqtt.Client) -> None:

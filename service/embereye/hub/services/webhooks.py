@@ -31,7 +31,7 @@ class WebhooksService(WebhooksServicer):
                 messages.Webhook(
                     name=webhook.options.name, format=webhook.options.format, select=webhook.options.selection.message,
                     cursor=webhook.position, behind=latest - webhook.position, dead_letters=webhook.dead,
-                    failing=webhook.failing, delivered_ns=webhook.delivered_ns,
+                    failing=webhook.failing.why, delivered_ns=webhook.delivered_ns,
                 )
                 for webhook in self._hub.webhooks.all()
             ]

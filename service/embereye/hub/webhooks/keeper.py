@@ -23,6 +23,7 @@ from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.sender import Refusal, Sender
 from embereye.hub.webhooks.signing import delivery_id
+from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import Timeline
@@ -52,7 +53,9 @@ class Webhook:
     delivered: int = 0
     failed: int = 0  # failed attempts
     given_up: int = 0
-    failing: str = ""  # why the latest attempt failed; '': it succeeded
+    failing: Condition = field(  # the latest attempt failed
+        default_factory=lambda: Condition(logger, begin=logging.ERROR, first_only=True)
+    )
     delivered_ns: int = 0  # time of the latest delivery by the wall clock; 0: none since the start
     resend_queue: deque[int] = field(default_factory=deque)  # cursors of dead letters to be sent again
     resend_requested: asyncio.Event = field(default_factory=asyncio.Event)  # set when the queue grows
@@ -195,14 +198,10 @@ class Webhooks:
         if refusal is None:
             webhook.delivered += 1
             webhook.delivered_ns = self._wall_ns()
-            if webhook.failing:
-                logger.warning("webhook %s delivers again", name)
-            webhook.failing = ""
+            webhook.failing.clear("webhook %s delivers again", name)
             return
         webhook.failed += 1
-        if not webhook.failing:
-            logger.error("webhook %s fails: %s", name, refusal.why)
-        webhook.failing = refusal.why
+        webhook.failing.fail(refusal.why, "webhook %s fails: %s", name, refusal.why)
 
     async def _give_up(self, webhook: Webhook, event: AlarmEvent, attempts: int, why: str) -> None:
         name = webhook.options.name

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from embereye.process.condition import Condition
 from embereye.process.identity.names import Identity, parse_uri
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
@@ -73,6 +74,7 @@ class Credentials:
     def __init__(self, folder: Path) -> None:
         """Read the identity in `folder`; UserError if there is none."""
         self._folder = folder
+        self._failing = Condition(logger)
         try:
             self.current = read_certificate(folder)
         except ValueError as error:
@@ -87,28 +89,27 @@ class Credentials:
 
     async def follow(self, period: float = PERIOD) -> None:
         """Read the files when they change, until cancelled. Invalid files are logged and not used."""
-        failing = ""
         while True:
             await aligned_sleep(period)
-            failing = self.reload(failing)
+            self.reload()
 
-    def reload(self, failing: str = "") -> str:
-        """Use the present contents of the files; return why that is impossible, or ''."""
+    def reload(self) -> None:
+        """Use the present contents of the files, if they are valid."""
         try:
             if read_files(self._folder, FILES) == [self.current.trusted, self.current.chain, self.current.key]:
-                return ""
+                self._failing.clear()
+                return
             latest = read_certificate(self._folder)
             if latest.identity != self.identity:
                 raise ValueError(f"tls.crt is for {latest.identity}, but this process is {self.identity}")
         except ValueError as error:
-            if str(error) != failing:
-                logger.warning("%s: %s; the previous certificate remains in use", self._folder, error)
-            return str(error)
+            self._failing.fail(str(error), "%s: %s; the previous certificate remains in use", self._folder, error)
+            return
+        self._failing.clear()
         self.current = latest
         logger.info("identity: the certificate was renewed")
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
-        return ""
 
     def for_server(self) -> grpc.ServerCredentials:
         """Credentials for a server that authenticates its callers; they always use the current certificate."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 
+from embereye.process.condition import Condition
 from embereye.process.identity.credentials import (
     expiry,
     load_authorities,
@@ -65,7 +66,7 @@ class ServerTls:
         """Read the files; UserError if they cannot be used."""
         self._folder = folder
         self._clients = clients
-        self.failing = ""  # why the present contents of the files are not used
+        self.failing = Condition(logger)  # the present contents of the files are not used
         try:
             self.current = self._read()
         except ValueError as error:
@@ -105,11 +106,9 @@ class ServerTls:
             if latest != before:
                 self._context, self.current = latest.context(), latest
                 logger.info("%s: the server's certificate or its clients' authorities have changed", self._folder)
-            self.failing = ""
+            self.failing.clear()
         except ValueError as error:
-            if str(error) != self.failing:
-                logger.warning("%s; the previous certificate remains in use", error)
-            self.failing = str(error)
+            self.failing.fail(str(error), "%s; the previous certificate remains in use", error)
         if self.current.clients != before.clients:
             for changed in self._subscribers:
                 changed()

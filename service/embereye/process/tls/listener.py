@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from embereye.process.condition import Condition
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import Tasks
 from embereye.process.tls.folder import HANDSHAKE_SECONDS, ServerTls
@@ -59,18 +60,16 @@ class TlsListener:
             self._accepting.cancel()
 
     async def _accept(self) -> None:
-        loop, failing = asyncio.get_running_loop(), ""
+        loop, failing = asyncio.get_running_loop(), Condition(logger)
         with self._listening:
             while True:
                 try:
                     connection, peer = await loop.sock_accept(self._listening)
                 except OSError as error:
-                    if str(error) != failing:
-                        failing = str(error)
-                        logger.warning("a connection cannot be accepted: %s", error)
+                    failing.fail(str(error), "a connection cannot be accepted: %s", error)
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
-                failing = ""
+                failing.clear()
                 caller, handshake = self._make(), _Handshake()
                 if caller.begin(str(peer[0]).removeprefix("::ffff:"), handshake.abort):
                     shaking = self._shake_hands(caller, connection, handshake)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 
+from embereye.process.condition import Condition
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.shard.clips.spool import SpoolFolder
@@ -57,7 +58,7 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver until cancelled, the oldest clip first; an interrupted delivery is resumed later."""
-        backoff, failing = Backoff(floor=0.5, cap=30.0), ""
+        backoff, failing = Backoff(floor=0.5, cap=30.0), Condition(logger)
         while True:
             self._more.clear()
             try:
@@ -66,12 +67,12 @@ class Delivery:
                 reason = await self._deliver_all(clips) if clips else ""
             except (OSError, UnrequestedCancellationError) as error:
                 reason = f"the shard's disk: {error}" if isinstance(error, OSError) else str(error)
-            if reason != failing and reason:
-                logger.warning("hub %s: %d clips wait: %s; trying again", self._links.hub_address, self.waiting, reason)
-            failing = reason
             if reason:
+                sentence = "hub %s: %d clips wait: %s; trying again"
+                failing.fail(reason, sentence, self._links.hub_address, self.waiting, reason)
                 await asyncio.sleep(backoff.next())
             else:
+                failing.clear()
                 backoff.reset()
                 await self._more.wait()
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from prometheus_client.core import Metric
 
 from embereye.levels import Level
+from embereye.process.condition import Condition
 from embereye.process.telemetry.metric import SHARDS, counter, gauge
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.clock import now_ns
@@ -75,7 +76,7 @@ class Canaries:
         self._light = light
         self._report = report
         self._process = secrets.token_hex(8)
-        self._failing = ""
+        self._failing = Condition(logger, end=logging.INFO)
         self.sent = 0
 
     def plan(self, *, ending: bool = False) -> CanaryPlan:
@@ -109,11 +110,10 @@ class Canaries:
             failing = f"no evidence within {fire.within:g} s"
         except Exception as error:  # no error may stop the shard from watching devices
             failing = f"{type(error).__name__}: {error}"
-        if failing and failing != self._failing:
-            logger.warning("canary: the shard did not detect it: %s", failing)
-        elif self._failing and not failing:
-            logger.info("canary: the shard detects it again")
-        self._failing = failing
+        if failing:
+            self._failing.fail(failing, "canary: the shard did not detect it: %s", failing)
+        else:
+            self._failing.clear("canary: the shard detects it again")
 
     def metrics(self) -> Iterator[Metric]:
         """Yield its metric families."""

@@ -116,13 +116,13 @@ async def test_a_full_disk_is_logged_once_and_clips_resume_when_there_is_room(re
         sign(recorder, report(episode=f"e{number}", device=f"gate-{number}"), 5, START)
     await recorder.flush()
     await asyncio.sleep(0)
-    assert recorder.failing == "No space left on device"
+    assert recorder.failing.why == "No space left on device"
     assert caplog.text.count("cannot be written") == 1
     full = False
     sign(recorder, report(episode="later"), 5, START)
     clips, _ = await waiting(recorder)
     assert [clip.episode for clip in clips] == ["later"]
-    assert recorder.failing == ""
+    assert not recorder.failing
 
 
 async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder, monkeypatch):
@@ -235,5 +235,5 @@ async def test_clips_leave_the_disk_space_that_alarms_need(recorder, monkeypatch
     await asyncio.sleep(0)
     assert not clips
     assert not stills
-    assert recorder.failing.endswith("MB are free")
+    assert recorder.failing.why.endswith("MB are free")
     assert not list(recorder.spool.path(Clip(media=Clip.MEDIA_CLIP)).parent.iterdir())

@@ -670,7 +670,7 @@ async def test_a_disk_that_cannot_be_written_is_logged_once(
             await running.deliver(data, described(data))
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         await running.control.Held(described(data), timeout=10)
-        assert running.clips.failing == "clips cannot be written: Input/output error"
+        assert running.clips.failing.why == "clips cannot be written: Input/output error"
     monkeypatch.undo()
     await running.deliver(data, described(data))
     assert [message for message in caplog.messages if "written" in message] == [

@@ -203,12 +203,12 @@ async def test_a_disk_error_leaves_no_acknowledgement_and_no_files(
     with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
         await served.clips.store(items)
     assert len(failed) == 1
-    assert "Input/output error" in served.clips.failing
+    assert "Input/output error" in served.clips.failing.why
     assert (len(served.clips), served.clips.size) == (0, 0)
     assert [path for path in served.folder.rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     assert await served.clips.store(items) == [None] * 20
-    assert (served.clips.failing, len(await served.reloaded())) == ("", 20)
+    assert (served.clips.failing.why, len(await served.reloaded())) == ("", 20)
 
 
 async def test_content_is_durable_before_it_is_described_and_acknowledged(
@@ -355,12 +355,12 @@ async def test_contents_that_wait_for_a_stalled_disk_are_limited(
     await asyncio.wait(callers)
     with pytest.raises(clip_store.NoRoomError, match="wait for the hub's disk"):
         await served.clips.store([(still(contents[5]), contents[5])])
-    assert "wait for the hub's disk" in served.clips.failing
+    assert "wait for the hub's disk" in served.clips.failing.why
     moving.set()
     while len(served.clips) < 5:  # they are stored although their callers have gone
         await asyncio.sleep(0.01)
     assert await served.clips.store([(still(contents[5]), contents[5])]) == [None]
-    assert served.clips.failing == ""
+    assert not served.clips.failing
 
 
 async def test_clips_can_be_queried_while_others_are_stored(served: Served) -> None:
@@ -449,7 +449,7 @@ async def test_a_file_that_cannot_be_removed_hides_no_clip(served: Served) -> No
         (folder / "@eaDir").mkdir()
     (served.folder / "partial" / ("1" * 64)).write_bytes(b"an unfinished upload")
     known = await served.reloaded()
-    assert (len(known), known.size, known.failing) == (2, 5_000, "")
+    assert (len(known), known.size, known.failing.why) == (2, 5_000, "")
     assert list(known._partials) == ["1" * 64]
 
 
@@ -566,10 +566,10 @@ async def test_without_room_a_clip_is_refused_temporarily(served: Served, monkey
 
     answer = await away(store)
     assert (answer.retry, "are free on the hub's disk" in answer.refused) == (True, True)
-    assert "are free on the hub's disk" in served.clips.failing, "EmberEyeClipsFailing fires on it"
+    assert "are free on the hub's disk" in served.clips.failing.why, "EmberEyeClipsFailing fires on it"
     monkeypatch.undo()
     assert (await away(store)).whole
-    assert served.clips.failing == ""
+    assert not served.clips.failing
 
 
 async def test_a_viewer_cannot_store_clips_on_either_port(served: Served) -> None:

@@ -116,7 +116,7 @@ def covered(time_ns: int, *, covered: bool = True) -> Coverage:
 
 
 async def up_to_date(publisher: MqttPublisher) -> None:
-    await eventually(lambda: publisher.connected and not publisher.behind, goal=f"up to date ({publisher.failing})")
+    await eventually(lambda: publisher.connected and not publisher.behind, goal=f"up to date ({publisher.failing.why})")
 
 
 async def test_an_alarm_its_acknowledgement_and_its_reset_are_published(tmp_path: Path, broker: Mosquitto) -> None:
@@ -278,9 +278,10 @@ async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: 
             for name in ("tls.crt", "tls.key"):
                 (certificates / name).write_bytes((client / name).read_bytes())
             await eventually(
-                lambda: "authori" in publisher.failing.lower(), goal=f"the password is refused {publisher.failing}"
+                lambda: "authori" in publisher.failing.why.lower(),
+                goal=f"the password is refused {publisher.failing.why}",
             )
-            assert PASSWORD not in publisher.failing
+            assert PASSWORD not in publisher.failing.why
             (login / "password").write_text(f"{PASSWORD}\n")
             await up_to_date(publisher)
     finally:
@@ -292,7 +293,7 @@ async def test_a_broker_that_drops_acknowledged_messages_is_not_up_to_date(tmp_p
     broker.start()
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options_for(broker)) as publisher:
-            await eventually(lambda: "embereye/status" in publisher.failing, goal="it is noticed")
+            await eventually(lambda: "embereye/status" in publisher.failing.why, goal="it is noticed")
             assert not publisher.connected
     finally:
         broker.stop()

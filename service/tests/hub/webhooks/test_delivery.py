@@ -61,7 +61,7 @@ async def test_every_event_is_delivered_once_and_in_order_over_a_restart(stored:
         await events(hub, 2)
         await eventually(lambda: hub.webhooks.all()[0].position == 12)  # it advances a moment after the last delivery
         (webhook,) = hub.webhooks.all()
-        assert (webhook.delivered, webhook.position, webhook.failing) == (4, 12, "")
+        assert (webhook.delivered, webhook.position, webhook.failing.why) == (4, 12, "")
     assert receiver.cursors == list(range(4, 13)), "a new webhook starts with the next event"
     assert receiver.accepted[0] == {"webhook": "pager", "event": receiver.accepted[0]["event"]}
     assert len({shown["webhook-id"] for shown in receiver.headers}) == 9
@@ -177,7 +177,7 @@ async def test_a_failed_attempt_is_repeated_and_later_events_wait(stored: Stored
         (webhook,) = hub.webhooks.all()
         await eventually(lambda: webhook.delivered == 3)
         assert len(receiver.accepted) == 3
-        assert (webhook.failed, webhook.dead, webhook.failing) == (3, 0, "")
+        assert (webhook.failed, webhook.dead, webhook.failing.why) == (3, 0, "")
     assert receiver.cursors == [1, 2, 3]
 
 
@@ -297,7 +297,7 @@ async def test_secrets_are_read_again_and_unreadable_ones_are_reported(
         await events(hub)
         (webhook,) = hub.webhooks.all()
         await eventually(lambda: webhook.failing)
-        assert webhook.failing == f"urlFile {tmp_path}/url cannot be read: No such file or directory"
+        assert webhook.failing.why == f"urlFile {tmp_path}/url cannot be read: No such file or directory"
         (tmp_path / "url").write_text(f"http://127.0.0.1:{receiver.port}/found\n")
         await eventually(lambda: receiver.accepted)
 
@@ -309,7 +309,7 @@ async def test_this_machine_is_not_called_unless_allowed(stored: Stored, receive
         await events(hub)
         (webhook,) = hub.webhooks.all()
         await eventually(lambda: webhook.dead)
-        assert "To permit it, add" in webhook.failing
+        assert "To permit it, add" in webhook.failing.why
     assert receiver.bodies == []
 
 
