@@ -55,7 +55,9 @@ def test_a_new_hub_avoids_the_node_of_one_that_has_not_ended() -> None:
 
 def test_operators_are_spread_over_nodes() -> None:
     (spread,) = pod("operator")["topologySpreadConstraints"]
-    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "DoNotSchedule")
+    assert spread["nodeTaintsPolicy"] == "Honor", "a tainted node must not make the second operator wait"
+    assert spread["matchLabelKeys"] == ["pod-template-hash"], "the pods of the previous version do not count"
 
 
 def test_the_operator_can_delete_pods_in_the_hubs_namespace_only() -> None:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from embereye_operator.decide.manifests.names import (
     shard_index,
     shard_name,
 )
+from embereye_operator.decide.ownership.staleness import why_stale
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
 from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT
 from embereye_operator.runtime.kubernetes.client.client import (
@@ -36,6 +38,7 @@ from embereye_operator.runtime.kubernetes.client.client import (
 )
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
+from embereye_operator.runtime.kubernetes.observers import absent_operators
 
 Row = Sequence[object]
 
@@ -121,8 +124,8 @@ def table(header: Row, rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def status_of(fleet: Fleet) -> Manifest:
-    """The state of a fleet, as one object."""
+def status_of(fleet: Fleet, stale: str = "") -> Manifest:
+    """The state of a fleet, as one object. `stale` is why the status may be outdated."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
 
     def condition(type_: str) -> tuple[str, str]:
@@ -135,10 +138,13 @@ def status_of(fleet: Fleet) -> Manifest:
     wrong = [
         message for type_, good in questions for answer, message in [condition(type_)] if answer != good and message
     ]
+    wrong = [stale, *wrong] if stale else wrong
     return {
         "namespace": fleet.namespace,
         "fleet": f"{fleet.type.short}/{fleet.name}",
         "well": not wrong,
+        "stale": stale,
+        "lastObserved": status.last_observed,
         "shards": fleet.spec.shards,
         "ready": status.ready_shards,
         "required": status.required_shards,
@@ -151,16 +157,17 @@ def status_of(fleet: Fleet) -> Manifest:
     }
 
 
-def status_table(fleets: Sequence[Fleet]) -> str:
-    """A table of all fleets."""
+def status_table(lines: Sequence[Manifest]) -> str:
+    """A table of all fleets, from `status_of`."""
     rows: list[Row] = []
-    for fleet in fleets:
-        line = status_of(fleet)
+    for line in lines:
+        well = "UNKNOWN" if line["stale"] else "yes" if line["well"] else "NO"
+        paused = line["paused"] and not line["stale"]
         rows.append(
             (
-                line["namespace"], line["fleet"], "yes" if line["well"] else "NO", f"{line['ready']}/{line['shards']}",
+                line["namespace"], line["fleet"], well, f"{line['ready']}/{line['shards']}",
                 line["required"], f"{line['covered']}/{line['declared']}", line["scaling"], line["epoch"],
-                "paused" if line["paused"] else (line["why"] or [""])[0][:100],
+                "paused" if paused else (line["why"] or [""])[0][:200],
             )
         )  # fmt: skip
     return table(("NAMESPACE", "FLEET", "WELL", "READY", "REQUIRED", "COVERED", "SCALING", "EPOCH", "WHY NOT"), rows)
@@ -235,14 +242,31 @@ async def _status(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
         for problem in await hub_troubles(client):
             print_problem(problem)
+        stale = await _stale(client, fleets)
     if not fleets and arguments.output == "table":
         print("no fleets. Apply a SensorFleet or a CameraFleet.", file=sys.stderr)
         return 0
-    return _show(arguments, [status_of(fleet) for fleet in fleets], lambda: status_table(fleets))
+    lines = [status_of(fleet, stale.get(fleet.key, "")) for fleet in fleets]
+    return _show(arguments, lines, lambda: status_table(lines))
+
+
+async def _stale(client: AsyncClient, fleets: Sequence[Fleet]) -> dict[str, str]:
+    """Why the status of each fleet may be outdated, by the fleet's key; without those that are current."""
+    statuses = [from_manifest(FleetStatus, fleet.status) for fleet in fleets]
+    names = [status.operator.name for status in statuses if status.operator]
+    absent, problems = await absent_operators(client, names)
+    for problem in problems:
+        print_problem(problem)
+    reasons = {fleet.key: why_stale(fleet, absent, time.time_ns()) for fleet in fleets}
+    return {key: why for key, why in reasons.items() if why}
 
 
 async def _named_fleet(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
-    return select(await fleets_of(client, client.namespace, print_problem), arguments.name)
+    """The fleet with the given name; prints why its status may be outdated."""
+    fleet = select(await fleets_of(client, client.namespace, print_problem), arguments.name)
+    for why in (await _stale(client, [fleet])).values():
+        print_problem(f"{fleet.key}: {why}")
+    return fleet
 
 
 async def _devices(arguments: argparse.Namespace) -> int:

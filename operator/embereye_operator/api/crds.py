@@ -51,6 +51,7 @@ def build_crd(fleet: FleetType) -> Manifest:
                 "True if every device is watched.",
             ),
             _column("Reason", "string", '.status.conditions[?(@.type=="Covered")].reason', "The reason.", 1),
+            _column("Observed", "date", ".status.lastObserved", "Time since the operator last wrote the status."),
             _column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
         ],
     }

@@ -121,6 +121,11 @@ class FleetStatus(Resource):
         "The operator that reconciles it; others leave it alone.", default=None
     )
     observed_generation: int = described("Generation of the spec that the status refers to.", default=0)
+    last_observed: str = described(
+        "Time of the observation that this status describes; renewed every 15 minutes if nothing changes.",
+        default="",
+        format="date-time",
+    )
     shards: int = described("Shards that exist.", default=0)
     ready_shards: int = described("Shards that work under the current placement.", default=0)
     selector: str = described("Label selector of the shards' pods, for HPA.", default="")

@@ -1,5 +1,6 @@
 """The status of a fleet, built from facts: one condition for each question that a user asks."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ LOAD_BAND = 0.25  # smallest relative change of a load that is written
 # A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
 # that send are no news, and every other write of the status includes the current ledger.
 LOSS_BAND = 0.25
+OBSERVED_SECONDS = 900.0  # after which an unchanged status is written with the present time
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,24 @@ class Facts:
     device_lists: str = ""  # the device lists for the next leader
     wall_time_ns: int = 0  # wall-clock time; 0: as `now_ns`
 
+    @property
+    def time_ns(self) -> int:
+        """The time to write into the status."""
+        return self.wall_time_ns or self.now_ns
+
 
 def timestamp(nanoseconds: int) -> str:
     """Format a time as RFC 3339, to the second."""
     return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def nanoseconds(timestamp: str) -> int:
+    """Parse an RFC 3339 time; 0 if it is malformed."""
+    try:
+        parsed = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return 0
+    return int(parsed.replace(tzinfo=parsed.tzinfo or UTC).timestamp()) * SECOND
 
 
 def read_status(stored: Manifest | None) -> FleetStatus:
@@ -105,6 +121,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     status = FleetStatus(
         operator=facts.operator,
         observed_generation=facts.fleet.generation,
+        last_observed=previous.last_observed,
         shards=len(facts.existing),
         ready_shards=len(ready),
         selector=facts.selector,
@@ -120,9 +137,16 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         conditions=tuple(_with_transition_time(condition, previous, facts) for condition in conditions),
     )
     ledger = _ledger(facts.ledger) if facts.ledger else None
-    if ledger and (status != previous or _has_news(ledger, previous.ledger)):
-        return replace(status, ledger=ledger)
-    return status
+    news = bool(ledger and _has_news(ledger, previous.ledger))
+    if status == previous and not news and not _is_old(previous.last_observed, facts.time_ns):
+        return status
+    return replace(status, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+
+
+def _is_old(observed: str, now_ns: int) -> bool:
+    """True if a status of that time has to be written again; also if the time is unknown or ahead of ours."""
+    age = (now_ns - nanoseconds(observed)) / SECOND if observed else math.inf
+    return not -OBSERVED_SECONDS < age < OBSERVED_SECONDS
 
 
 def why_not_ready(facts: Facts, shard: str) -> str:
@@ -149,7 +173,7 @@ def _with_transition_time(condition: Condition, previous: FleetStatus, facts: Fa
     unchanged = before is not None and before.status == condition.status and before.last_transition_time
     return replace(
         condition,
-        last_transition_time=unchanged or timestamp(facts.wall_time_ns or facts.now_ns),
+        last_transition_time=unchanged or timestamp(facts.time_ns),
         observed_generation=facts.fleet.generation,
     )
 
@@ -445,4 +469,4 @@ def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
     measured = measure([status.load for status in facts.statuses.values() if status])
     inputs = measured.inputs(facts.lead) if measured else {}
     reason = f"spec.shards was set to {facts.fleet.spec.shards}"
-    return LastScale(timestamp(facts.wall_time_ns or facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)
+    return LastScale(timestamp(facts.time_ns), before, facts.fleet.spec.shards, reason, inputs)

@@ -15,6 +15,7 @@ from harness.servers.apiserver import wait_for
 from lightkube.core.exceptions import ApiError
 
 from embereye.process.lifecycle import UserError
+from embereye.units import SECOND
 from embereye_cli import plugin
 from embereye_cli.cluster import storage
 from embereye_cli.cluster.kubectl_options import target_of
@@ -23,6 +24,7 @@ from embereye_cli.main import main
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN
+from embereye_operator.decide.ownership.staleness import why_stale
 from embereye_operator.decide.placement.record import read_record
 from embereye_operator.runtime.kubernetes.client import client
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
@@ -48,7 +50,7 @@ async def test_status_lists_each_fleets_state_and_problems() -> None:
     world.runtime.shards["hall-sensors-0"].dark = {"s-00": "never heard", "s-01": "never heard"}
     world.runtime.shards["hall-sensors-1"].dark = {"s-00": "never heard", "s-01": "never heard"}
     ill = parsed(world, (await world.step()).status)
-    lines = plugin.status_table([well, ill]).splitlines()
+    lines = plugin.status_table([plugin.status_of(well), plugin.status_of(ill)]).splitlines()
     assert lines[0].split()[:3] == ["NAMESPACE", "FLEET", "WELL"]
     assert lines[1].split()[:6] == ["default", "sf/hall", "yes", "2/2", "1", "4/4"]
     assert " NO " in lines[2]
@@ -56,6 +58,21 @@ async def test_status_lists_each_fleets_state_and_problems() -> None:
     assert plugin.status_of(ill)["why"] == ["2 of 4 devices are dark: s-00 (never heard), s-01 (never heard)"]
     new = plugin.status_of(parse_fleet(world.manifest))
     assert not new["well"], "a fleet that nobody looks after is not well"
+
+
+async def test_the_status_of_an_absent_operator_is_not_shown_as_current() -> None:
+    world = await world_of()
+    fleet = parsed(world, (await world.step()).status)
+    observed = fleet.status["lastObserved"]
+    name = "embereye/embereye-operator"
+    fleet = parse_fleet({**fleet.manifest, "status": {**fleet.status, "operator": {"name": name}}})
+    assert not why_stale(fleet, {}, world.now)
+    why = why_stale(fleet, {name: "operator X has not renewed its Lease for 75 s"}, world.now)
+    assert why == f"nobody has observed the fleet since {observed}: operator X has not renewed its Lease for 75 s"
+    line = plugin.status_of(fleet, why)
+    assert (line["well"], line["stale"], line["lastObserved"]) == (False, why, observed)
+    assert plugin.status_table([line]).splitlines()[1].split()[2] == "UNKNOWN"
+    assert "does not write its status" in why_stale(fleet, {}, world.now + 3600 * SECOND)
 
 
 async def test_devices_are_listed_with_their_shard_dark_ones_first() -> None:
@@ -94,7 +111,7 @@ def test_a_message_of_several_lines_does_not_break_a_table(capsys: pytest.Captur
     dark = [{"id": "s-00", "reason": denied}]
     status = {"conditions": conditions, "rollout": rollout, "devices": {"declared": 4, "dark": dark}}
     fleet = parse_fleet({**fleet_of(count=4, shards=1), "status": status})
-    assert len(plugin.status_table([fleet]).splitlines()) == 2
+    assert len(plugin.status_table([plugin.status_of(fleet)]).splitlines()) == 2
     assert len(plugin.devices_table(plugin.devices_of(fleet, read_record(fleet, None))).splitlines()) == 5
     assert len(plugin.addresses_table(fleet).splitlines()) == 2
     assert len(plugin.rollout_text(fleet).splitlines()) == 2
