@@ -123,6 +123,7 @@ async def test_helm_test_proves_an_alarm_from_end_to_end(site: Site) -> None:
     with site.diary.step("helm test") as step:
         log = await site.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--logs", limit=300)
         assert "Phase:          Succeeded" in log
+        assert log.count("POD LOGS:") == 1
         step.add_remark(next(line.strip() for line in log.splitlines() if "alarm at the hub" in line))
         assert await site.cluster.items("sensorfleets", "--namespace", SYSTEM) == []
         await site.witness.alarmed("embereye-self-test", 1)

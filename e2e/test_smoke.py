@@ -347,6 +347,8 @@ async def test_helm_uninstall_leaves_the_crds_and_the_history(site: Site) -> Non
             "<none>/APIService/v1beta1.embereye.dev",
             f"{SYSTEM}/PersistentVolumeClaim/{RELEASE}-hub",
             f"{SYSTEM}/Secret/{ADMIN_SECRET}",  # the test's
+            f"{SYSTEM}/Secret/{RELEASE}-ca",
+            f"{SYSTEM}/Secret/{RELEASE}-hub-identity",  # belongs to the authority
         }
         for difference, wanted in ((site.added, remaining), (site.removed, set[str]())):
             await until(difference, wanted.__eq__, f"only {sorted(wanted)} differ from before", 40, 2.0)

@@ -624,6 +624,28 @@ def test_every_pod_runs_as_the_named_user_or_names_none(values: tuple[str, ...],
     assert words == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
 
 
+def test_the_helm_that_we_build_renders_the_chart_without_options() -> None:
+    done = helm("template", "embereye", str(CHART))
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_pods_are_hooks_because_helm_reads_the_log_of_each() -> None:
+    hooks = [m["kind"] for m in render() if "helm.sh/hook" in (m["metadata"].get("annotations") or {})]
+    assert hooks == ["Pod"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_authority_stays_for_a_release_that_is_installed_again(keep: bool) -> None:
+    (authority,) = [
+        manifest
+        for manifest in render("--set", f"identity.keep={json.dumps(keep)}")
+        if (manifest["kind"], manifest["metadata"]["name"]) == ("Secret", "embereye-ca")
+    ]
+    policy = (authority["metadata"].get("annotations") or {}).get("helm.sh/resource-policy")
+    assert policy == ("keep" if keep else None)
+    assert "data" not in authority, "Helm must not empty it"
+
+
 def test_the_self_test_runs_on_the_operators_nodes_with_the_requested_template() -> None:
     template = {"resources": {"limits": {"cpu": "1"}}, "tolerations": [{"key": "edge", "operator": "Exists"}]}
 

@@ -160,7 +160,7 @@ def test_the_self_test_calls_the_hub_that_its_fleet_reports_to(watched: str, pla
         f"{hub}-hub-admin", "embereye-hub-identity" if hub == "embereye" else "north-tls",
     ]  # fmt: skip
     for kind in ("Role", "RoleBinding"):
-        assert manifests[kind, f"embereye-self-test-{NAMESPACE}"]["metadata"]["namespace"] == place
+        assert manifests[kind, f"embereye-tester-{NAMESPACE}"]["metadata"]["namespace"] == place
     fleet = {"metadata": {"name": "embereye-self-test", "namespace": place}, "spec": {}}
     parsed = parse_fleet({"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", **fleet})
     assert choose_hub(parsed, NamedHub("", "", "embereye-hub"), declared(manifests)).process == f"{hub}-hub"

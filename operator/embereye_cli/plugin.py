@@ -251,7 +251,7 @@ async def _status(arguments: argparse.Namespace) -> int:
 
 
 async def _stale(client: AsyncClient, fleets: Sequence[Fleet]) -> dict[str, str]:
-    """Why the status of each fleet may be outdated, by the fleet's key; without those that are current."""
+    """Return why the status of each fleet may be outdated, by the fleet's key; without those that are current."""
     statuses = [from_manifest(FleetStatus, fleet.status) for fleet in fleets]
     names = [status.operator.name for status in statuses if status.operator]
     absent, problems = await absent_operators(client, names)
