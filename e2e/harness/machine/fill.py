@@ -8,8 +8,8 @@ from math import ceil
 
 import grpc
 
-from embereye.hub.databases.store import RECENT
 from embereye.hub.feeds.feed import RETAINED_EVENTS
+from embereye.hub.tables.evidence import RECENT
 from embereye.process.grpc_server import control_channel
 from embereye.process.http.bearer import bearer
 from embereye.process.identity.credentials import Credentials

@@ -7,9 +7,10 @@ and its events are not published. A shard whose canaries fail to alarm in time i
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from embereye.hub.committer import Draft
+from embereye.hub.tables.canaries import CANARIES, ShardKey, Success
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.levels import ZoneState
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.units import DAY, MINUTE, SECOND
@@ -22,13 +23,6 @@ CAPACITY = 4_096  # most shard processes from which canaries are expected; furth
 REPLACED_NS = 30 * SECOND  # silence after which a process has ended, if another one reports as the same shard
 GONE_NS = 10 * MINUTE  # silence after which a shard is gone; other alerts report that it is down
 KINDS = ("sensors", "cameras")
-
-
-class ShardKey(NamedTuple):
-    """A shard; `fleet` is "namespace/kind/name"."""
-
-    fleet: str
-    shard: str
 
 
 @dataclass
@@ -46,14 +40,6 @@ class _Expected:
         """The time by which its next success is overdue; 0 or less if it is not."""
         latest = self.since_ns if self.succeeded_ns is None else self.succeeded_ns
         return now_ns - latest - self.plan.interval_ns - self.plan.within_ns
-
-
-@dataclass(frozen=True)
-class Success:
-    """A canary that became an alarm within its time limit."""
-
-    alarmed_ns: int  # when the alarm was durable, on the hub's timeline
-    delay_ns: int  # from its first sign to the alarm
 
 
 @dataclass(frozen=True)
@@ -83,11 +69,13 @@ class Canaries:
         self.late = 0  # alarms past their time limit
         self.unasked = 0  # processes beyond CAPACITY
 
-    def restore(self, stored: Iterable[tuple[str, str, int, int]]) -> None:
-        """Restore the latest successes: fleet, shard, time of the alarm, delay."""
-        self._latest.update(
-            {ShardKey(fleet, shard): Success(alarmed_ns, delay_ns) for fleet, shard, alarmed_ns, delay_ns in stored}
-        )
+    def restore(self, stored: StoredState) -> None:
+        """Restore the latest successes."""
+        self._latest.update(stored[CANARIES])
+
+    def add_state(self, state: Transaction) -> None:
+        """Add the latest successes to `state`."""
+        state[CANARIES].update(self._latest)
 
     def expect(self, coverage: Coverage) -> None:
         """Update the canaries expected from a shard, from its own coverage report."""
@@ -125,7 +113,7 @@ class Canaries:
         if expected.machine.state == ZoneState.ALARM and before != ZoneState.ALARM:
             self._alarms[report] = key, fire.process, fire
             if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:
-                draft.transaction.canaries[key] = draft.now_ns, delay
+                draft.transaction[CANARIES][key] = Success(draft.now_ns, delay)
 
     def note_durable(self, report: str = "") -> None:
         """Record a success if the report of key `report` raised an alarm: its transaction is durable."""
@@ -181,7 +169,7 @@ class Canaries:
         for key, latest in list(self._latest.items()):
             if key not in remaining and draft.now_ns - latest.alarmed_ns > DAY:
                 del self._latest[key]
-                draft.transaction.canaries[key] = None
+                draft.transaction[CANARIES][key] = None
 
     def _ended_processes(self, now: int) -> list[tuple[ShardKey, str]]:
         """The processes that ended without a final report: another one replaced them, or their shard is gone."""

@@ -15,13 +15,17 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from embereye.hub.database import StoreError
-from embereye.hub.databases.store import RECENT, Store, StoreThreads, Transaction
+from embereye.hub.databases.store import Store, StoreThreads
+from embereye.hub.tables.events import EVENTS
+from embereye.hub.tables.evidence import EVIDENCE, RECENT, committed_keys
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.zones import ZoneKey
 from embereye.process.condition import Condition
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import Timeline
@@ -31,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 BATCH = 2_000  # operations in one transaction
 RETRY_SECONDS = 0.5  # between attempts to write while the store fails
-
-ZoneKey = tuple[str, str]  # namespace, name
 
 
 class StoreFailingError(Exception):
@@ -218,7 +220,7 @@ class Committer:
                     batch = []
                     self._publish_unstored_events(transaction)
                     if self._store.lost_commits and transaction.full_state is None:
-                        transaction.full_state = self._full_state_with_reports()
+                        transaction.full_state = self._full_state()
                     if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
                 except StoreError as error:
@@ -233,9 +235,9 @@ class Committer:
                 if transaction:
                     self.counters.commits += 1
                     self.counters.commit_seconds += time.perf_counter() - started
-                    for key, _ in transaction.evidence:
+                    for key in transaction[EVIDENCE]:
                         self._remember(key)
-                    self._publish(transaction.events)
+                    self._publish(transaction[EVENTS])
                 self._finish(applied)
                 transaction, applied, self._known_keys = Transaction(), [], set()
             self._idle.set()
@@ -264,15 +266,9 @@ class Committer:
             else:
                 return
 
-    def _full_state_with_reports(self) -> Transaction:
-        state = self._full_state()
-        now_ns = self._timeline.now_ns()
-        state.evidence = [(key, now_ns) for key in self._recent]
-        return state
-
     def _publish_unstored_events(self, transaction: Transaction) -> None:
         if self.failing:
-            events = transaction.events[self._published_unstored :]
+            events = transaction[EVENTS][self._published_unstored :]
             self._published_unstored += len(events)
             self._publish_unstored(events)
 
@@ -282,7 +278,7 @@ class Committer:
         if not keys:
             return set()
         try:
-            return await self._store.write(lambda store: store.committed_ids(keys))
+            return await self._store.write(partial(committed_keys, keys=keys))
         except StoreError as error:
             self.note_failing(str(error))
             return self._remembered(batch)
@@ -290,10 +286,14 @@ class Committer:
     def _remembered(self, batch: list[Operation]) -> set[str]:
         return {key for operation in batch for key in operation.report_keys if key in self._recent}
 
-    def restore(self, recent: Iterable[str]) -> None:
-        """Restore the keys of the newest committed reports, oldest first."""
-        for key in recent:
+    def restore(self, stored: StoredState) -> None:
+        """Restore the keys of the newest committed reports."""
+        for key in stored[EVIDENCE]:
             self._remember(key)
+
+    def add_state(self, state: Transaction) -> None:
+        """Add the keys of the newest committed reports to `state`."""
+        state[EVIDENCE].update(dict.fromkeys(self._recent, self._timeline.now_ns()))
 
     def _remember(self, key: str) -> None:
         self._recent[key] = None

@@ -3,10 +3,13 @@
 import hashlib
 from collections.abc import Callable, Iterable
 
-from embereye.hub.committer import Committer, Draft, Step, ZoneKey
+from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
-from embereye.hub.databases.store import StoredState
+from embereye.hub.tables.ledgers import LEDGERS
+from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.zones import ZoneKey
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
@@ -41,10 +44,15 @@ class CoverageKeeper:
 
     def restore(self, stored: StoredState) -> None:
         """Restore the stored rosters and ledgers."""
-        for derived, roster in stored.rosters:
+        for derived, roster in stored[ROSTERS].values():
             self.book.restore(roster, derived=derived)
-        self.book.forgotten.update(stored.forgotten)
-        self.ledgers.restore(stored.ledgers)
+        self.book.forgotten.update(stored[FORGOTTEN])
+        self.ledgers.restore(stored[LEDGERS].values())
+
+    def add_state(self, state: Transaction) -> None:
+        """Add the rosters and the removed fleets to `state`."""
+        state[ROSTERS].update({name: (fleet.derived, fleet.roster()) for name, fleet in self.book.fleets.items()})
+        state[FORGOTTEN].update(dict.fromkeys(self.book.forgotten, True))
 
     # Rosters and reports
 
@@ -67,7 +75,7 @@ class CoverageKeeper:
         fleet = self.book.fleets[roster.fleet]
 
         def step(draft: Draft) -> None:
-            draft.transaction.forgotten[roster.fleet] = False
+            draft.transaction[FORGOTTEN][roster.fleet] = None
             if known := self.book.fleets.get(roster.fleet):
                 _store_roster(draft, known)
             self._judge(draft)
@@ -86,8 +94,8 @@ class CoverageKeeper:
 
         def step(draft: Draft) -> None:
             for name in removed - set(self.book.fleets):
-                draft.transaction.rosters[name] = None
-                draft.transaction.forgotten[name] = True
+                draft.transaction[ROSTERS][name] = None
+                draft.transaction[FORGOTTEN][name] = True
             self._add_ledgers(draft)
             self._judge(draft)
 
@@ -167,7 +175,7 @@ class CoverageKeeper:
         return "is watched again" if self.book.is_covered(fleet, watched, now) else ""
 
     def _add_ledgers(self, draft: Draft) -> None:
-        draft.transaction.ledgers.update(self.ledgers.collect_changes())
+        draft.transaction[LEDGERS].update(self.ledgers.collect_changes())
 
     def _expire_ledgers(self, draft: Draft) -> None:
         self.ledgers.expire(draft.now_ns - self._retention_ns)
@@ -175,4 +183,4 @@ class CoverageKeeper:
 
 
 def _store_roster(draft: Draft, fleet: Fleet) -> None:
-    draft.transaction.rosters[fleet.name] = (fleet.derived, fleet.roster())
+    draft.transaction[ROSTERS][fleet.name] = (fleet.derived, fleet.roster())

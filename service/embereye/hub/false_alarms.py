@@ -1,11 +1,13 @@
 """Marks of false alarms: stores them and passes them on to the zones' state machines and to the cameras' shards."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.history import History
 from embereye.hub.roles import Principal
+from embereye.hub.tables.false_alarms import FALSE_ALARMS
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import MarkedPlace, MarkedPlaces
@@ -32,10 +34,14 @@ class FalseAlarms:
         self._marks: dict[str, FalseAlarm] = {}
         self._listeners: set[Callable[[], None]] = set()
 
-    def restore(self, marks: Iterable[FalseAlarm]) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Restore the stored marks."""
-        for mark in marks:
+        for mark in stored[FALSE_ALARMS].values():
             self._note(mark)
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all marks to `state`."""
+        state[FALSE_ALARMS].update(self._marks)
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -93,7 +99,7 @@ class FalseAlarms:
                 reason=reason, signs=signs,
             )  # fmt: skip
             self._note(mark)
-            draft.transaction.false_alarms[alarm] = mark
+            draft.transaction[FALSE_ALARMS][alarm] = mark
             events.append(machine.false_alarm_event(alarm, name, f"marked as false by {name}: {reason}", draft.now_ns))
             self._zones.add_events(draft, events)
             add_entry(draft, by, "mark false", f"{key[0]}/{key[1]}", f"{alarm}: {reason}")
@@ -115,7 +121,7 @@ class FalseAlarms:
                 raise UnknownAlarmError(f"alarm {alarm[:40]} is not marked as false")
             key = (mark.namespace, mark.zone)
             self._zones.marks[key].pop(alarm, None)
-            draft.transaction.false_alarms[alarm] = None
+            draft.transaction[FALSE_ALARMS][alarm] = None
             machine = self._zones.touch(draft, key)
             why = f"{name} has taken back that the alarm was false ({mark.reason})"
             events.append(machine.false_alarm_event(alarm, name, why, draft.now_ns))

@@ -8,13 +8,15 @@ from functools import partial
 
 from embereye.hub.committer import Committer
 from embereye.hub.database import StoreError
-from embereye.hub.databases.store import ENDLESS, EventBounds, Store, StoreThreads
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.feeds.feed import Feed
-from embereye.hub.tables.access import AuditEntry
-from embereye.hub.tables.alarms import AlarmQuery
+from embereye.hub.tables.access import AuditEntry, audit_entries
+from embereye.hub.tables.alarms import AlarmQuery, search_alarms
+from embereye.hub.tables.episodes import episodes_of_alarm
+from embereye.hub.tables.events import ENDLESS, EventBounds, events_of_alarm, search_events
+from embereye.hub.tables.pictures import picture
 from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.process.timing.clock import Timeline
-from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
@@ -25,9 +27,6 @@ PART = 500  # events read from the database at once
 FEW_ZONES = 20  # most zones that the database selects; more are selected here
 MAX_EVENTS_READ = 5_000  # from the database for one answer
 PRUNE_SECONDS = 60.0  # between two rounds of pruning
-# How long ids of reports are retained. A fire is reported every second, which takes 30 MB a day. A copy that arrives
-# later belongs to a sign that its zone knows already.
-REPORTS_NS = DAY
 PAUSE_SECONDS = 0.05  # between two steps of pruning, so that it never delays an alarm
 
 
@@ -72,7 +71,7 @@ class History:
         since_ns, until_ns = self._recorded_ns(query.since_ns), self._recorded_ns(query.until_ns) or ENDLESS
         bounds = EventBounds(min(query.after, latest), before, since_ns, until_ns, tuple(zones))
         while read < MAX_EVENTS_READ and len(matches) < query.limit:
-            events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
+            events = await self._store.read(partial(search_events, bounds=bounds, limit=PART, newest=query.newest))
             if not events:
                 return EventPage(matches[::-1] if query.newest else matches, 0)
             read += len(events)
@@ -92,7 +91,7 @@ class History:
         """Up to `limit` durable events recorded from `from_ns` to before `until_ns`, ascending."""
         bounds = EventBounds(since_ns=self._recorded_ns(from_ns), until_ns=self._recorded_ns(until_ns))
         latest = self._feed.latest
-        events = await self._store.read(partial(Store.search, bounds=bounds, limit=limit))
+        events = await self._store.read(partial(search_events, bounds=bounds, limit=limit))
         return [event for event in events if event.cursor <= latest]
 
     def _recorded_ns(self, wall_ns: int) -> int:
@@ -101,25 +100,25 @@ class History:
 
     async def alarms(self, query: AlarmQuery) -> list[PastAlarm]:
         """The alarms that match `query`, newest first."""
-        return await self._store.read(lambda store: store.alarms(query))
+        return await self._store.read(partial(search_alarms, query=query))
 
     async def alarm_events(self, alarm: str) -> list[AlarmEvent]:
         """Every durable event of `alarm`, ascending."""
         latest = self._feed.latest
-        events = await self._store.read(lambda store: store.alarm_events(alarm))
+        events = await self._store.read(partial(events_of_alarm, alarm=alarm))
         return [event for event in events if event.cursor <= latest]
 
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that `device` sent when its sign joined `alarm`; None if there is none."""
-        return await self._store.read(lambda store: store.picture(alarm, device, kind))
+        return await self._store.read(lambda store: picture(store, alarm, device, kind))
 
     async def episodes(self, alarm: str) -> list[str]:
         """The ids of the episodes that contributed to `alarm`."""
-        return await self._store.read(lambda store: store.episodes(alarm))
+        return await self._store.read(partial(episodes_of_alarm, alarm=alarm))
 
     async def audit(self, before: int, limit: int) -> list[AuditEntry]:
         """Up to `limit` entries of the audit trail, newest first; `before` is the number to start below, 0: none."""
-        return await self._store.read(lambda store: store.audit(before, min(limit or DEFAULT_EVENTS, MAX_EVENTS)))
+        return await self._store.read(partial(audit_entries, before=before, limit=history_limit(limit)))
 
     async def prune(self, committer: Committer, retention_ns: int, clock: Callable[[], int]) -> None:
         """Remove rows older than `retention_ns` until cancelled, except while the store fails."""
@@ -132,7 +131,7 @@ class History:
                 logger.warning("old history: cannot be removed now (%s)", error)
 
     async def _prune_some(self, now_ns: int, retention_ns: int) -> int:
-        return await self._store.write(lambda store: store.prune(now_ns - retention_ns, now_ns - REPORTS_NS))
+        return await self._store.write(lambda store: store.prune(now_ns, retention_ns))
 
 
 def history_limit(limit: int) -> int:

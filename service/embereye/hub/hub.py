@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
@@ -23,7 +24,7 @@ from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage_keeper import CoverageKeeper
 from embereye.hub.database import ReloadRequiredError, StoreError
-from embereye.hub.databases.store import StoreThreads, Transaction
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
@@ -33,8 +34,10 @@ from embereye.hub.overlays.keeper import Overlays
 from embereye.hub.plans.keeper import Plans
 from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
-from embereye.hub.tables.consumed import Position
-from embereye.hub.tables.webhooks import WebhookChanges
+from embereye.hub.tables.alarms import forget_phantoms
+from embereye.hub.tables.consumed import CONSUMED, Position
+from embereye.hub.tables.events import events_after
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
 from embereye.hub.zones import Zones
@@ -50,6 +53,18 @@ SUSPENDED_NS = SECOND  # shortest suspension of the machine that silences and te
 CHECK_SECONDS = 2.0  # between two checks that the database can be reached
 ALIVE_SHARED_NS = 100_000_000  # how long subscribers at the same cursor share one sign of life, serialised once
 LEDGER_SECONDS = 10.0  # between two writes of the current owners' ledgers
+
+
+class Part(Protocol):
+    """A part of the hub with stored state in memory."""
+
+    def restore(self, stored: StoredState) -> None:
+        """Restore its state from what was stored."""
+        ...
+
+    def add_state(self, state: Transaction) -> None:
+        """Add its whole state to `state`, to be written again after the database lost commits."""
+        ...
 
 
 class Hub:
@@ -75,7 +90,7 @@ class Hub:
         self._retention_ns = retention_ns
         self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
-        self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
+        self.feed = Feed(0, lambda after, limit: store.read(lambda opened: events_after(opened, after, limit)))
         self.history = History(store, self.feed, self.timeline)
         self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
         self.committer = Committer(
@@ -107,6 +122,10 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
+        self._parts: Sequence[Part] = (
+            self.committer, self.feed, self.false_alarms, self.silences, self.plans, self.overlays, self.zones,
+            self.coverage, self.canaries, self.access, self.subscriptions, self.webhooks,
+        )  # fmt: skip
         self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and the sign
         self.consumed: list[Position] = []  # how far each stream of reports had been read when the hub was opened
 
@@ -119,19 +138,10 @@ class Hub:
 
     def _full_state(self) -> Transaction:
         """The hub's complete in-memory state, to be rewritten after the database lost commits."""
-        return Transaction(
-            zones=self.zones.stored_zones(),
-            events=self.feed.newest(),
-            newest=self.feed.latest,
-            rosters={name: (fleet.derived, fleet.roster()) for name, fleet in self.coverage.book.fleets.items()},
-            forgotten=dict.fromkeys(self.coverage.book.forgotten, True),
-            access=self.access.snapshot(),
-            subscriptions={subscription.name: subscription for subscription in self.subscriptions.all()},
-            webhooks=WebhookChanges({webhook.options.name: webhook.position for webhook in self.webhooks.all()}),
-            false_alarms={mark.alarm: mark for mark in self.false_alarms.all()},
-            silences={silence.id: silence for silence in self.silences.all()},
-            overlays=dict(self.overlays.all()),
-        )
+        state = Transaction()
+        for part in self._parts:
+            part.add_state(state)
+        return state
 
     def _publish(self, events: list[AlarmEvent]) -> None:
         if (traces := self.inbox.traces) is None:
@@ -149,25 +159,15 @@ class Hub:
                 "clock: %s %s the newest time that this hub stored: the jump is ignored and expires no history",
                 duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
             )  # fmt: skip
-        self.committer.restore(stored.recent)
-        self.false_alarms.restore(stored.false_alarms)
-        self.silences.restore(stored.silences)
-        self.plans.restore(stored.plans)
-        self.overlays.restore(stored.overlays)
-        self.zones.restore(stored.zones, stored.cursor)
-        self.coverage.restore(stored)
-        self.canaries.restore(stored.canaries)
-        self.access.restore(stored.access)
-        self.subscriptions.restore(stored.subscriptions)
-        self.webhooks.restore(stored.webhooks)
-        self.feed.latest = stored.cursor
-        self.consumed = stored.consumed
+        for part in self._parts:
+            part.restore(stored)
+        self.consumed = list(stored[CONSUMED].values())
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
             return
         still_open = {zone.alarm for zone in self.zones.messages() if zone.alarm}
         with contextlib.suppress(StoreError):
-            await self._store.write(lambda store: store.forget_phantoms(still_open))
+            await self._store.write(lambda store: forget_phantoms(store.db, still_open))
 
     @property
     def unreadable(self) -> int:

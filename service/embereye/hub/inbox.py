@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from embereye.hub.canaries import Canaries
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook, namespace_of
-from embereye.hub.databases.store import StoredPicture
 from embereye.hub.report_key import earlier_keys, report_key
-from embereye.hub.tables.consumed import Position
+from embereye.hub.tables.consumed import CONSUMED, Position
+from embereye.hub.tables.episodes import EPISODES
+from embereye.hub.tables.evidence import EVIDENCE
+from embereye.hub.tables.pictures import PICTURES
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB
@@ -52,7 +54,7 @@ class _Report:
 
     def apply(self, draft: Draft) -> None:
         if self.position is not None:  # even if applying it fails below: it would fail again
-            draft.transaction.consumed = self.position
+            draft.transaction[CONSUMED][self.position.stream] = self.position
         if is_canary(self.item.device):
             self.inbox.canaries.step(self.item, draft, self.report_keys[0])
         else:
@@ -160,12 +162,11 @@ class EvidenceInbox:
         if unstored and not events:
             return
         draft.known.add(keys[0])
-        draft.transaction.evidence.append((keys[0], draft.now_ns))
+        draft.transaction[EVIDENCE][keys[0]] = draft.now_ns
         if machine.alarm and item.episode:
-            draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
+            draft.transaction[EPISODES][machine.alarm, item.episode] = draft.now_ns
         if item.snapshot and machine.alarm and machine.announced_levels.get(key_of(item), 0) > announced:
-            picture = StoredPicture(machine.alarm, item.device, item.kind, draft.now_ns, item.snapshot)
-            draft.transaction.pictures.append(picture)
+            draft.transaction[PICTURES][machine.alarm, item.device, item.kind] = draft.now_ns, item.snapshot
 
     def _zone_of(self, item: EvidenceItem) -> str:
         if item.zone:

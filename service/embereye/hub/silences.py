@@ -5,12 +5,14 @@ ends, everything that it covered and that still applies is published again, so t
 """
 
 import secrets
-from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.committer import Committer, Draft, ZoneKey
+from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.roles import Principal
+from embereye.hub.tables.silences import SILENCES
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.zones import ZoneKey
 from embereye.hub.zones import Zones
 from embereye.units import MINUTE
 from embereye.v1.alarms_pb2 import AlarmEvent, Silence
@@ -37,10 +39,14 @@ class Silences:
         self._book = book
         self._silences: dict[str, Silence] = {}  # by id
 
-    def restore(self, silences: Iterable[Silence]) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Restore the stored silences."""
-        for silence in silences:
+        for silence in stored[SILENCES].values():
             self._note(silence)
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all silences to `state`."""
+        state[SILENCES].update(self._silences)
 
     def __len__(self) -> int:
         return len(self._silences)
@@ -84,7 +90,7 @@ class Silences:
                 level=machine.level_in_force(draft.now_ns).wire,
             )  # fmt: skip
             self._note(silence)
-            draft.transaction.silences[silence.id] = silence
+            draft.transaction[SILENCES][silence.id] = silence
             why = f"{_subject(silence)} is silenced for {duration(minutes * MINUTE)} by {name}: {silence.reason}"
             events.append(machine.silence_event(silence, name, why, draft.now_ns))
             self._zones.add_events(draft, events)
@@ -156,7 +162,7 @@ class Silences:
         self._zones.silences[key].pop(silence.id)
         if not self._zones.silences[key]:
             del self._zones.silences[key]
-        draft.transaction.silences[silence.id] = None
+        draft.transaction[SILENCES][silence.id] = None
 
 
 def _subject(silence: Silence) -> str:

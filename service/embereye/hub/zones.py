@@ -12,8 +12,11 @@ from importlib.metadata import version
 
 from google.protobuf.message import DecodeError
 
-from embereye.hub.committer import Draft, ZoneKey
+from embereye.hub.committer import Draft
 from embereye.hub.coverage.book import CoverageBook
+from embereye.hub.tables.events import EVENTS
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.zones import ZONES, ZoneKey
 from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
@@ -40,9 +43,9 @@ class Zones:
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
 
-    def restore(self, zones: Iterable[bytes], cursor: int) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Restore the stored zones; a zone that cannot be read starts empty and does not delay the others."""
-        for data in zones:
+        for data in stored[ZONES].values():
             try:
                 machine = ZoneMachine.load(data, self._timeline.now_ns())
             except (ValueError, KeyError, TypeError, AttributeError, DecodeError) as error:
@@ -51,7 +54,7 @@ class Zones:
                 continue
             machine.marks = self.marks[machine.namespace, machine.name]
             self._machines[machine.namespace, machine.name] = machine
-        self._cursor = cursor
+        self._cursor = stored.cursor
 
     # Queries
 
@@ -119,7 +122,7 @@ class Zones:
             label(event, draft.stepped_ns)
             if event.type == AlarmEvent.TYPE_STATE:
                 event.version = VERSION
-            draft.transaction.events.append(event)
+            draft.transaction[EVENTS].append(event)
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 
     def open_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, reason: str) -> None:
@@ -160,9 +163,9 @@ class Zones:
             if machine.is_idle:
                 draft.touched.setdefault(key, machine.revision)
 
-    def stored_zones(self) -> dict[ZoneKey, bytes | None]:
-        """Every zone in its stored form."""
-        return {key: machine.dump(self._timeline.now_ns()) for key, machine in self._machines.items()}
+    def add_state(self, state: Transaction) -> None:
+        """Add every zone to `state`."""
+        state[ZONES].update({key: machine.dump(self._timeline.now_ns()) for key, machine in self._machines.items()})
 
     def store_changes(self, draft: Draft) -> None:
         """Add the changed zones to the transaction, and remove those that have been idle for long enough."""
@@ -174,9 +177,9 @@ class Zones:
                 del self._machines[key]
                 if not self.marks[key]:
                     del self.marks[key]
-                draft.transaction.zones[key] = None
+                draft.transaction[ZONES][key] = None
             elif machine.revision != revision:
-                draft.transaction.zones[key] = machine.dump(draft.now_ns)
+                draft.transaction[ZONES][key] = machine.dump(draft.now_ns)
 
 
 def label(message: Zone | AlarmEvent, stepped_ns: int) -> None:

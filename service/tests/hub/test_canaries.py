@@ -18,8 +18,10 @@ from harness.stored import Stored
 from embereye.camera.shard import CameraShard
 from embereye.hub.canaries import GONE_NS, REPLACED_NS, Canaries
 from embereye.hub.committer import Draft
-from embereye.hub.databases.store import StoreThreads, Transaction
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
+from embereye.hub.tables.canaries import CANARIES, ShardKey, Success
+from embereye.hub.tables.transaction import Transaction
 from embereye.levels import Kind, Level, Sense
 from embereye.process.telemetry.usage import resident_mb
 from embereye.sensor.shard import SensorShard
@@ -282,8 +284,8 @@ async def test_a_canarys_mark_does_not_hide_a_device(tmp_path: Path) -> None:
 
 
 def test_the_time_of_the_latest_success_survives_a_restart(stored: Stored) -> None:
-    store = stored.open()
-    store.commit(Transaction(canaries={(FLEET, SHARD): (1, 2), (FLEET, "gone"): (3, 4)}))
-    store.commit(Transaction(canaries={(FLEET, SHARD): (5, 6), (FLEET, "gone"): None}))
-    assert store.load().canaries == [(FLEET, SHARD, 5, 6)]
+    store, key, gone = stored.open(), ShardKey(FLEET, SHARD), ShardKey(FLEET, "gone")
+    store.commit(Transaction({CANARIES: {key: Success(1, 2), gone: Success(3, 4)}}))
+    store.commit(Transaction({CANARIES: {key: Success(5, 6), gone: None}}))
+    assert store.load()[CANARIES] == {key: Success(5, 6)}
     store.close()

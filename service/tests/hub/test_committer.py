@@ -78,7 +78,7 @@ async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(
 
 async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: Hub, debugged: bool) -> None:
     # SQLite reports a database at its page limit like a full disk.
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
 
     def step(draft: Draft) -> None:
         add_entry(draft, ADA, "test", "zone", "long " * 10_000)
@@ -86,7 +86,7 @@ async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: H
     waiting = [asyncio.ensure_future(hub.committer.commit(step)) for _ in range(8)]
     ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
     assert [type(error) for error in ended] == [StoreFailingError] * 8
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
     with contextlib.suppress(StoreFailingError):
         await asyncio.wait_for(hub.committer.commit(step), 20)
@@ -97,7 +97,7 @@ async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
     hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_PENDING", 1)
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
     service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
     seen = report(hub, 1, 1)
     seen.snapshot = b"jpeg" * 10_000
@@ -105,7 +105,7 @@ async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
     async with asyncio.timeout(60):
         await service.admit_report(stream, report(hub, 2, 1), 0)  # the hub has not noticed the full disk yet
     assert stream.resend_due, "the shard has to send it again"
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(60)
 
 
@@ -114,7 +114,7 @@ async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
 ) -> None:
     monkeypatch.setattr(inbox, "MAX_PENDING_BYTES", 50_000)
     monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
     service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
     seen, other = report(hub, 1, 1), report(hub, 2, 1)
     seen.snapshot = other.snapshot = b"jpeg" * 15_000
@@ -130,7 +130,7 @@ async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
                 await asyncio.sleep(0.02)
             assert hub.committer.open_reports == 2
     assert stream.resend_due, "the shard has to send it again"
-    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
     await service.admit_report(stream, again, 0)
     assert await hub.committer.flush(20)

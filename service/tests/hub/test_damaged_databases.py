@@ -14,9 +14,11 @@ from harness.stored import Stored
 
 from embereye.hub.database import ReloadRequiredError
 from embereye.hub.databases import losses, salvage
-from embereye.hub.databases.store import Transaction
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.events import EVENTS
+from embereye.hub.tables.evidence import EVIDENCE
+from embereye.hub.tables.transaction import Transaction
 from embereye.levels import ZoneState
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -153,7 +155,7 @@ async def test_rows_in_the_log_of_a_killed_hub_are_salvaged_too(tmp_path: Path) 
     folder.mkdir()
     await fill(tmp_path)
     store = Stored(tmp_path).open()
-    store.commit(Transaction(evidence=[("in the log", 1)]))
+    store.commit(Transaction({EVIDENCE: {"in the log": 1}}))
     for suffix in ("", "-wal"):  # the files as a power cut leaves them
         (folder / f"hub.sqlite{suffix}").write_bytes((tmp_path / f"hub.sqlite{suffix}").read_bytes())
     store.close()
@@ -169,7 +171,7 @@ def test_the_log_of_a_database_that_is_gone_is_salvaged(tmp_path: Path, *, remai
     folder = tmp_path / "killed"
     folder.mkdir()
     store = Stored(tmp_path).open()
-    store.commit(Transaction(evidence=[("in the log", 1)]))
+    store.commit(Transaction({EVIDENCE: {"in the log": 1}}))
     (folder / "hub.sqlite-wal").write_bytes((tmp_path / "hub.sqlite-wal").read_bytes())
     if remains:
         (folder / "hub.sqlite").touch()
@@ -182,7 +184,7 @@ def test_the_log_of_a_database_that_is_gone_is_salvaged(tmp_path: Path, *, remai
 def test_rows_on_both_sides_of_each_damaged_page_are_salvaged(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
     store = stored.open()
-    store.commit(Transaction(events=events(*range(1, 5_001)), evidence=[(f"id-{n:05}", n) for n in range(5_000)]))
+    store.commit(Transaction({EVENTS: events(*range(1, 5_001)), EVIDENCE: {f"id-{n:05}": n for n in range(5_000)}}))
     store.close()
 
     def damage(data: bytes) -> bytes:
@@ -204,7 +206,7 @@ def test_another_programs_database_is_set_aside(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as other:
         other.execute("CREATE TABLE events (title TEXT)")
     store = Stored(tmp_path).open()
-    store.commit(Transaction(events=events(1)))
+    store.commit(Transaction({EVENTS: events(1)}))
     assert not store.failing
     store.close()
     assert "another program's database" in losses.read_losses(tmp_path)[0]

@@ -20,17 +20,22 @@ from embereye.hub.databases import schema
 from embereye.hub.databases import store as storage
 from embereye.hub.databases.store import (
     Store,
-    StoredPicture,
-    StoredState,
     StoreThreads,
-    Transaction,
     lock_folder,
     open_database,
 )
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
 from embereye.hub.roles import Principal, Role
-from embereye.hub.tables.access import AccessChanges, AuditEntry, TokenRecord
+from embereye.hub.tables.access import AUDIT, TOKENS, AuditEntry, TokenRecord, audit_entries
+from embereye.hub.tables.canaries import CANARIES, ShardKey, Success
+from embereye.hub.tables.episodes import EPISODES, episodes_of_alarm
+from embereye.hub.tables.events import EVENTS, events_after
+from embereye.hub.tables.evidence import EVIDENCE, committed_keys
+from embereye.hub.tables.pictures import PICTURES, picture
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.webhooks import dead_letters
+from embereye.hub.tables.zones import ZONES
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -59,21 +64,23 @@ def test_a_row_that_is_written_again_replaces_the_old_one(stored: Stored) -> Non
         token = TokenRecord("ada", bytes([number]), Role.VIEWER, number, "admin")
         store.commit(
             Transaction(
-                evidence=[("one", number)],
-                zones={("default", "hall"): bytes([number])},
-                pictures=[StoredPicture("a", "s", 1, number, bytes([number]))],
-                episodes={("a", "e"): number},
-                canaries={("f", "s"): (number, number)},
-                access=AccessChanges(tokens={"ada": token}),
+                {
+                    EVIDENCE: {"one": number},
+                    ZONES: {("default", "hall"): bytes([number])},
+                    PICTURES: {("a", "s", 1): (number, bytes([number]))},
+                    EPISODES: {("a", "e"): number},
+                    CANARIES: {ShardKey("f", "s"): Success(number, number)},
+                    TOKENS: {"ada": token},
+                }
             )
         )
     loaded = store.load()
-    assert loaded.zones == [b"\2"]
-    assert loaded.canaries == [("f", "s", 2, 2)]
-    assert [token.digest for token in loaded.access.tokens] == [b"\2"]
-    assert store.picture("a", "s", 1) == b"\2"
-    assert store.committed_ids(["one", "two"]) == {"one"}
-    assert store.episodes("a") == ["e"]
+    assert loaded[ZONES] == {("default", "hall"): b"\2"}
+    assert loaded[CANARIES] == {("f", "s"): Success(2, 2)}
+    assert [token.digest for token in loaded[TOKENS].values()] == [b"\2"]
+    assert picture(store, "a", "s", 1) == b"\2"
+    assert committed_keys(store, ["one", "two"]) == {"one"}
+    assert episodes_of_alarm(store, "a") == ["e"]
     store.close()
 
 
@@ -82,18 +89,18 @@ def test_few_statements_query_known_reports_however_many_there_are(
 ) -> None:
     store = stored.open()
     names = [f"report-{number}" for number in range(1_100)]
-    store.commit(Transaction(evidence=[(name, 1) for name in names]))
+    store.commit(Transaction({EVIDENCE: dict.fromkeys(names, 1)}))
     statements = set[str]()
-    rows = store._db.rows
+    rows = store.db.rows
 
     def recorded(query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         statements.add(query)
         return rows(query, arguments)
 
-    monkeypatch.setattr(store._db, "rows", recorded)
+    monkeypatch.setattr(store.db, "rows", recorded)
     for count in (0, *range(1, 130), 255, 256, 257, 500, 511, 512, 513, 1_000, 1_025):
-        assert store.committed_ids([*names[:count], "new"]) == set(names[:count])
-    assert store.committed_ids([]) == set()
+        assert committed_keys(store, [*names[:count], "new"]) == set(names[:count])
+    assert committed_keys(store, []) == set()
     # The database caches prepared statements; one with hundreds of arguments takes some hundred kilobytes.
     assert len(statements) <= 10
     store.close()
@@ -101,15 +108,15 @@ def test_few_statements_query_known_reports_however_many_there_are(
 
 def test_a_name_with_a_null_character_is_stored(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(evidence=[("nul\0", 1)], episodes={("a", "e\0"): 1}))
-    assert store.committed_ids(["nul\0"])
-    assert len(store.episodes("a")) == 1
+    store.commit(Transaction({EVIDENCE: {"nul\0": 1}, EPISODES: {("a", "e\0"): 1}}))
+    assert committed_keys(store, ["nul\0"])
+    assert len(episodes_of_alarm(store, "a")) == 1
     store.close()
 
 
 def test_there_are_no_dead_letters_past_a_cursor_of_the_future(stored: Stored) -> None:
     store = stored.open()
-    assert store.dead_letters("pager", 2**64 - 1, 9) == []
+    assert dead_letters(store, "pager", 2**64 - 1, 9) == []
     store.close()
 
 
@@ -128,13 +135,13 @@ def test_an_older_database_is_migrated_and_a_newer_one_is_refused(
     stored: Stored, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored.open()
-    store.commit(Transaction(episodes={("a", "e"): 7}))
+    store.commit(Transaction({EPISODES: {("a", "e"): 7}}))
     store.close()
     with monkeypatch.context():
         request.getfixturevalue("version_2")
         for _ in range(2):
             store = stored.open()
-            assert store.episodes("a") == ["e"]
+            assert episodes_of_alarm(store, "a") == ["e"]
             store.close()
         assert stored.query("SELECT alarm, episode, time_ns, place FROM episodes") == [("a", "e", 7, None)]
     monkeypatch.undo()
@@ -157,7 +164,7 @@ def test_a_failed_migration_leaves_the_database_unchanged(stored: Stored, monkey
         assert "none" in database.failing
         database.close()
     store = stored.open()
-    store.commit(Transaction(episodes={("a", "e"): 7}))
+    store.commit(Transaction({EPISODES: {("a", "e"): 7}}))
     assert stored.query("SELECT * FROM episodes") == [("a", "e", 7)]
     store.close()
 
@@ -169,15 +176,15 @@ def test_after_a_broken_connection_the_transaction_is_stored_once(
     stored_in_postgres: Stored, postgres: Postgres
 ) -> None:
     store = stored_in_postgres.open()
-    store.commit(Transaction(events=events(1)))
+    store.commit(Transaction({EVENTS: events(1)}))
     assert postgres.break_connections(stored_in_postgres.database) >= 1
-    transaction = Transaction(events=events(2), evidence=[("two", 2)])
+    transaction = Transaction({EVENTS: events(2), EVIDENCE: {"two": 2}})
     with pytest.raises(StoreError, match="broke"):
         store.commit(transaction)
     assert store.failing
     store.commit(transaction)
     assert not store.failing
-    assert [event.cursor for event in store.events(0, 9)] == [1, 2]
+    assert [event.cursor for event in events_after(store, 0, 9)] == [1, 2]
     store.close()
 
 
@@ -207,17 +214,17 @@ def test_a_commit_with_a_lost_answer_is_stored_exactly_once(
     stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, took_effect: bool
 ) -> None:
     store = stored_in_postgres.open()
-    store.commit(Transaction(events=events(1), access=AccessChanges(audit=[entry("first")])))
-    transaction = Transaction(events=events(2), access=AccessChanges(audit=[entry("second")]))
+    store.commit(Transaction({EVENTS: events(1), AUDIT: [entry("first")]}))
+    transaction = Transaction({EVENTS: events(2), AUDIT: [entry("second")]})
     with lost_answer(postgres, stored_in_postgres, monkeypatch, took_effect=took_effect), pytest.raises(StoreError):
         store.commit(transaction)
     # Meanwhile the hub continued: its next attempt starts with the changes of the first.
-    transaction.events += events(3)
-    transaction.access.audit.append(entry("third"))
+    transaction[EVENTS].extend(events(3))
+    transaction[AUDIT].append(entry("third"))
     store.commit(transaction)
-    store.commit(Transaction(events=events(4)))
-    assert [event.cursor for event in store.events(0, 9)] == [1, 2, 3, 4]
-    assert [entry.action for entry in store.audit(0, 9)] == ["third", "second", "first"]
+    store.commit(Transaction({EVENTS: events(4)}))
+    assert [event.cursor for event in events_after(store, 0, 9)] == [1, 2, 3, 4]
+    assert [entry.action for entry in audit_entries(store, 0, 9)] == ["third", "second", "first"]
     store.close()
 
 
@@ -225,20 +232,21 @@ def test_a_refused_commit_is_not_mistaken_for_an_earlier_one_with_a_lost_answer(
     stored_in_postgres: Stored, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = stored_in_postgres.open()
-    transaction = Transaction(events=events(1))
+    transaction = Transaction({EVENTS: events(1)})
     with lost_answer(postgres, stored_in_postgres, monkeypatch, took_effect=True), pytest.raises(StoreError):
         store.commit(transaction)
-    transaction.events += events(2)
+    transaction[EVENTS].extend(events(2))
+    transaction[ZONES]["default", "hall"] = b"state"
     for attempt in range(3):
         with monkeypatch.context() as patch:
             if attempt == 2:  # the connection breaks before anything is sent
                 postgres.break_connections(stored_in_postgres.database)
             else:
-                patch.setattr(Store, "_write_coverage", lambda *_: store._db.execute("SELECT * FROM nowhere"))
+                patch.setattr(ZONES, "write", lambda *_: store.db.execute("SELECT * FROM nowhere"))
             with pytest.raises(StoreError):
                 store.commit(transaction)
     store.commit(transaction)
-    assert [event.cursor for event in store.events(0, 9)] == [1, 2]
+    assert [event.cursor for event in events_after(store, 0, 9)] == [1, 2]
     store.close()
 
 
@@ -246,28 +254,28 @@ def test_a_hub_that_lost_its_lock_cannot_write_after_another_became_owner(
     stored_in_postgres: Stored, postgres: Postgres
 ) -> None:
     stale = stored_in_postgres.open()
-    stale.commit(Transaction(events=events(1)))
+    stale.commit(Transaction({EVENTS: events(1)}))
     # It loses its session's lock without noticing, as after a network failure.
     holder = f"""SELECT pid FROM pg_locks JOIN pg_database d ON d.oid = database
         WHERE locktype = 'advisory' AND datname = '{stored_in_postgres.database}'"""
     assert len(postgres.execute(holder)) == 1
-    list(stale._db.rows("SELECT pg_advisory_unlock_all()"))
+    list(stale.db.rows("SELECT pg_advisory_unlock_all()"))
     owner = stored_in_postgres.open()
     with pytest.raises(ReloadRequiredError, match="another hub owns"):
-        stale.commit(Transaction(events=events(2)))
-    owner.commit(Transaction(events=events(2)))
-    assert [event.cursor for event in owner.events(0, 9)] == [1, 2]
+        stale.commit(Transaction({EVENTS: events(2)}))
+    owner.commit(Transaction({EVENTS: events(2)}))
+    assert [event.cursor for event in events_after(owner, 0, 9)] == [1, 2]
     stale.close()
     owner.close()
 
 
 def test_an_unreadable_row_is_logged_only_once(stored: Stored, caplog: pytest.LogCaptureFixture) -> None:
     store = stored.open()
-    store.commit(Transaction(events=events(1, 2, 3)))
+    store.commit(Transaction({EVENTS: events(1, 2, 3)}))
     garbage = "'\\xff'" if stored.address else "x'ff'"
-    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor = 2")
+    store.db.execute(f"UPDATE events SET event = {garbage} WHERE cursor = 2")
     for _ in range(5):
-        assert [event.cursor for event in store.events(0, 10)] == [1, 3]
+        assert [event.cursor for event in events_after(store, 0, 10)] == [1, 3]
     assert caplog.text.count("a row cannot be read and is skipped") == 1
     assert store.unreadable == 5
     store.close()
@@ -276,7 +284,7 @@ def test_an_unreadable_row_is_logged_only_once(stored: Stored, caplog: pytest.Lo
 def test_events_after_a_damaged_page_are_still_found(tmp_path: Path) -> None:
     bodies = [AlarmEvent(cursor=number, zone="hall", why=f"<{number:06}>" + "x" * 200) for number in range(1, 2_001)]
     store = Store(open_database(tmp_path))
-    store.commit(Transaction(events=bodies))
+    store.commit(Transaction({EVENTS: bodies}))
     store.close()
     file = tmp_path / "hub.sqlite"
     data = bytearray(file.read_bytes())
@@ -285,7 +293,7 @@ def test_events_after_a_damaged_page_are_still_found(tmp_path: Path) -> None:
         data[page : page + 4_096] = bytes(4_096)
     file.write_bytes(data)
     store, cursors = Store(open_database(tmp_path)), list[int]()
-    while part := store.events(cursors[-1] if cursors else 0, 256):
+    while part := events_after(store, cursors[-1] if cursors else 0, 256):
         cursors += [event.cursor for event in part]
     lost = sorted(set(range(1, 2_001)) - set(cursors))
     assert {500, 1_200} <= set(lost)
@@ -296,26 +304,26 @@ def test_events_after_a_damaged_page_are_still_found(tmp_path: Path) -> None:
 
 def test_events_after_many_unreadable_rows_are_still_found(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(events=events(*range(1, 21))))
+    store.commit(Transaction({EVENTS: events(*range(1, 21))}))
     garbage = "'\\xff'" if stored.address else "x'ff'"
-    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2 AND cursor < 15")
-    assert [event.cursor for event in store.events(2, 4)] == [15, 16, 17, 18]
-    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2")
-    assert store.events(2, 4) == []
+    store.db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2 AND cursor < 15")
+    assert [event.cursor for event in events_after(store, 2, 4)] == [15, 16, 17, 18]
+    store.db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2")
+    assert events_after(store, 2, 4) == []
     store.close()
 
 
 def test_a_temporary_disk_error_does_not_count_as_damage(tmp_path: Path) -> None:
     store = Store(open_database(tmp_path))
-    store.commit(Transaction(events=events(1), zones={("default", "hall"): b"state"}))
-    database = store._db._db  # type: ignore[attr-defined]
+    store.commit(Transaction({EVENTS: events(1), ZONES: {("default", "hall"): b"state"}}))
+    database = store.db._db  # type: ignore[attr-defined]
     database.set_progress_handler(lambda: 1, 1)  # fails each statement with an operational error, as a disk might
-    for read in (store.load, lambda: store.events(0, 9), store._db.newest_cursor):
+    for read in (store.load, lambda: events_after(store, 0, 9), store.db.newest_cursor):
         with pytest.raises(StoreError) as refused:
             read()
         assert not isinstance(refused.value, DamagedError)
     database.set_progress_handler(None, 1)
-    assert (store.load().zones, store.load().cursor, store.unreadable) == ([b"state"], 1, 0)
+    assert (store.load()[ZONES], store.load().cursor, store.unreadable) == ({("default", "hall"): b"state"}, 1, 0)
     store.close()
 
 
@@ -323,7 +331,7 @@ async def test_a_hub_starts_with_the_complete_stored_state_or_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(open_database(tmp_path))
-    store.commit(Transaction(zones={("default", "hall"): b"state"}))
+    store.commit(Transaction({ZONES: {("default", "hall"): b"state"}}))
     store.close()
     monkeypatch.setattr(storage, "LOAD_RETRY_SECONDS", 0.01)
     load, failures = Store.load, [StoreError("disk I/O error")] * 3
@@ -335,7 +343,7 @@ async def test_a_hub_starts_with_the_complete_stored_state_or_empty(
 
     monkeypatch.setattr(Store, "load", failing)
     threads = StoreThreads(tmp_path)
-    assert (await threads.open()).zones == [b"state"]
+    assert (await threads.open())[ZONES] == {("default", "hall"): b"state"}
     await threads.close()
     monkeypatch.setattr(storage, "LOAD_SECONDS", 0.001)
     failures.append(StoreError("disk I/O error"))
@@ -352,14 +360,14 @@ async def test_a_hub_starts_with_the_complete_stored_state_or_empty(
 
 def test_other_tools_may_change_the_open_database_file(tmp_path: Path) -> None:
     store = Store(open_database(tmp_path))
-    store.commit(Transaction(evidence=[(f"report-{number}", 1) for number in range(5_000)]))
+    store.commit(Transaction({EVIDENCE: {f"report-{number}": 1 for number in range(5_000)}}))
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)) as other:
         other.execute("DELETE FROM evidence WHERE id <> 'report-7'")
         other.execute("VACUUM")
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    store.commit(Transaction(evidence=[("last", 1)]))
+    store.commit(Transaction({EVIDENCE: {"last": 1}}))
     store.check()
-    assert store.committed_ids(["report-7", "last"]) == {"report-7", "last"}
+    assert committed_keys(store, ["report-7", "last"]) == {"report-7", "last"}
     store.close()
 
 
@@ -384,9 +392,9 @@ def test_a_read_only_folder_is_locked_for_one_hub_too(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 def test_a_hub_does_not_write_to_a_removed_database_file(tmp_path: Path, suffix: str) -> None:
     store = Store(open_database(tmp_path))
-    store.commit(Transaction(evidence=[("before", 1)]))
+    store.commit(Transaction({EVIDENCE: {"before": 1}}))
     (tmp_path / f"hub.sqlite{suffix}").unlink()
-    for attempt in (lambda: store.commit(Transaction(evidence=[("after", 1)])), store.check):
+    for attempt in (lambda: store.commit(Transaction({EVIDENCE: {"after": 1}})), store.check):
         with pytest.raises(ReloadRequiredError, match=f"hub.sqlite{suffix} was removed in .* while it was open"):
             attempt()
     store.close()
@@ -430,9 +438,9 @@ def test_the_password_is_read_again_for_each_connection(stored_in_postgres: Stor
     file.write_text(f"postgresql://other:new@127.0.0.1:{postgres.port}/{stored_in_postgres.database}")
     postgres.break_connections(stored_in_postgres.database)
     with pytest.raises(StoreError):
-        store.commit(Transaction(events=events(1)))
-    store.commit(Transaction(events=events(1)))
-    assert list(store._db.rows("SELECT current_user")) == [("other",)]
+        store.commit(Transaction({EVENTS: events(1)}))
+    store.commit(Transaction({EVENTS: events(1)}))
+    assert list(store.db.rows("SELECT current_user")) == [("other",)]
     store.close()
 
 
@@ -536,7 +544,7 @@ async def test_a_hub_started_without_its_database_reloads_once_it_can_be_read(
     stored_apart: Stored, own_postgres: Postgres
 ) -> None:
     store = stored_apart.open()
-    store.commit(Transaction(events=events(1)))
+    store.commit(Transaction({EVENTS: events(1)}))
     store.close()
     await asyncio.to_thread(own_postgres.stop)
     threads = stored_apart.threads()
@@ -553,7 +561,7 @@ async def test_a_hub_started_without_its_database_reloads_once_it_can_be_read(
         await asyncio.wait_for(running, 60)
     await threads.close()
     store = stored_apart.open()
-    assert store.committed_ids(["seen"]) == set(), "the shard sends unacknowledged reports again"
+    assert committed_keys(store, ["seen"]) == set(), "the shard sends unacknowledged reports again"
     store.close()
 
 

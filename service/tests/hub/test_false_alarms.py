@@ -106,14 +106,14 @@ async def test_removing_the_mark_of_a_forgotten_alarm_opens_no_alarm(stored: Sto
         until_ns = time.time_ns()
         await running.see(99.0)
         opened = running.zone.alarm
-        assert await running._threads.write(lambda store: store.prune(until_ns))
+        assert await running._threads.write(lambda store: store.prune(until_ns, 0))
         assert [past.alarm for past in await running.hub.history.alarms(AlarmQuery(10))] == [opened]
         await running.hub.false_alarms.take_back(ADA, alarm)
         assert [past.alarm for past in await running.hub.history.alarms(wanted)] == [opened]
         # A row that an earlier version left.
         add = "INSERT INTO alarms VALUES ('phantom', 'default', 'kitchen', 1, 1, 1, 0, 1, '')"
-        await running._threads.write(lambda store: store._db.execute(add))
-        await running._threads.write(lambda store: store._db.execute("UPDATE alarms SET why = ''"))
+        await running._threads.write(lambda store: store.db.execute(add))
+        await running._threads.write(lambda store: store.db.execute("UPDATE alarms SET why = ''"))
     async with Running(stored) as running:
         assert [past.alarm for past in await running.hub.history.alarms(wanted)] == [opened]
 

@@ -15,11 +15,13 @@ from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.coverage_keeper import OutdatedError
 from embereye.hub.database import StoreError
-from embereye.hub.databases.store import EventBounds, Transaction
 from embereye.hub.history import EventQuery
 from embereye.hub.hub import Hub
 from embereye.hub.report_key import report_key
 from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.events import EVENTS, EventBounds, events_after, search_events
+from embereye.hub.tables.evidence import EVIDENCE, committed_keys
+from embereye.hub.tables.transaction import Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -336,7 +338,7 @@ async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Pat
     async with running(Stored(tmp_path), clock) as hub:
         store = hub._store
         # SQLite reports a database at its page limit like a full disk.
-        await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+        await store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
         for number in range(300):
             clock.now += SECOND // 1000
             hub.inbox.admit(sign(f"report with a long name {number:0200}", clock), durable.append)
@@ -350,7 +352,7 @@ async def test_on_a_full_disk_fires_are_shown_but_not_acknowledged(tmp_path: Pat
         assert hub.feed.latest == 0
         with pytest.raises(StoreFailingError, match="cannot write its database"):
             await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
-        await store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+        await store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1000000"))
         await eventually(lambda: not hub.committer.failing)
         assert await hub.committer.flush(10)
         assert len(durable) == 301
@@ -449,10 +451,10 @@ async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
         assert await hub.committer.flush(5)
         clock.now += DAY - SECOND
         await asyncio.sleep(0.2)
-        assert await hub._store.read(lambda store: store.committed_ids([report_key(item)]))
+        assert await hub._store.read(lambda store: committed_keys(store, [report_key(item)]))
         clock.now += 2 * SECOND
         async with asyncio.timeout(20):
-            while await hub._store.read(lambda store: store.committed_ids([report_key(item)])):
+            while await hub._store.read(lambda store: committed_keys(store, [report_key(item)])):
                 await asyncio.sleep(0.01)
         hub.inbox.admit(item, lambda _: None)
         assert await hub.committer.flush(5)
@@ -462,7 +464,7 @@ async def test_report_ids_are_retained_for_a_day_and_alarms_as_long_as_history(
 async def test_ids_stored_by_earlier_versions_are_known_after_an_upgrade(stored: Stored) -> None:
     clock = Clock()
     store = stored.open()
-    store.commit(Transaction(evidence=[("one", clock.now)]))
+    store.commit(Transaction({EVIDENCE: {"one": clock.now}}))
     store.close()
     async with running(stored, clock) as hub:
         durable = list[str]()
@@ -485,10 +487,10 @@ async def test_a_report_that_was_handed_over_counts_once(stored: Stored) -> None
 
 def test_the_cursor_never_decreases_even_if_all_events_are_pruned(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=n, zone="z") for n in range(1, 11)]))
-    while store.prune(100):
+    store.commit(Transaction({EVENTS: [AlarmEvent(cursor=n, time_ns=n, zone="z") for n in range(1, 11)]}))
+    while store.prune(100, 0):
         pass
-    assert store.events(0, 100) == []
+    assert events_after(store, 0, 100) == []
     store.close()
     store = stored.open()
     assert store.load().cursor == 10
@@ -497,28 +499,28 @@ def test_the_cursor_never_decreases_even_if_all_events_are_pruned(stored: Stored
 
 def test_a_retention_longer_than_the_unix_epoch_prunes_nothing(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(events=[AlarmEvent(cursor=1, time_ns=1, zone="z")]))
-    assert store.prune(time.time_ns() - 999_999 * DAY) == 0
-    assert len(store.events(0, 100)) == 1
+    store.commit(Transaction({EVENTS: [AlarmEvent(cursor=1, time_ns=1, zone="z")]}))
+    assert store.prune(time.time_ns(), 999_999 * DAY) == 0
+    assert len(events_after(store, 0, 100)) == 1
     store.close()
 
 
 def test_a_failed_transaction_stores_nothing(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(events=[AlarmEvent(cursor=1, zone="z")]))
-    clash = Transaction(evidence=[("new", 1)], events=[AlarmEvent(cursor=1, zone="z")])
+    store.commit(Transaction({EVENTS: [AlarmEvent(cursor=1, zone="z")]}))
+    clash = Transaction({EVIDENCE: {"new": 1}, EVENTS: [AlarmEvent(cursor=1, zone="z")]})
     with pytest.raises(StoreError):
         store.commit(clash)
-    assert store.committed_ids(["new"]) == set()
+    assert committed_keys(store, ["new"]) == set()
     store.close()
 
 
 def test_a_search_includes_the_start_of_a_span_and_excludes_its_end(stored: Stored) -> None:
     store = stored.open()
-    store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=10 * n, zone="z") for n in range(1, 5)]))
+    store.commit(Transaction({EVENTS: [AlarmEvent(cursor=n, time_ns=10 * n, zone="z") for n in range(1, 5)]}))
 
     def cursors(**bounds: int) -> list[int]:
-        return [event.cursor for event in store.search(EventBounds(**bounds), 9)]  # type: ignore[arg-type]
+        return [event.cursor for event in search_events(store, EventBounds(**bounds), 9)]  # type: ignore[arg-type]
 
     assert (cursors(), cursors(since_ns=20, until_ns=40), cursors(until_ns=0)) == ([1, 2, 3, 4], [2, 3], [])
     assert (cursors(after=3), cursors(before=2), cursors(after=1, until_ns=30)) == ([4], [1], [2])
@@ -529,10 +531,10 @@ def test_history_is_found_by_zone_name_with_or_without_namespace(stored: Stored)
     store = stored.open()
     zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]
     events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
-    store.commit(Transaction(events=events))
+    store.commit(Transaction({EVENTS: events}))
 
     def cursors(*names: str) -> list[int]:
-        return [event.cursor for event in store.search(EventBounds(0, 9, zones=names), 9)]
+        return [event.cursor for event in search_events(store, EventBounds(0, 9, zones=names), 9)]
 
     assert (cursors("hall"), cursors("other/hall"), cursors("hall/east")) == ([1, 3], [3], [2])
     assert (cursors("default/hall/east"), cursors("other/hall", "hall/east")) == ([2], [2, 3])

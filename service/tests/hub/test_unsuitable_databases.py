@@ -10,9 +10,11 @@ from harness.stored import Stored
 
 from embereye.hub.database import StoreError
 from embereye.hub.databases.owner import OwnerWatch
-from embereye.hub.databases.store import Store, Transaction, open_database
+from embereye.hub.databases.store import Store, open_database
 from embereye.hub.roles import Principal, Role
-from embereye.hub.tables.access import AccessChanges, AuditEntry, TokenRecord
+from embereye.hub.tables.access import AUDIT, TOKENS, AuditEntry, TokenRecord, audit_entries
+from embereye.hub.tables.evidence import EVIDENCE, committed_keys
+from embereye.hub.tables.transaction import Transaction
 from embereye.process.lifecycle import UserError
 
 from .running import running
@@ -45,8 +47,8 @@ def test_a_standby_refuses_a_database_that_no_hub_can_use(stored_otherwise: Stor
 @pytest.mark.parametrize("option", ["client_encoding=latin1", "options=-c%20client_encoding%3Dsql_ascii"])
 def test_the_encoding_in_an_address_does_not_change_what_is_stored(stored_in_postgres: Stored, option: str) -> None:
     store = Store(open_database(stored_in_postgres.folder, f"{stored_in_postgres.address}?{option}"))
-    store.commit(Transaction(evidence=[(KITCHEN, 1)]))
-    assert store.committed_ids([KITCHEN]) == {KITCHEN}
+    store.commit(Transaction({EVIDENCE: {KITCHEN: 1}}))
+    assert committed_keys(store, [KITCHEN]) == {KITCHEN}
     assert stored_in_postgres.query("SELECT id FROM evidence") == [(KITCHEN,)]
     store.close()
 
@@ -67,8 +69,8 @@ def test_a_pooler_that_shares_its_sessions_is_refused_and_changes_nothing(stored
 def test_a_pooler_that_gives_each_client_a_session_is_accepted(stored_in_postgres: Stored) -> None:
     with pooling(stored_in_postgres.address, per_transaction=False) as address:
         store = Store(open_database(stored_in_postgres.folder, address))
-        store.commit(Transaction(evidence=[("one", 1)]))
-        assert store.committed_ids(["one"]) == {"one"}
+        store.commit(Transaction({EVIDENCE: {"one": 1}}))
+        assert committed_keys(store, ["one"]) == {"one"}
         store.close()
 
 
@@ -78,39 +80,35 @@ def test_text_that_is_not_valid_unicode_is_stored_with_replacements(stored: Stor
     for _ in range(2):
         store.commit(
             Transaction(
-                evidence=[(half, 1)],
-                access=AccessChanges(
-                    tokens={half: TokenRecord(half, b"1", Role.VIEWER, 1, half)},
-                    audit=[AuditEntry(1, half, Role.ADMIN, "", half, half)],
-                ),
+                {
+                    EVIDENCE: {half: 1},
+                    TOKENS: {half: TokenRecord(half, b"1", Role.VIEWER, 1, half)},
+                    AUDIT: [AuditEntry(1, half, Role.ADMIN, "", half, half)],
+                }
             )
         )
-    assert store.committed_ids([half])
-    assert [entry.who for entry in store.audit(0, 9)] == ["half ? of a pair"] * 2
+    assert committed_keys(store, [half])
+    assert [entry.who for entry in audit_entries(store, 0, 9)] == ["half ? of a pair"] * 2
     store.close()
 
 
 def test_a_value_that_cannot_be_converted_is_an_error_of_the_store(stored: Stored) -> None:
     store = stored.open()
     with pytest.raises(StoreError):
-        store.commit(Transaction(evidence=[("large", 2**64)]))
-    store.commit(Transaction(evidence=[("small", 1)]))
-    assert store.committed_ids(["small", "large"]) == {"small"}
+        store.commit(Transaction({EVIDENCE: {"large": 2**64}}))
+    store.commit(Transaction({EVIDENCE: {"small": 1}}))
+    assert committed_keys(store, ["small", "large"]) == {"small"}
     store.close()
 
 
 def test_a_token_with_an_unknown_role_lets_nobody_in_and_ends_nothing(stored: Stored) -> None:
     store = stored.open()
-    names: dict[str, TokenRecord | None] = {
-        name: TokenRecord(name, b"1", Role.VIEWER, 1, "admin") for name in ("good", "bad")
-    }
-    store.commit(
-        Transaction(access=AccessChanges(tokens=names, audit=[AuditEntry(1, "ada", Role.ADMIN, "", "x", "y")]))
-    )
-    store._db.execute("UPDATE tokens SET role = 99 WHERE name = 'bad'")
-    store._db.execute("UPDATE audit SET role = 99")
-    assert [token.name for token in store.load().access.tokens] == ["good"]
-    assert store.audit(0, 9) == []
+    names = {name: TokenRecord(name, b"1", Role.VIEWER, 1, "admin") for name in ("good", "bad")}
+    store.commit(Transaction({TOKENS: names, AUDIT: [AuditEntry(1, "ada", Role.ADMIN, "", "x", "y")]}))
+    store.db.execute("UPDATE tokens SET role = 99 WHERE name = 'bad'")
+    store.db.execute("UPDATE audit SET role = 99")
+    assert [token.name for token in store.load()[TOKENS].values()] == ["good"]
+    assert audit_entries(store, 0, 9) == []
     assert store.unreadable == 2
     store.close()
 

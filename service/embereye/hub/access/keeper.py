@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from embereye.hub.access.attempts import Attempts
 from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.roles import Principal, Role
-from embereye.hub.tables.access import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
+from embereye.hub.tables.access import ADMIN_PLACES, AUDIT, SESSIONS, TOKENS, AuditEntry, SessionRecord, TokenRecord
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.process.addresses import place_of
 from embereye.units import HOUR, SECOND
 
@@ -107,22 +108,20 @@ class Access:
         self._revoked: set[asyncio.Task[object]] = set()
         self.refused = 0  # refused requests, for the metrics
 
-    def restore(self, stored: StoredAccess) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Continue from the stored state. Sessions get a new idle time: the length of the outage is unknown."""
-        self._names = {record.name: record for record in stored.tokens}
-        self._tokens = {record.digest: record for record in stored.tokens}
-        self._admin_places = dict.fromkeys(stored.admin_places)
-        for record in sorted(stored.sessions, key=lambda session: session.made_ns)[-MAX_SESSIONS:]:
+        self._names = dict(stored[TOKENS])
+        self._tokens = {record.digest: record for record in self._names.values()}
+        self._admin_places = dict.fromkeys(stored[ADMIN_PLACES])
+        for record in sorted(stored[SESSIONS].values(), key=lambda session: session.made_ns)[-MAX_SESSIONS:]:
             age = min(max(self._clock() - record.made_ns, 0), PROVIDER_NS)
             self._add_session(_Session(record, self._steady(), self._steady() - age))
 
-    def snapshot(self) -> AccessChanges:
-        """All tokens, sessions and places of the admin, as changes that store them again."""
-        sessions: dict[bytes, SessionRecord | None] = {
-            digest: session.record for digest, session in self._sessions.items()
-        }
-        places = dict.fromkeys(self._admin_places, True)
-        return AccessChanges(tokens=dict(self._names), sessions=sessions, admin_places=places)
+    def add_state(self, state: Transaction) -> None:
+        """Add all tokens, sessions and places of the admin to `state`."""
+        state[TOKENS].update(self._names)
+        state[SESSIONS].update({digest: session.record for digest, session in self._sessions.items()})
+        state[ADMIN_PLACES].update(dict.fromkeys(self._admin_places, True))
 
     def set_admin_token(self, text: str) -> None:
         """Let `text` prove the admin, and revoke the previous token."""
@@ -166,15 +165,14 @@ class Access:
         """Remember, across restarts, that the admin's token was let in from `place`."""
         self._forget_admin_places(len(self._admin_places) + 1 - MAX_ADMIN_PLACES)
         self._admin_places[place] = None
-        self._committer.enqueue(Step(lambda draft: draft.transaction.access.admin_places.__setitem__(place, True)))
+        self._committer.enqueue(Step(lambda draft: draft.transaction[ADMIN_PLACES].__setitem__(place, True)))
 
     def _forget_admin_places(self, count: int) -> None:
         places = list(self._admin_places)[: max(count, 0)]
         for place in places:
             del self._admin_places[place]
-        forgotten = dict.fromkeys(places, False)
-        if forgotten:
-            self._committer.enqueue(Step(lambda draft: draft.transaction.access.admin_places.update(forgotten)))
+        if forgotten := dict.fromkeys(places):
+            self._committer.enqueue(Step(lambda draft: draft.transaction[ADMIN_PLACES].update(forgotten)))
 
     @contextlib.contextmanager
     def count_failures(self, address: str, failure: type[Exception]) -> Iterator[None]:
@@ -254,7 +252,7 @@ class Access:
                 raise NameTakenError(f"a token {name} exists already. Revoke it first, or choose another name.")
             record = TokenRecord(name, _digest(text), role, draft.now_ns + draft.stepped_ns, by.name)
             self._names[name] = self._tokens[record.digest] = record
-            draft.transaction.access.tokens[name] = record
+            draft.transaction[TOKENS][name] = record
             add_entry(draft, by, "create token", name, role.word)
 
         await self._committer.commit(step)
@@ -274,7 +272,7 @@ class Access:
             return False
 
         def step(draft: Draft) -> None:
-            draft.transaction.access.tokens[name] = None
+            draft.transaction[TOKENS][name] = None
             add_entry(draft, by, "revoke token", name)
 
         self._committer.enqueue(Step(step))  # written even if the caller stops waiting
@@ -302,7 +300,7 @@ class Access:
         self._add_session(session)
 
         def step(draft: Draft) -> None:
-            draft.transaction.access.sessions[record.digest] = record
+            draft.transaction[SESSIONS][record.digest] = record
             add_entry(draft, principal, "sign in", how)
 
         self._committer.enqueue(Step(step))
@@ -340,7 +338,7 @@ class Access:
             self._session_counts[session.holder] -= 1
         elif session:
             del self._session_counts[session.holder]
-        self._committer.enqueue(Step(lambda draft: draft.transaction.access.sessions.__setitem__(digest, None)))
+        self._committer.enqueue(Step(lambda draft: draft.transaction[SESSIONS].__setitem__(digest, None)))
         self._end_streams(lambda principal: principal.session == digest)
 
     def _end_all(self, concerned: Callable[[Principal], bool]) -> int:
@@ -422,7 +420,7 @@ def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: s
     """Add an entry to the audit trail in the transaction of `draft`."""
     time_ns = draft.now_ns + draft.stepped_ns
     entry = AuditEntry(time_ns, who.name, who.role, who.address, action, subject, detail, recorded_ns=draft.now_ns)
-    draft.transaction.access.audit.append(entry)
+    draft.transaction[AUDIT].append(entry)
 
 
 def _digest(text: str) -> bytes:

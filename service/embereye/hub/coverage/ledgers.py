@@ -48,7 +48,7 @@ class LedgerBook:
 
     def restore(self, entries: Iterable[OwnerLedger]) -> None:
         """Restore the stored ledgers."""
-        for entry in entries:
+        for entry in sorted(entries, key=lambda entry: entry.key.since_ns):
             self._entries_of(entry.key.fleet, entry.key.device).append(entry)
             self._uncounted[entry.key] = entry
 

@@ -21,7 +21,9 @@ from typing import Literal
 
 from google.protobuf import json_format
 
+from embereye.hub.tables.events import EVENTS
 from embereye.hub.tables.selection import EVERYTHING, Selection
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.process.addresses import place_of
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.wire.delimited import varint
@@ -394,9 +396,14 @@ class Feed:
         self._push(entries, self.pushed_cursor, before)
         self._wake()
 
-    def newest(self) -> list[AlarmEvent]:
-        """The stored events that are in memory, ascending."""
-        return [entry.event for entry in self._recent]
+    def restore(self, stored: StoredState) -> None:
+        """Restore the cursor of the newest event."""
+        self.latest = stored.cursor
+
+    def add_state(self, state: Transaction) -> None:
+        """Add the newest stored events and their cursor to `state`."""
+        state[EVENTS].extend(entry.event for entry in self._recent)
+        state.newest = self.latest
 
     @property
     def pushed_cursor(self) -> int:

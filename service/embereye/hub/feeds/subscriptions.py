@@ -1,13 +1,13 @@
 """Selections of the feed that are stored under a name."""
 
 import re
-from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.roles import Principal
 from embereye.hub.tables.selection import Selection
-from embereye.hub.tables.subscriptions import StoredSubscription
+from embereye.hub.tables.subscriptions import SUBSCRIPTIONS, StoredSubscription
+from embereye.hub.tables.transaction import StoredState, Transaction
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_SUBSCRIPTIONS = 1_000
@@ -24,9 +24,13 @@ class Subscriptions:
         self._committer = committer
         self._stored: dict[str, StoredSubscription] = {}
 
-    def restore(self, stored: Iterable[StoredSubscription]) -> None:
-        """Continue from the stored subscriptions."""
-        self._stored = {subscription.name: subscription for subscription in stored}
+    def restore(self, stored: StoredState) -> None:
+        """Restore the stored subscriptions."""
+        self._stored = dict(stored[SUBSCRIPTIONS])
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all subscriptions to `state`."""
+        state[SUBSCRIPTIONS].update(self._stored)
 
     def all(self) -> list[StoredSubscription]:
         """All subscriptions by name."""
@@ -51,7 +55,7 @@ class Subscriptions:
 
         def step(draft: Draft) -> None:
             made.append(StoredSubscription(name, selection, draft.now_ns + draft.stepped_ns, by.name))
-            self._stored[name] = draft.transaction.subscriptions[name] = made[0]
+            self._stored[name] = draft.transaction[SUBSCRIPTIONS][name] = made[0]
             add_entry(draft, by, "store subscription", name)
 
         await self._committer.commit(step)
@@ -63,7 +67,7 @@ class Subscriptions:
 
         def step(draft: Draft) -> None:
             self._stored.pop(name, None)
-            draft.transaction.subscriptions[name] = None
+            draft.transaction[SUBSCRIPTIONS][name] = None
             add_entry(draft, by, "remove subscription", name)
 
         await self._committer.commit(step)

@@ -10,7 +10,6 @@ from google.protobuf import json_format
 from embereye.hub.actions import check_action
 from embereye.hub.clips.store import SUFFIXES, ClipStore
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.databases.store import ENDLESS
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import Json, written
@@ -18,6 +17,7 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.tables.alarms import CATEGORIES, AlarmQuery
+from embereye.hub.tables.events import ENDLESS
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.clips_pb2 import Clip

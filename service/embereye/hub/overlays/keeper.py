@@ -1,11 +1,10 @@
 """Overlays: at most one thermal picture on top of each camera's picture, with its position and scale."""
 
-from collections.abc import Mapping
-
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.roles import Principal
-from embereye.hub.tables.overlays import CameraKey, Overlay
+from embereye.hub.tables.overlays import OVERLAYS, CameraKey, Overlay
+from embereye.hub.tables.transaction import StoredState, Transaction
 
 MAX_OVERLAYS = 10_000
 
@@ -21,9 +20,13 @@ class Overlays:
         self._committer = committer
         self._overlays: dict[CameraKey, Overlay] = {}
 
-    def restore(self, overlays: Mapping[CameraKey, Overlay]) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Restore the stored overlays."""
-        self._overlays = dict(overlays)
+        self._overlays = dict(stored[OVERLAYS])
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all overlays to `state`."""
+        state[OVERLAYS].update(self._overlays)
 
     def all(self) -> list[tuple[CameraKey, Overlay]]:
         """All overlays, sorted by camera."""
@@ -40,7 +43,7 @@ class Overlays:
         def step(draft: Draft) -> None:
             if camera not in self._overlays and len(self._overlays) >= MAX_OVERLAYS:
                 raise ValueError(f"there are {MAX_OVERLAYS} overlays already. Remove some first.")
-            self._overlays[camera] = draft.transaction.overlays[camera] = overlay
+            self._overlays[camera] = draft.transaction[OVERLAYS][camera] = overlay
             add_entry(draft, by, "store overlay", "/".join(camera), f"{overlay.fleet}/{overlay.sensor}")
 
         await self._committer.commit(step)
@@ -51,7 +54,7 @@ class Overlays:
         def step(draft: Draft) -> None:
             if self._overlays.pop(camera, None) is None:
                 raise UnknownOverlayError(f"{camera[1][:80]}: has no overlay")
-            draft.transaction.overlays[camera] = None
+            draft.transaction[OVERLAYS][camera] = None
             add_entry(draft, by, "remove overlay", "/".join(camera))
 
         await self._committer.commit(step)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections import OrderedDict
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
@@ -10,12 +10,15 @@ from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.roles import Principal
-from embereye.hub.tables.plans import DeviceKey, Place, Plan
+from embereye.hub.tables.plans import PLAN_DEVICES, PLAN_IMAGES, PLANS, DeviceKey, Place, Plan, plan_image
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.units import MIB
 
 LETTERS = "A-Za-z0-9\\u00c0-\\u1fff\\u2c00-\\ud7ff"  # of most scripts
 NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")
 MAX_PLANS = 100
 MAX_DEVICES = 5_000  # on one plan
+RECENT_BYTES = 32 * MIB  # of images in memory, in case a failover loses their commits: two of the largest
 
 
 class UnknownPlanError(LookupError):
@@ -33,10 +36,22 @@ class Plans:
         self._committer = committer
         self._store = store
         self._plans: dict[str, Plan] = {}
+        self._recent_images: OrderedDict[str, bytes] = OrderedDict()  # by plan, newest last
 
-    def restore(self, plans: Iterable[Plan]) -> None:
+    def restore(self, stored: StoredState) -> None:
         """Restore the stored plans."""
-        self._plans = {plan.name: plan for plan in plans}
+        self._plans = dict(stored[PLANS])
+        for (name, *device), place in stored[PLAN_DEVICES].items():
+            if plan := self._plans.get(name):
+                plan.devices[device[0], device[1]] = place
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all plans to `state`, with the images that were stored recently."""
+        state[PLANS].update(self._plans)
+        state[PLAN_IMAGES].update(self._recent_images)
+        state[PLAN_DEVICES].update(
+            ((name, *device), place) for name, plan in self._plans.items() for device, place in plan.devices.items()
+        )
 
     def all(self) -> list[Plan]:
         """All plans, sorted."""
@@ -53,9 +68,9 @@ class Plans:
         digest = self.find(name).digest
 
         def read(store: Store) -> bytes:
-            data = store.plan_image(name)
+            data = plan_image(store, name)
             if hashlib.sha256(data).hexdigest() != digest:  # a plan is in memory before it is durable
-                raise StoreError(f"plan {name}: its picture is not stored yet. Try again in a moment.")
+                raise StoreError(f"plan {name}: its picture is not stored. Try again in a moment, or store it again.")
             return data
 
         return await self._store.read(read)
@@ -82,12 +97,20 @@ class Plans:
                 before.devices if before else {},
             )  # fmt: skip
             self._plans[name] = plan
-            draft.transaction.plans.plans[name] = plan, image.data
+            draft.transaction[PLANS][name] = plan
+            draft.transaction[PLAN_IMAGES][name] = image.data
+            self._remember_image(name, image.data)
             stored.append(plan)
             add_entry(draft, by, "store plan", name, f"{image.width} by {image.height} pixels")
 
         await self._committer.commit(step)
         return stored[0]
+
+    def _remember_image(self, name: str, data: bytes) -> None:
+        self._recent_images.pop(name, None)
+        self._recent_images[name] = data
+        while sum(map(len, self._recent_images.values())) > RECENT_BYTES:
+            self._recent_images.popitem(last=False)
 
     async def remove(self, by: Principal, name: str) -> None:
         """Remove a plan and the devices' places on it; UnknownPlanError, StoreFailingError."""
@@ -95,9 +118,9 @@ class Plans:
         def step(draft: Draft) -> None:
             plan = self.find(name)
             del self._plans[name]
-            draft.transaction.plans.plans[name] = None
-            # Remove each place separately, so that a new plan of this name in the same transaction starts empty.
-            draft.transaction.plans.devices.update(dict.fromkeys((name, key) for key in plan.devices))
+            self._recent_images.pop(name, None)
+            draft.transaction[PLANS][name] = draft.transaction[PLAN_IMAGES][name] = None
+            draft.transaction[PLAN_DEVICES].update(dict.fromkeys((name, *device) for device in plan.devices))
             add_entry(draft, by, "remove plan", name)
 
         await self._committer.commit(step)
@@ -112,7 +135,7 @@ class Plans:
             if device not in plan.devices and len(plan.devices) >= MAX_DEVICES:
                 raise PlanRefusedError(f"{MAX_DEVICES} devices are on the plan already. Use another plan for some.")
             plan.devices[device] = place
-            draft.transaction.plans.devices[name, device] = place
+            draft.transaction[PLAN_DEVICES][name, *device] = place
             add_entry(draft, by, "place on plan", name, f"{device[1]} at {place.x:.3f}, {place.y:.3f}")
 
         await self._committer.commit(step)
@@ -124,7 +147,7 @@ class Plans:
             plan = self.find(name)
             if plan.devices.pop(device, None) is None:
                 raise UnknownPlanError(f"{device[1][:80]} of {device[0][:200]} is not on the plan {name}")
-            draft.transaction.plans.devices[name, device] = None
+            draft.transaction[PLAN_DEVICES][name, *device] = None
             add_entry(draft, by, "take off plan", name, device[1])
 
         await self._committer.commit(step)

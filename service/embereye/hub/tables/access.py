@@ -1,26 +1,13 @@
 """Access in the hub's database: tokens and sessions as digests, and the audit trail."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from embereye.hub.database import Database, Row
+from embereye.hub.database import Database
 from embereye.hub.roles import Role
+from embereye.hub.tables.table import Log, RowReader, StateTable
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
-    made_ns INTEGER NOT NULL, made_by TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL, role INTEGER NOT NULL,
-    token TEXT NOT NULL, made_ns INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
-    who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
-    detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS admin_places (place TEXT PRIMARY KEY) WITHOUT ROWID;
-"""
-TOKENS = "SELECT name, digest, role, made_ns, made_by FROM tokens"
-SESSIONS = "SELECT digest, name, role, token, made_ns FROM sessions"
-ADMIN_PLACES = "SELECT place FROM admin_places"
-# The newest entries; only those before a number if that is not 0.
-AUDIT = """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
-    WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?"""
 PRUNE_ROWS = 1_000  # rows deleted at once
 
 
@@ -61,79 +48,72 @@ class AuditEntry:
     recorded_ns: int = 0  # on the hub's timeline, which retention uses
 
 
-@dataclass
-class AccessChanges:
-    """The access part of a transaction."""
+class _Audit(Log[AuditEntry]):
+    """The audit trail."""
 
-    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)  # None: remove it
-    sessions: dict[bytes, SessionRecord | None] = field(default_factory=dict)  # None: remove it
-    admin_places: dict[str, bool] = field(default_factory=dict)  # False: remove it
-    audit: list[AuditEntry] = field(default_factory=list)
+    def write(self, db: Database, changes: Sequence[AuditEntry], now_ns: int = 0) -> None:
+        del now_ns
+        db.execute_many(
+            """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+            [(e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns) for e in changes],
+        )
 
-    def __bool__(self) -> bool:
-        return any(getattr(self, change.name) for change in fields(self))
-
-
-@dataclass(frozen=True)
-class StoredAccess:
-    """The stored tokens and sessions from before the hub's start."""
-
-    tokens: list[TokenRecord] = field(default_factory=list)
-    sessions: list[SessionRecord] = field(default_factory=list)
-    admin_places: list[str] = field(default_factory=list)
+    def prune(self, db: Database, now_ns: int, retention_ns: int) -> int:
+        statement = """DELETE FROM audit WHERE recorded_ns < ?
+            AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
+        return db.execute(statement, (max(0, now_ns - retention_ns), PRUNE_ROWS))
 
 
-def read_token(row: Row) -> TokenRecord:
-    """The token in a row of TOKENS; ValueError or TypeError if it is unreadable: then it lets nobody in."""
+def _read_token(row: Any) -> tuple[str, TokenRecord]:
+    """Read a token; ValueError or TypeError if it is unreadable: then it lets nobody in."""
     name, digest, role, made, by = row
-    return TokenRecord(str(name), bytes(digest), Role(role), int(made), str(by))
+    return str(name), TokenRecord(str(name), bytes(digest), Role(role), int(made), str(by))
 
 
-def read_session(row: Row) -> SessionRecord:
-    """The session in a row of SESSIONS; ValueError or TypeError if it is unreadable: then it lets nobody in."""
+def _read_session(row: Any) -> tuple[bytes, SessionRecord]:
+    """Read a session; ValueError or TypeError if it is unreadable: then it lets nobody in."""
     digest, name, role, token, made = row
-    return SessionRecord(bytes(digest), str(name), Role(role), str(token), int(made))
+    return bytes(digest), SessionRecord(bytes(digest), str(name), Role(role), str(token), int(made))
 
 
-def write(db: Database, changes: AccessChanges, written: int = 0) -> None:
-    """Write `changes` in the open transaction; the first `written` entries of the trail were written before."""
-    for name, token in changes.tokens.items():
-        if token is None:
-            db.execute("DELETE FROM tokens WHERE name = ?", (name,))
-        else:
-            row = (name, token.digest, int(token.role), token.made_ns, token.made_by)
-            db.execute(
-                """INSERT INTO tokens VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest,
-                    role = excluded.role, made_ns = excluded.made_ns, made_by = excluded.made_by""",
-                row,
-            )
-    for digest, session in changes.sessions.items():
-        if session is None:
-            db.execute("DELETE FROM sessions WHERE digest = ?", (digest,))
-        else:
-            values = (digest, session.name, int(session.role), session.token, session.made_ns)
-            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING", values)
-    for place, known in changes.admin_places.items():
-        statement = "INSERT INTO admin_places VALUES (?) ON CONFLICT (place) DO NOTHING"
-        db.execute(statement if known else "DELETE FROM admin_places WHERE place = ?", (place,))
-    db.execute_many(
-        """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-        [
-            (e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns)
-            for e in changes.audit[written:]
-        ],
-    )
+TOKENS = StateTable[str, TokenRecord](  # by name
+    """
+CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
+    made_ns INTEGER NOT NULL, made_by TEXT NOT NULL) WITHOUT ROWID;
+""",
+    dump=lambda token: (token.digest, int(token.role), token.made_ns, token.made_by),
+    read=_read_token,
+)
+SESSIONS = StateTable[bytes, SessionRecord](  # by digest
+    """
+CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL, role INTEGER NOT NULL,
+    token TEXT NOT NULL, made_ns INTEGER NOT NULL) WITHOUT ROWID;
+""",
+    dump=lambda session: (session.name, int(session.role), session.token, session.made_ns),
+    read=_read_session,
+)
+AUDIT = _Audit("""
+CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
+    who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
+    detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
+""")
+ADMIN_PLACES = StateTable[str, bool](  # clients that the admin's token was let in from, always True
+    """
+CREATE TABLE IF NOT EXISTS admin_places (place TEXT PRIMARY KEY) WITHOUT ROWID;
+""",
+    dump=lambda _: (),
+    read=lambda row: (str(row[0]), True),
+)
 
 
-def read_entry(row: Row) -> AuditEntry:
-    """The entry in a row of AUDIT; ValueError or TypeError if it is unreadable."""
+def audit_entries(reader: RowReader, before: int, limit: int) -> list[AuditEntry]:
+    """Up to `limit` entries of the audit trail, newest first; only those before number `before` if it is not 0."""
+    query = """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
+        WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?"""
+    return list(reader.rows(query, _read_entry, (before, before, limit)))
+
+
+def _read_entry(row: Any) -> AuditEntry:
     number, time_ns, who, role, address, action, subject, detail = row
     return AuditEntry(time_ns, who, Role(role), address, action, subject, detail, number)
-
-
-def prune(db: Database, before_ns: int) -> int:
-    """Delete part of the trail older than `before_ns` in the open transaction; return the number of rows."""
-    statement = """DELETE FROM audit WHERE recorded_ns < ?
-        AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
-    return db.execute(statement, (before_ns, PRUNE_ROWS))

@@ -1,16 +1,17 @@
-"""The database's tables of whole alarms, of marks as false alarm, and of silences.
+"""The database table of whole alarms.
 
-The `alarms` table has one row for each alarm: begin, end, worst state, reason, first and last event. It is updated from
+It has one row for each alarm: begin, end, worst state, reason, first and last event. It is updated from
 the events of each transaction, so that listing alarms does not read all events.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from embereye.hub.database import Database
+from embereye.hub.tables.table import RowReader, Table
 from embereye.levels import ZoneState
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
 # Events about an alarm that may come long after it ended, even after its row was removed.
@@ -40,7 +41,7 @@ class AlarmQuery:
     alarm: str = ""  # its id; empty: any
 
 
-def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
+def update_alarms(db: Database, events: Sequence[AlarmEvent]) -> None:
     """Update the rows of the alarms that `events` belong to, in the open transaction."""
     changed: dict[str, tuple[PastAlarm, int]] = {}  # with the cursor of its last event
     first: dict[str, int] = {}
@@ -93,30 +94,26 @@ def _updated_alarm(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
     return alarm
 
 
-def write_marks(db: Database, marks: Mapping[str, FalseAlarm | None]) -> None:
-    """Write `marks` as false alarm in the open transaction; None removes a mark."""
-    for alarm, mark in marks.items():
-        if mark is None:
-            db.execute("DELETE FROM false_alarms WHERE alarm = ?", (alarm,))
-        else:
-            upsert = "INSERT INTO false_alarms VALUES (?, ?) ON CONFLICT (alarm) DO UPDATE SET mark = excluded.mark"
-            db.execute(upsert, (alarm, mark.SerializeToString()))
+class _Alarms(Table[list[AlarmEvent], None]):
+    """One row for each alarm; `update_alarms` writes it."""
+
+    def nothing(self) -> None:
+        """Return None: alarms are read when they are searched."""
+
+    def prune(self, db: Database, now_ns: int, retention_ns: int) -> int:
+        """Remove ended alarms whose events are all removed; returns their number. Marks as false alarm stay."""
+        del now_ns, retention_ns
+        return db.execute("DELETE FROM alarms WHERE ended_ns > 0 AND last_cursor < (SELECT MIN(cursor) FROM events)")
 
 
-def write_silences(db: Database, silences: Mapping[str, Silence | None]) -> None:
-    """Write `silences` in the open transaction; None removes a silence."""
-    for silence_id, silence in silences.items():
-        if silence is None:
-            db.execute("DELETE FROM silences WHERE id = ?", (silence_id,))
-        else:
-            upsert = "INSERT INTO silences VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET silence = excluded.silence"
-            db.execute(upsert, (silence_id, silence.SerializeToString()))
-
-
-def prune(db: Database) -> int:
-    """Remove ended alarms whose events are all removed, in the open transaction; returns their number. Marks stay."""
-    statement = "DELETE FROM alarms WHERE ended_ns > 0 AND last_cursor < (SELECT MIN(cursor) FROM events)"
-    return db.execute(statement)
+ALARMS = _Alarms(
+    """
+CREATE TABLE IF NOT EXISTS alarms (alarm TEXT PRIMARY KEY, namespace TEXT NOT NULL, zone TEXT NOT NULL,
+    first_cursor INTEGER NOT NULL, last_cursor INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+    worst INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS alarms_began ON alarms (began_ns);
+"""
+)
 
 
 def forget_phantoms(db: Database, still_open: Container[str]) -> int:
@@ -141,8 +138,8 @@ def zone_condition(zones: Sequence[str]) -> tuple[str, list[str]]:
     return f"({' OR '.join(['zone = ? OR (zone = ? AND namespace = ?)'] * len(zones))})", arguments
 
 
-def select_alarms(query: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence[object]]:
-    """The SQL statement for `query`, the function that reads one of its rows, and its arguments."""
+def search_alarms(reader: RowReader, query: AlarmQuery) -> list[PastAlarm]:
+    """The alarms that match `query`, newest first."""
     where, arguments = ["began_ns IS NOT NULL"], list[object]()
     if query.before:
         where.append("first_cursor < ?")
@@ -164,7 +161,7 @@ def select_alarms(query: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], S
         where.append(condition)
     statement = f"""SELECT alarm, namespace, zone, began_ns, ended_ns, worst, why, first_cursor FROM alarms
         WHERE {" AND ".join(where)} ORDER BY first_cursor DESC LIMIT ?"""
-    return statement, _read, (*arguments, query.limit)
+    return list(reader.rows(statement, _read, (*arguments, query.limit)))
 
 
 def _read(row: Any) -> PastAlarm:

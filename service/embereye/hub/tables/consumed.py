@@ -1,15 +1,8 @@
 """The database table of the hub's position in its stream of evidence."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from embereye.hub.database import Database
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS consumed (stream TEXT PRIMARY KEY, sequence INTEGER NOT NULL, message TEXT NOT NULL)
-    WITHOUT ROWID;
-"""
-QUERY = "SELECT stream, sequence, message FROM consumed"
+from embereye.hub.tables.table import StateTable
 
 
 @dataclass(frozen=True)
@@ -21,15 +14,13 @@ class Position:
     message: str  # its id: a server that lost the end of its stream assigns a sequence again
 
 
-def read(row: Any) -> Position:
-    """Read a position from a row of QUERY."""
-    return Position(str(row[0]), int(row[1]), str(row[2]))
-
-
-def write(database: Database, position: Position | None) -> None:
-    """Write `position` in the open transaction; None leaves it unchanged."""
-    if position is None:
-        return
-    upsert = """INSERT INTO consumed VALUES (?, ?, ?) ON CONFLICT (stream)
-        DO UPDATE SET sequence = excluded.sequence, message = excluded.message"""
-    database.execute(upsert, (position.stream, position.sequence, position.message))
+# After lost commits the position stays behind: what the stream has past it is read again, and duplicates count once.
+CONSUMED = StateTable[str, Position](  # by stream
+    """
+CREATE TABLE IF NOT EXISTS consumed (stream TEXT PRIMARY KEY, sequence INTEGER NOT NULL, message TEXT NOT NULL)
+    WITHOUT ROWID;
+""",
+    dump=lambda position: (position.sequence, position.message),
+    read=lambda row: (str(row[0]), Position(str(row[0]), int(row[1]), str(row[2]))),
+    is_rewritten=False,
+)

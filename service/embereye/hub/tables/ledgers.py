@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from embereye.hub.tables.table import StateTable
 from embereye.v1.evidence_pb2 import Ledger
 
 
@@ -36,3 +37,23 @@ class OwnerLedger:
     def ledger(self) -> Ledger:
         """The ledger, parsed."""
         return Ledger.FromString(self.data)
+
+
+# After lost commits the current owners' ledgers are written soon anyway; only those that were closed then are lost.
+LEDGERS = StateTable[LedgerKey, OwnerLedger](
+    """
+CREATE TABLE IF NOT EXISTS ledgers (fleet TEXT NOT NULL, device TEXT NOT NULL, shard TEXT NOT NULL,
+    since_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL, final INTEGER NOT NULL, ledger BLOB NOT NULL,
+    PRIMARY KEY (fleet, device, shard, since_ns)) WITHOUT ROWID;
+""",
+    dump=lambda entry: (entry.until_ns, int(entry.final), entry.data),
+    read=lambda row: _by_key(
+        OwnerLedger.create(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(bytes(row[6])))
+    ),
+    newest_time="SELECT MAX(until_ns) FROM ledgers",
+    is_rewritten=False,
+)
+
+
+def _by_key(entry: OwnerLedger) -> tuple[LedgerKey, OwnerLedger]:
+    return entry.key, entry

@@ -4,17 +4,11 @@ A plan is a row without its image, which is large and read only when shown. A de
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embereye.hub.database import Database
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS plans (name TEXT PRIMARY KEY, about BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS plan_images (name TEXT PRIMARY KEY, image BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS plan_devices (plan TEXT NOT NULL, fleet TEXT NOT NULL, device TEXT NOT NULL,
-    place BLOB NOT NULL, PRIMARY KEY (plan, fleet, device)) WITHOUT ROWID;
-"""
+from embereye.hub.tables.table import KeyedTable, RowReader, StateTable
 
 DeviceKey = tuple[str, str]  # fleet ("namespace/kind/name"), device id
 
@@ -42,76 +36,45 @@ class Plan:
     devices: dict[DeviceKey, Place] = field(default_factory=dict)
 
 
-@dataclass
-class PlanChanges:
-    """A transaction's changes of plans."""
-
-    plans: dict[str, tuple[Plan, bytes] | None] = field(default_factory=dict)  # with its image; None: removed
-    devices: dict[tuple[str, DeviceKey], Place | None] = field(default_factory=dict)  # None: removed
-
-    def __bool__(self) -> bool:
-        return bool(self.plans or self.devices)
-
-
 ABOUT = ("media", "width", "height", "digest", "order", "made_ns", "made_by")
 
 
-PLANS = "SELECT name, about FROM plans"
-PLACES = "SELECT plan, fleet, device, place FROM plan_devices"
+class _PlanImages(KeyedTable[str, bytes, None]):
+    """Images by plan; those that were stored recently are in memory, because a failover loses the newest commits."""
+
+    is_rewritten = True
+
+    def nothing(self) -> None:
+        """Return None: an image is read when it is shown."""
+
+    def rewrite(self, db: Database, state: Mapping[str, bytes | None]) -> None:
+        self.write(db, state)
+        db.execute("DELETE FROM plan_images WHERE name NOT IN (SELECT name FROM plans)")
 
 
-def read_plan(row: tuple[str, bytes]) -> Plan:
-    """Read a plan, without its devices, from a row of PLANS; ValueError or TypeError if it is invalid."""
-    name, about = row
-    return Plan(name, **json.loads(bytes(about)))
+PLANS = StateTable[str, Plan](  # by name; loaded without devices
+    """
+CREATE TABLE IF NOT EXISTS plans (name TEXT PRIMARY KEY, about BLOB NOT NULL) WITHOUT ROWID;
+""",
+    dump=lambda plan: (json.dumps({field: getattr(plan, field) for field in ABOUT}).encode(),),
+    read=lambda row: (str(row[0]), Plan(str(row[0]), **json.loads(bytes(row[1])))),
+)
+PLAN_IMAGES = _PlanImages(
+    """
+CREATE TABLE IF NOT EXISTS plan_images (name TEXT PRIMARY KEY, image BLOB NOT NULL) WITHOUT ROWID;
+""",
+    dump=lambda image: (image,),
+)
+PLAN_DEVICES = StateTable[tuple[str, str, str], Place](  # by plan and device
+    """
+CREATE TABLE IF NOT EXISTS plan_devices (plan TEXT NOT NULL, fleet TEXT NOT NULL, device TEXT NOT NULL,
+    place BLOB NOT NULL, PRIMARY KEY (plan, fleet, device)) WITHOUT ROWID;
+""",
+    dump=lambda place: (json.dumps([place.x, place.y]).encode(),),
+    read=lambda row: ((str(row[0]), str(row[1]), str(row[2])), Place(*json.loads(bytes(row[3])))),
+)
 
 
-def read_place(row: tuple[str, str, str, bytes]) -> tuple[str, DeviceKey, Place]:
-    """Read the plan, device and place from a row of PLACES; ValueError or TypeError if it is invalid."""
-    plan, fleet, device, place = row
-    return plan, (fleet, device), Place(*json.loads(bytes(place)))
-
-
-def assemble_plans(plans: Iterable[Plan], places: Iterable[tuple[str, DeviceKey, Place]]) -> list[Plan]:
-    """Add the devices in `places` to their plans."""
-    by_name = {plan.name: plan for plan in plans}
-    for name, key, place in places:
-        if name in by_name:
-            by_name[name].devices[key] = place
-    return list(by_name.values())
-
-
-def write(db: Database, changes: PlanChanges) -> None:
-    """Write `changes` in the open transaction."""
-    for name, change in changes.plans.items():
-        if change is None:
-            for statement in (
-                "DELETE FROM plans WHERE name = ?",
-                "DELETE FROM plan_images WHERE name = ?",
-                "DELETE FROM plan_devices WHERE plan = ?",
-            ):
-                db.execute(statement, (name,))
-            continue
-        plan, image = change
-        about = json.dumps({field: getattr(plan, field) for field in ABOUT}).encode()
-        db.execute(
-            "INSERT INTO plans VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about", (name, about)
-        )
-        db.execute(
-            "INSERT INTO plan_images VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET image = excluded.image",
-            (name, image),
-        )
-    for (name, (fleet, device)), place in changes.devices.items():
-        if place is None:
-            db.execute("DELETE FROM plan_devices WHERE plan = ? AND fleet = ? AND device = ?", (name, fleet, device))
-        else:
-            db.execute(
-                """INSERT INTO plan_devices VALUES (?, ?, ?, ?) ON CONFLICT (plan, fleet, device)
-                    DO UPDATE SET place = excluded.place""",
-                (name, fleet, device, json.dumps([place.x, place.y]).encode()),
-            )
-
-
-def read_image(db: Database, name: str) -> bytes:
+def plan_image(reader: RowReader, name: str) -> bytes:
     """The image of the plan `name`; empty if there is none."""
-    return next((bytes(row[0]) for row in db.rows("SELECT image FROM plan_images WHERE name = ?", (name,))), b"")
+    return next((bytes(row[0]) for row in reader.db.rows("SELECT image FROM plan_images WHERE name = ?", (name,))), b"")

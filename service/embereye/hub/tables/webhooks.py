@@ -1,15 +1,11 @@
 """Webhooks in the hub's database: their cursors and dead letters."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-from embereye.hub.database import Database
+from embereye.hub.tables.events import ENDLESS
+from embereye.hub.tables.table import KeyedTable, RowReader, StateTable
 from embereye.v1.alarms_pb2 import AlarmEvent
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS webhooks (name TEXT PRIMARY KEY, cursor INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS dead_letters (webhook TEXT NOT NULL, cursor INTEGER NOT NULL, died_ns INTEGER NOT NULL,
-    attempts INTEGER NOT NULL, why TEXT NOT NULL, event BLOB NOT NULL, PRIMARY KEY (webhook, cursor)) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True)
@@ -24,53 +20,41 @@ class DeadLetter:
     event: AlarmEvent
 
 
-@dataclass
-class WebhookChanges:
-    """The webhook part of a transaction."""
+class _DeadLetters(KeyedTable[tuple[str, int], DeadLetter, dict[str, int]]):
+    """Dead letters by webhook and cursor; None: delivered later. Their numbers are loaded, by webhook."""
 
-    cursors: dict[str, int] = field(default_factory=dict)
-    dead: dict[tuple[str, int], DeadLetter | None] = field(default_factory=dict)  # None: delivered later
+    def nothing(self) -> dict[str, int]:
+        return {}
 
-    def __bool__(self) -> bool:
-        return bool(self.cursors or self.dead)
-
-
-QUERY = """SELECT name, cursor, (SELECT COUNT(*) FROM dead_letters WHERE webhook = name) FROM webhooks"""
-DEAD = """SELECT webhook, cursor, died_ns, attempts, why, event FROM dead_letters
-    WHERE webhook = ? AND cursor > ? ORDER BY cursor LIMIT ?"""
+    def load(self, reader: RowReader) -> dict[str, int]:
+        query = "SELECT webhook, COUNT(*) FROM dead_letters GROUP BY webhook"
+        return dict(reader.rows(query, lambda row: (str(row[0]), int(row[1]))))
 
 
-def read(row: tuple[str, int, int]) -> tuple[str, tuple[int, int]]:
-    """Read a row of QUERY: a webhook's name, its cursor, and its number of dead letters."""
-    name, cursor, dead = row
-    return name, (int(cursor), int(dead))
+WEBHOOKS = StateTable[str, int](  # the cursor up to which each webhook has delivered, by its name
+    """
+CREATE TABLE IF NOT EXISTS webhooks (name TEXT PRIMARY KEY, cursor INTEGER NOT NULL) WITHOUT ROWID;
+""",
+    dump=lambda cursor: (cursor,),
+    read=lambda row: (str(row[0]), int(row[1])),
+)
+DEAD_LETTERS = _DeadLetters(
+    """
+CREATE TABLE IF NOT EXISTS dead_letters (webhook TEXT NOT NULL, cursor INTEGER NOT NULL, died_ns INTEGER NOT NULL,
+    attempts INTEGER NOT NULL, why TEXT NOT NULL, event BLOB NOT NULL, PRIMARY KEY (webhook, cursor)) WITHOUT ROWID;
+""",
+    dump=lambda letter: (letter.died_ns, letter.attempts, letter.why, letter.event.SerializeToString()),
+    expires="died_ns",
+)
 
 
-def read_letter(row: tuple[str, int, int, int, str, bytes]) -> DeadLetter:
-    """Read a row of DEAD; DecodeError if it is damaged."""
+def dead_letters(reader: RowReader, webhook: str, after: int, limit: int) -> list[DeadLetter]:
+    """Up to `limit` events past cursor `after` that `webhook` gave up, ascending."""
+    query = """SELECT webhook, cursor, died_ns, attempts, why, event FROM dead_letters
+        WHERE webhook = ? AND cursor > ? ORDER BY cursor LIMIT ?"""
+    return list(reader.rows(query, _read_letter, (webhook, min(after, ENDLESS), limit)))
+
+
+def _read_letter(row: Any) -> DeadLetter:
     webhook, cursor, died_ns, attempts, why, event = row
     return DeadLetter(webhook, cursor, died_ns, attempts, why, AlarmEvent.FromString(event))
-
-
-def write(db: Database, changes: WebhookChanges) -> None:
-    """Write `changes` in the open transaction."""
-    for name, cursor in changes.cursors.items():
-        db.execute(
-            "INSERT INTO webhooks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor",
-            (name, cursor),
-        )
-    for key, letter in changes.dead.items():
-        if letter is None:
-            db.execute("DELETE FROM dead_letters WHERE webhook = ? AND cursor = ?", key)
-        else:
-            row = (*key, letter.died_ns, letter.attempts, letter.why, letter.event.SerializeToString())
-            db.execute(
-                """INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (webhook, cursor) DO UPDATE
-                    SET died_ns = excluded.died_ns, attempts = excluded.attempts, why = excluded.why""",
-                row,
-            )
-
-
-def prune(db: Database, before_ns: int) -> int:
-    """Delete dead letters that died before `before_ns` in the open transaction; return their number."""
-    return db.execute("DELETE FROM dead_letters WHERE died_ns < ?", (before_ns,))

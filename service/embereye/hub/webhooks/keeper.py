@@ -16,10 +16,12 @@ from dataclasses import dataclass, field, replace
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft, Step, StoreFailingError
 from embereye.hub.database import DamagedError, StoreError
-from embereye.hub.databases.store import Store, StoreThreads
+from embereye.hub.databases.store import StoreThreads
 from embereye.hub.feeds.feed import ClosedError, Entry, Feed, Subscription
 from embereye.hub.roles import Principal
-from embereye.hub.tables.webhooks import DeadLetter
+from embereye.hub.tables.events import recorded_ns
+from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.webhooks import DEAD_LETTERS, WEBHOOKS, DeadLetter, dead_letters
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.sender import Refusal, Sender
 from embereye.hub.webhooks.signing import delivery_id
@@ -86,20 +88,26 @@ class Webhooks:
         self._timeline = timeline
         self._backoff = backoff
         self._webhooks: dict[str, Webhook] = {}
-        self._stored: Mapping[str, tuple[int, int]] = {}
+        self._cursors: Mapping[str, int] = {}  # stored ones, by webhook
+        self._dead: Mapping[str, int] = {}  # stored numbers of dead letters, by webhook
 
-    def restore(self, stored: Mapping[str, tuple[int, int]]) -> None:
-        """Continue from the stored state: webhook → its cursor and its number of dead letters."""
-        self._stored = stored
+    def restore(self, stored: StoredState) -> None:
+        """Restore the stored cursors and numbers of dead letters, for `declare`."""
+        self._cursors, self._dead = stored[WEBHOOKS], stored[DEAD_LETTERS]
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all cursors to `state`, also those of webhooks that are not declared now."""
+        state[WEBHOOKS].update(self._cursors)
+        state[WEBHOOKS].update({name: webhook.position for name, webhook in self._webhooks.items()})
 
     def declare(self, declared: Sequence[WebhookOptions]) -> None:
         """Set the webhooks. A new one starts with the next event."""
         for options in declared:
-            position, dead = self._stored.get(options.name, (self._feed.latest, 0))
+            position = self._cursors.get(options.name, self._feed.latest)
             sender = Sender(options, lambda: self._wall_ns() / SECOND)
             # A store that was filled from elsewhere may be behind the stored position.
             reader = self._feed.reader(min(position, self._feed.latest), options.selection)
-            self._webhooks[options.name] = Webhook(options, sender, reader, dead)
+            self._webhooks[options.name] = Webhook(options, sender, reader, self._dead.get(options.name, 0))
 
     def _wall_ns(self) -> int:
         return self._timeline.now_ns() + self._timeline.stepped_ns()
@@ -120,7 +128,7 @@ class Webhooks:
             return
         async with Tasks() as tasks:
             for name, webhook in self._webhooks.items():
-                if name not in self._stored:
+                if name not in self._cursors:
                     self._store_position(webhook)
                 tasks.start(self._send_again(webhook), name=f"webhook-again-{name}")
                 tasks.start(self._follow(webhook), name=f"webhook-{name}")
@@ -187,7 +195,7 @@ class Webhooks:
         """True if `event` is too old. Its age is taken from the timeline: its time is a label, and clocks are set."""
         since_ns = self._timeline.now_ns() - int(webhook.options.give_up * SECOND)
         try:
-            return await self._store.read(lambda store: store.recorded_ns(event.cursor)) < since_ns
+            return await self._store.read(lambda store: recorded_ns(store, event.cursor)) < since_ns
         except DamagedError:
             return event.time_ns < since_ns
         except StoreError:
@@ -208,8 +216,8 @@ class Webhooks:
 
         def step(draft: Draft) -> None:
             letter = DeadLetter(name, event.cursor, draft.now_ns, attempts, why, event)
-            draft.transaction.webhooks.dead[name, event.cursor] = letter
-            draft.transaction.webhooks.cursors[name] = event.cursor
+            draft.transaction[DEAD_LETTERS][name, event.cursor] = letter
+            draft.transaction[WEBHOOKS][name] = event.cursor
 
         logger.error(
             "webhook %s: event %d is given up after %s: %s", name, event.cursor, counted(attempts, "attempt"), why
@@ -236,10 +244,10 @@ class Webhooks:
     async def _count_again(self, counted: Mapping[Webhook, int]) -> None:
         """Count dead letters again: retention may have deleted some."""
         await self._committer.commit(lambda _: None)  # wait until all dead letters so far are stored
-        stored = await self._store.read(Store.webhooks)
+        stored = await self._store.read(DEAD_LETTERS.load)
         for webhook, dead in counted.items():
             if webhook.dead == dead:
-                _, webhook.dead = stored.get(webhook.options.name, (0, 0))
+                webhook.dead = stored.get(webhook.options.name, 0)
 
     # Requests by people
 
@@ -250,7 +258,7 @@ class Webhooks:
         """
         self.find(name)
         limit, stepped_ns = min(limit or 100, MAX_LETTERS), self._timeline.stepped_ns()
-        letters = await self._store.read(lambda store: store.dead_letters(name, after, limit))
+        letters = await self._store.read(lambda store: dead_letters(store, name, after, limit))
         return [replace(letter, died_ns=letter.died_ns + stepped_ns) for letter in letters]
 
     async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
@@ -283,7 +291,7 @@ class Webhooks:
 
     async def _send_dead(self, webhook: Webhook, cursor: int) -> None:
         name = webhook.options.name
-        letters = await self._store.read(lambda store: store.dead_letters(name, cursor - 1, 1))
+        letters = await self._store.read(lambda store: dead_letters(store, name, cursor - 1, 1))
         if not letters or letters[0].cursor != cursor:
             return
         letter = letters[0]
@@ -294,7 +302,7 @@ class Webhooks:
             failed = refusal and DeadLetter(
                 name, cursor, letter.died_ns, letter.attempts + 1, refusal.why, letter.event
             )
-            draft.transaction.webhooks.dead[name, cursor] = failed or None
+            draft.transaction[DEAD_LETTERS][name, cursor] = failed or None
 
         self._committer.enqueue(Step(step))
         webhook.dead -= refusal is None
@@ -317,6 +325,6 @@ class Webhooks:
 
 def _cursor_step(name: str, cursor: int) -> Callable[[Draft], None]:
     def step(draft: Draft) -> None:
-        draft.transaction.webhooks.cursors[name] = cursor
+        draft.transaction[WEBHOOKS][name] = cursor
 
     return step

@@ -31,7 +31,8 @@ from embereye.hub.roles import Principal, Role
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
 from embereye.hub.services.feed import add_alarms
-from embereye.hub.tables.access import StoredAccess
+from embereye.hub.tables.access import ADMIN_PLACES, SESSIONS
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http.server import bound_port, serve_http
@@ -382,7 +383,9 @@ def test_a_link_does_not_extend_the_time_since_the_providers_proof() -> None:
         code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
         cookie = access.sign_in(access.use_link(code, "10.0.0.1"), "link")
     again = sessions(steady)
-    again.restore(StoredAccess(sessions=[record for record in access.snapshot().sessions.values() if record]))
+    state = Transaction()
+    access.add_state(state)
+    again.restore(StoredState({SESSIONS: state[SESSIONS]}))
     steady.now += 3 * HOUR - HOUR // 2
     code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
     steady.now += HOUR // 2 + 1
@@ -521,7 +524,9 @@ async def test_the_oldest_of_too_many_addresses_of_the_admin_is_forgotten(
         for number in range(3):
             site.hub.access.identify(ADMIN, f"10.0.0.{number}")
     async with running(tmp_path) as site:
-        assert set(site.hub.access.snapshot().admin_places) == {"10.0.0.1", "10.0.0.2"}
+        state = Transaction()
+        site.hub.access.add_state(state)
+        assert set(state[ADMIN_PLACES]) == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_guessed_tokens_do_not_count_as_failures_at_the_provider() -> None:

@@ -5,8 +5,8 @@ import os
 from harness.stored import Stored
 
 from embereye.hub.coverage.ledgers import EARLIER, MAX_OWNERS, LedgerBook, add_up
-from embereye.hub.databases.store import Transaction
-from embereye.hub.tables.ledgers import OwnerLedger
+from embereye.hub.tables.ledgers import LEDGERS, OwnerLedger
+from embereye.hub.tables.transaction import Transaction
 from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 
@@ -120,9 +120,9 @@ def test_an_undeclared_device_has_no_ledger() -> None:
 def test_ledgers_survive_the_hub_and_vanish_with_their_fleet(stored: Stored) -> None:
     def reloaded(book: LedgerBook) -> LedgerBook:
         store = stored.open()
-        store.commit(Transaction(ledgers=book.collect_changes()))
+        store.commit(Transaction({LEDGERS: book.collect_changes()}))
         again = LedgerBook()
-        again.restore(store.load().ledgers)
+        again.restore(store.load()[LEDGERS].values())
         store.close()
         return again
 

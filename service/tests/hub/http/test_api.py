@@ -16,7 +16,7 @@ from yarl import URL
 from embereye.hub.committer import Draft
 from embereye.hub.feeds import feed
 from embereye.hub.http.fleets import lists
-from embereye.hub.tables.webhooks import DeadLetter
+from embereye.hub.tables.webhooks import DEAD_LETTERS, DeadLetter
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
@@ -374,7 +374,7 @@ async def test_an_alarm_whose_start_was_deleted_is_explained_as_it_is_listed(ser
     until_ns = time.time_ns()
     for action in ("acknowledge", "reset"):
         await served.post(f"/v1/zones/default/hall/{action}", {})
-    assert await served.hub._store.write(lambda store: store.prune(until_ns))
+    assert await served.hub._store.write(lambda store: store.prune(until_ns, 0))
     _, listed = await served.get("/v1/alarms")
     for alarm, cursors in zip(listed["alarms"], ([], ["3", "4"]), strict=True):
         status, explained = await served.get(f"/v1/alarms/{alarm['alarm']}")
@@ -471,4 +471,4 @@ async def test_times_are_those_of_the_wall_clock_even_if_it_was_set(
 
 def bury(draft: Draft) -> None:
     letter = DeadLetter("pager", 1, draft.now_ns, 1, "404", AlarmEvent(cursor=1))
-    draft.transaction.webhooks.dead["pager", 1] = letter
+    draft.transaction[DEAD_LETTERS]["pager", 1] = letter

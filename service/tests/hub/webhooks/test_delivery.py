@@ -20,6 +20,7 @@ from embereye.hub.database import DamagedError, StoreError
 from embereye.hub.databases.store import Store
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.events import events_after
 from embereye.hub.tables.selection import read_selection
 from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks import keeper
@@ -76,22 +77,22 @@ async def test_a_temporarily_unreadable_disk_loses_no_delivery(
         await eventually(lambda: receiver.accepted)
     async with run(stored) as hub:
         await events(hub, 600)  # while the webhook is not declared
-    read, refused = Store.events, list[Exception]()
+    refused = list[Exception]()
 
     def failing(store: Store, after: int, limit: int) -> list[AlarmEvent]:
         if len(refused) > 3:
-            return read(store, after, limit)
-        database = store._db._db  # type: ignore[attr-defined]
+            return events_after(store, after, limit)
+        database = store.db._db  # type: ignore[attr-defined]
         database.set_progress_handler(lambda: 1, 1)
         try:
-            return read(store, after, limit)
+            return events_after(store, after, limit)
         except StoreError as error:
             refused.append(error)
             raise
         finally:
             database.set_progress_handler(None, 1)
 
-    monkeypatch.setattr(Store, "events", failing)
+    monkeypatch.setattr("embereye.hub.hub.events_after", failing)
     monkeypatch.setattr(keeper, "STORE_SECONDS", 0.01)
     async with run(stored, receiver.options()):
         await eventually(lambda: len(receiver.accepted) == 601)

@@ -1,0 +1,46 @@
+"""A transaction's changes of the hub's tables, and the state that the hub loads from them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from embereye.hub.tables.table import Table
+
+C = TypeVar("C")
+S = TypeVar("S")
+
+
+@dataclass
+class Transaction:
+    """Changes that take effect together or not at all: `transaction[TABLE]` is a table's container for them."""
+
+    changes: dict[Table[Any, Any], Any] = field(default_factory=dict)
+    newest: int = 0  # cursor of the newest event ever, in a full state
+    full_state: "Transaction | None" = None  # the hub's complete state, rewritten after the database lost commits
+    recorded_ns: int = 0  # on the hub's timeline, for retention; an event's own time is for people
+
+    def __getitem__(self, table: Table[C, Any]) -> C:
+        if table not in self.changes:
+            self.changes[table] = table.new_changes()
+        changes: C = self.changes[table]
+        return changes
+
+    def __bool__(self) -> bool:
+        return self.full_state is not None or any(self.changes.values())
+
+    def items(self) -> Iterator[tuple[Table[Any, Any], Any]]:
+        """Yield each changed table with its changes."""
+        return ((table, changes) for table, changes in self.changes.items() if changes)
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """The state that the hub had stored when it last ended: `stored[TABLE]` is what was loaded from a table."""
+
+    loaded: Mapping[Table[Any, Any], Any] = field(default_factory=dict)
+    cursor: int = 0  # of the newest event ever
+    latest_ns: int = 0  # the newest stored time on the hub's timeline; 0: nothing is stored yet
+
+    def __getitem__(self, table: Table[Any, S]) -> S:
+        state: S = self.loaded[table] if table in self.loaded else table.nothing()
+        return state
