@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -54,10 +53,11 @@ class EventPage:
 class History:
     """Reads and prunes the store. It returns only events that `feed` has published."""
 
-    def __init__(self, store: StoreThreads, feed: Feed, timeline: Timeline) -> None:
+    def __init__(self, store: StoreThreads, feed: Feed, timeline: Timeline, retention_ns: int) -> None:
         self._store = store
         self._feed = feed
         self._timeline = timeline
+        self._retention_ns = retention_ns
 
     async def events(self, after: int, limit: int) -> list[AlarmEvent]:
         """Up to `limit` durable events past cursor `after`, ascending."""
@@ -120,18 +120,19 @@ class History:
         """Up to `limit` entries of the audit trail, newest first; `before` is the number to start below, 0: none."""
         return await self._store.read(partial(audit_entries, before=before, limit=history_limit(limit)))
 
-    async def prune(self, committer: Committer, retention_ns: int, clock: Callable[[], int]) -> None:
-        """Remove rows older than `retention_ns` until cancelled, except while the store fails."""
+    async def prune(self, committer: Committer) -> None:
+        """Remove rows past their retention until cancelled, except while the store fails."""
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
             try:
-                while not committer.failing and await self._prune_some(clock(), retention_ns):
+                while not committer.failing and await self._prune_some():
                     await asyncio.sleep(PAUSE_SECONDS)
             except StoreError as error:
                 logger.warning("old history: cannot be removed now (%s)", error)
 
-    async def _prune_some(self, now_ns: int, retention_ns: int) -> int:
-        return await self._store.write(lambda store: store.prune(now_ns, retention_ns))
+    async def _prune_some(self) -> int:
+        now_ns = self._timeline.now_ns()
+        return await self._store.write(lambda store: store.prune(now_ns, self._retention_ns))
 
 
 def history_limit(limit: int) -> int:

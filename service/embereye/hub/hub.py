@@ -35,7 +35,6 @@ from embereye.hub.plans.keeper import Plans
 from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
 from embereye.hub.tables.alarms import forget_phantoms
-from embereye.hub.tables.consumed import CONSUMED, Position
 from embereye.hub.tables.events import events_after
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tracing import EvidenceTraces
@@ -67,6 +66,22 @@ class Part(Protocol):
         ...
 
 
+class _Suspension:
+    """The time in which this machine was suspended: what `leases` has advanced more than `steady`."""
+
+    def __init__(self, leases: Callable[[], int], steady: Callable[[], int]) -> None:
+        self._suspended_ns: Callable[[], int] = lambda: leases() - steady()
+        self._collected_ns = self._suspended_ns()
+
+    def collect_ns(self) -> int:
+        """The suspended time since the last collection; 0 if it is shorter than SUSPENDED_NS, which then adds up."""
+        new_ns = self._suspended_ns() - self._collected_ns
+        if new_ns < SUSPENDED_NS:
+            return 0
+        self._collected_ns += new_ns
+        return new_ns
+
+
 class Hub:
     """The hub's parts. `open` it, then `run` it until cancelled, all on the event loop's thread."""
 
@@ -85,13 +100,11 @@ class Hub:
         `leases` times sessions, silences and tests: a steady clock that also advances while the machine is suspended.
         """
         self._store = store
-        self._suspended_ns: Callable[[], int] = lambda: leases() - steady()
-        self._suspended_seen_ns = self._suspended_ns()  # the part of it that silences and tests know of
-        self._retention_ns = retention_ns
+        self._suspension = _Suspension(leases, steady)
         self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: events_after(opened, after, limit)))
-        self.history = History(store, self.feed, self.timeline)
+        self.history = History(store, self.feed, self.timeline, retention_ns)
         self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
         self.committer = Committer(
             store,
@@ -122,12 +135,7 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
-        self._parts: Sequence[Part] = (
-            self.committer, self.feed, self.false_alarms, self.silences, self.plans, self.overlays, self.zones,
-            self.coverage, self.canaries, self.access, self.subscriptions, self.webhooks,
-        )  # fmt: skip
         self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and the sign
-        self.consumed: list[Position] = []  # how far each stream of reports had been read when the hub was opened
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Continue the traces that reports carry from now on."""
@@ -136,10 +144,16 @@ class Hub:
     def _begin_batch(self) -> None:
         self.coverage.note_listening()
 
+    def _parts(self) -> Sequence[Part]:
+        return (
+            self.committer, self.feed, self.false_alarms, self.silences, self.plans, self.overlays, self.zones,
+            self.inbox, self.coverage, self.canaries, self.access, self.subscriptions, self.webhooks,
+        )  # fmt: skip
+
     def _full_state(self) -> Transaction:
         """The hub's complete in-memory state, to be rewritten after the database lost commits."""
         state = Transaction()
-        for part in self._parts:
+        for part in self._parts():
             part.add_state(state)
         return state
 
@@ -159,9 +173,8 @@ class Hub:
                 "clock: %s %s the newest time that this hub stored: the jump is ignored and expires no history",
                 duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
             )  # fmt: skip
-        for part in self._parts:
+        for part in self._parts():
             part.restore(stored)
-        self.consumed = list(stored[CONSUMED].values())
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
             return
@@ -203,9 +216,7 @@ class Hub:
             tasks.create_task(self._tick(), name="hub-tick")
             tasks.create_task(self._check_store(), name="hub-check-store")
             tasks.create_task(self.webhooks.run(), name="hub-webhooks")
-            tasks.create_task(
-                self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
-            )
+            tasks.create_task(self.history.prune(self.committer), name="hub-prune")
 
     def sign_of_life(self, cursor: int) -> Entry:
         """The event that shows a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""
@@ -229,9 +240,7 @@ class Hub:
 
     def _note_suspended(self) -> None:
         """Count a suspension of the machine towards silences and tests, but not towards the age of signs."""
-        new_ns = self._suspended_ns() - self._suspended_seen_ns
-        if new_ns >= SUSPENDED_NS:
-            self._suspended_seen_ns += new_ns
+        if new_ns := self._suspension.collect_ns():
             self.silences.note_suspended(new_ns)
             self.zones.note_suspended(new_ns)
 

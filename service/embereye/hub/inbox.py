@@ -17,6 +17,7 @@ from embereye.hub.tables.consumed import CONSUMED, Position
 from embereye.hub.tables.episodes import EPISODES
 from embereye.hub.tables.evidence import EVIDENCE
 from embereye.hub.tables.pictures import PICTURES
+from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.zones import Zones
 from embereye.units import MIB
@@ -101,6 +102,14 @@ class EvidenceInbox:
         self._pending = 0
         self._pending_bytes = 0
         self.counters = InboxCounters()
+        self.consumed: list[Position] = []  # how far each stream of reports had been read when the hub was opened
+
+    def restore(self, stored: StoredState) -> None:
+        """Restore the positions in the streams of reports."""
+        self.consumed = list(stored[CONSUMED].values())
+
+    def add_state(self, state: Transaction) -> None:
+        """Add nothing: reports past a lost position are read again, and count once."""
 
     def has_room(self) -> bool:
         """True if another report may wait to be written."""

@@ -24,7 +24,7 @@ class StreamIntake:
         self._hub = hub
         self._stream = stream
         self.admitted: Position | None = next(
-            (position for position in hub.consumed if position.stream == stream), None
+            (position for position in hub.inbox.consumed if position.stream == stream), None
         )
         self.committed = self.admitted
 

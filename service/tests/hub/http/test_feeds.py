@@ -136,7 +136,7 @@ async def test_the_reason_for_a_feeds_end_has_whole_characters_only(
 
     await served.alarm()
     served.hub.feed._recent.clear()
-    monkeypatch.setattr(Store, "events", fail)
+    monkeypatch.setattr("embereye.hub.hub.events_after", fail)
     async with served.session.ws_connect(f"{served.base}{WS}?cursor=0") as socket:
         message = await socket.receive(timeout=10)
     assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.TRY_AGAIN_LATER)

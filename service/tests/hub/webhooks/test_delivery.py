@@ -105,7 +105,7 @@ async def test_an_event_damaged_in_the_store_is_sent_until_it_is_too_old(
     def damaged(*_: object) -> int:
         raise DamagedError("database disk image is malformed")
 
-    monkeypatch.setattr(Store, "recorded_ns", damaged)
+    monkeypatch.setattr(keeper, "recorded_ns", damaged)
     receiver.answers = [500] * 5
     async with run(Stored(tmp_path), receiver.options()) as hub:
         await events(hub)

@@ -128,7 +128,7 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
         await eventually(lambda: len(sender.published) == 52)
         assert sender.failed == []
     async with running(stored, options) as (hub, bus):  # continues after the committed position
-        assert [(position.stream, position.sequence) for position in hub.consumed] == [("embereye", 50)]
+        assert [(position.stream, position.sequence) for position in hub.inbox.consumed] == [("embereye", 50)]
         await eventually(lambda: not bus.failing)
         await Sender(bus).send(smoke("next"))
         await eventually(lambda: hub.feed.latest == 51)
