@@ -87,7 +87,7 @@ async def test_a_canarys_alarm_is_visible_only_as_a_heartbeat(
         history: Any = hub_process.get("/v1/history")
         assert history.get("events", []) == []
         text = str(hub_process.get("/metrics"))
-        labels = f'fleet="{fleet}",kind="{kind}",namespace="{namespace}",shard="{SHARD}"'
+        labels = f'namespace="{namespace}",kind="{kind}",fleet="{fleet}",shard="{SHARD}"'
         assert value(text, f"embereye_canary_overdue{{{labels}}}") == 0
         assert value(text, f"embereye_canary_alarmed_timestamp_seconds{{{labels}}}") == pytest.approx(
             time.time(), abs=30

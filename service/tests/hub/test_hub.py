@@ -550,5 +550,5 @@ async def test_subscribers_at_one_cursor_share_a_sign_of_life(stored: Stored) ->
         assert hub.sign_of_life(2).event.cursor == 2
         clock.now += SECOND
         assert hub.sign_of_life(2).event.time_ns == sign.event.time_ns + SECOND
-        hub.committer.failing = "the hub cannot write its database: disk full"
+        hub.committer.note_failing("disk full")
         assert hub.sign_of_life(2).event.why == hub.committer.failing
