@@ -9,34 +9,47 @@ from aiohttp import web
 
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.openapi.parts import CHANGES, NOTHING, SHARE, WORD, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.overlays.keeper import UnknownOverlayError
+from embereye.hub.roles import Role
 from embereye.hub.tables.overlays import CameraKey, Overlay
 
 OVERLAY = "/v1/overlays/{namespace}/{fleet}/{device}"
 
 
 class OverlayRoutes:
-    """Serves overlays: `routes()`."""
+    """Serves overlays."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of overlays."""
-        return [
-            web.get("/v1/overlays", self._list),
-            web.put(OVERLAY, self._store),
-            web.delete(OVERLAY, self._remove),
-        ]
-
+    @Route(
+        "GET", "/v1/overlays", Role.VIEWER, "Thermal pictures over cameras' pictures",
+        {200: answer("by camera", record({"overlays": list_of(reference("Overlay"))}))},
+    )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
         overlays = [{"camera": {"fleet": fleet, "id": camera}, **asdict(overlay)}
                     for (fleet, camera), overlay in self._hub.overlays.all()]  # fmt: skip
         return web.json_response({"overlays": overlays})
 
+    @Route(
+        "PUT", OVERLAY, Role.OPERATOR, "Lay a sensor's thermal picture over a camera's; it replaces an older one",
+        {200: answer("it is durable", reference("Overlay"))},
+        fails=(*CHANGES, 404, 503),
+        body=json_body(
+            record(
+                {
+                    "fleet": {"type": "string", "description": "of the sensor: NAMESPACE/KIND/NAME"}, "sensor": WORD,
+                    "x": SHARE, "y": SHARE,
+                    "scale": {"type": "number", "minimum": 0.05, "maximum": 4}, "opacity": SHARE,
+                }
+            )
+        ),
+    )  # fmt: skip
     async def _store(self, request: web.Request) -> web.Response:
         body, camera, find = await read_json(request), _camera(request), self._hub.coverage.book.find
         overlay = Overlay(
@@ -54,6 +67,11 @@ class OverlayRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response({"camera": {"fleet": camera[0], "id": camera[1]}, **asdict(overlay)})
 
+    @Route(
+        "DELETE", OVERLAY, Role.OPERATOR, "Remove the overlay",
+        {200: answer("it is removed", NOTHING)},
+        fails=(404, 503),
+    )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
         try:
             await self._hub.overlays.remove(request[PRINCIPAL], _camera(request))

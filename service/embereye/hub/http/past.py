@@ -1,4 +1,4 @@
-"""Routes of the past: alarms, a day's timeline, single frames of clips; and marks of false alarms."""
+"""Routes of the past: events, alarms, a day's timeline; and marks of false alarms."""
 
 import asyncio
 import time
@@ -8,14 +8,36 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
-from embereye.hub.clips.store import SUFFIXES, ClipStore
+from embereye.hub.clips.store import ClipStore
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
+from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json, written
+from embereye.hub.http.clips import listed_clip
+from embereye.hub.http.feeds.subscriptions import TAKES, selection_of
+from embereye.hub.http.fleets.lists import written
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    CURSOR,
+    EVENT,
+    NEXT,
+    REASON,
+    WHO,
+    WORD,
+    Json,
+    answer,
+    json_body,
+    list_of,
+    query,
+    record,
+    reference,
+    whole,
+)
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.hub.tables.alarms import CATEGORIES, AlarmQuery
 from embereye.hub.tables.events import ENDLESS
 from embereye.units import DAY
@@ -29,35 +51,65 @@ MAX_SPAN_NS = 8 * DAY  # of one timeline
 MAX_TIMELINE_EVENTS = 20_000  # of one timeline; later events are reported as missing
 LATER_EVENTS = 2_000  # read after its end, to find the ends of what was still open
 MAX_TIMELINE_CLIPS = 2_000
-ALARM = "{alarm:[0-9a-f]{16}}"
-
-
-def listed_clip(clip: Clip) -> Json:
-    """List a clip with the addresses of its content and of a form that browsers can show."""
-    address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
-    return {**json_format.MessageToDict(clip), "url": address, "view": address.replace(".mkv", ".mjpg")}
+ALARM = "/v1/alarms/{alarm:[0-9a-f]{16}}"
+TIME = "nanoseconds since the Unix epoch"
 
 
 class PastRoutes:
-    """Serves the past: `routes()`."""
+    """Serves the past."""
 
     def __init__(self, hub: Hub, clips: ClipStore | None) -> None:
         self._hub = hub
         self._clips = clips
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of the past."""
-        return [
-            web.get("/v1/alarms", self._alarms),
-            web.get(f"/v1/alarms/{ALARM}", self._alarm),
-            web.post(f"/v1/alarms/{ALARM}/false", self._mark_false),
-            web.delete(f"/v1/alarms/{ALARM}/false", self._remove_mark),
-            web.get("/v1/false-alarms", self._false_alarms),
-            web.get("/v1/timeline", self._timeline),
-        ]
+    @Route(
+        "GET", "/v1/history", Role.VIEWER, "Past events, ascending",
+        {
+            200: answer(
+                "a page, the newest cursor, and `next`: the `after` of the next page or, with `newest`, its `before`; "
+                "missing: there is none",
+                record({"events": list_of(reference("AlarmEvent")), "latest": CURSOR}, next=CURSOR),
+            )
+        },
+        takes=[
+            query("after", whole(), "cursor of the last known event"),
+            query("before", whole(), "only events before this cursor; 0: all"),
+            query("since", whole(), f"only events from this time on, {TIME}"),
+            query("until", whole(), f"only events before this time, {TIME}; 0: all"),
+            query("limit", whole(), "maximum number, up to 1,000; 0: 100"),
+            query("newest", whole(), "instead of `limit`: number of the newest events"),
+            *TAKES,
+        ],
+        fails=(400, 404, 503),
+    )  # fmt: skip
+    async def _history(self, request: web.Request) -> web.Response:
+        latest = self._hub.feed.latest
+        names = ("newest", "after", "before", "limit", "since", "until")
+        newest, after, before, limit, since, until = (number_of(request, name, 0) for name in names)
+        page = await self._hub.history.search(
+            EventQuery(
+                selection_of(request, self._hub.subscriptions), after, before, since, until,
+                bool(newest), min(newest, MAX_EVENTS) if newest else history_limit(limit),
+            )
+        )  # fmt: skip
+        more = {"next": str(page.next)} if page.next else {}
+        return await written("events", map(json_format.MessageToDict, page.events), {"latest": str(latest), **more})
 
     # Alarms
 
+    @Route(
+        "GET", "/v1/alarms", Role.VIEWER, "Past and open alarms",
+        {200: answer("newest first", record({"alarms": list_of(reference("PastAlarm"))}, next=NEXT))},
+        takes=[
+            query("limit", whole(), "maximum number, up to 1,000; 0: 100"),
+            query("before", whole(), "continue after a page: its `next`"),
+            query("from", whole(), f"only alarms that ended later or are open: {TIME}"),
+            query("until", whole(), f"only alarms that started earlier: {TIME}; 0: all"),
+            query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
+            query("of", {"type": "string", "enum": list(CATEGORIES)}, "only of this sort; empty: all"),
+        ],
+        fails=(400, 503),
+    )  # fmt: skip
     async def _alarms(self, request: web.Request) -> web.Response:
         category = request.query.get("of", "")
         if category not in CATEGORIES:
@@ -91,6 +143,11 @@ class PastRoutes:
             entry["falseAlarm"] = json_format.MessageToDict(mark)
         return entry
 
+    @Route(
+        "GET", ALARM, Role.VIEWER, "One alarm with all its events",
+        {200: answer("the alarm", reference("ExplainedAlarm"))},
+        fails=(404, 503),
+    )  # fmt: skip
     async def _alarm(self, request: web.Request) -> web.Response:
         name = request.match_info["alarm"]
         alarms = await self._hub.history.alarms(AlarmQuery(limit=1, alarm=name))
@@ -99,6 +156,13 @@ class PastRoutes:
         (alarm,), events = alarms, await self._hub.history.alarm_events(name)
         return await written("events", map(json_format.MessageToDict, events), self._listed(alarm))
 
+    @Route(
+        "POST", f"{ALARM}/false", Role.OPERATOR,
+        "Mark an alarm as false: similar detections raise a pre-alarm only, unless stronger or confirmed",
+        EVENT,
+        fails=(*CHANGES, 404, 409, 503),
+        body=json_body(record({"reason": REASON}, who=WHO)),
+    )  # fmt: skip
     async def _mark_false(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         who, reason = text_of(body, "who"), text_of(body, "reason").strip()
@@ -117,6 +181,7 @@ class PastRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
+    @Route("DELETE", f"{ALARM}/false", Role.OPERATOR, "Remove the mark of a false alarm", EVENT, fails=(404, 503))
     async def _remove_mark(self, request: web.Request) -> web.Response:
         try:
             event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
@@ -126,12 +191,25 @@ class PastRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
+    @Route(
+        "GET", "/v1/false-alarms", Role.VIEWER, "Alarms that are marked as false",
+        {200: answer("newest first", record({"falseAlarms": list_of(reference("FalseAlarm"))}))},
+    )  # fmt: skip
     async def _false_alarms(self, _: web.Request) -> web.Response:
         marks: list[FalseAlarm] = self._hub.false_alarms.all()
         return web.json_response({"falseAlarms": [json_format.MessageToDict(mark) for mark in marks]})
 
     # A span of time
 
+    @Route(
+        "GET", "/v1/timeline", Role.VIEWER, "The events of a span of time by zone, and its clips",
+        {200: answer("zones in order of their names", reference("Timeline"))},
+        takes=[
+            query("from", whole(), f"{TIME}; missing: a day before `until`; at most 8 days before it"),
+            query("until", whole(), f"{TIME}; 0: now"),
+        ],
+        fails=(400, 503),
+    )  # fmt: skip
     async def _timeline(self, request: web.Request) -> web.Response:
         until_ns = number_of(request, "until", 0) or time.time_ns()
         from_ns = min(max(number_of(request, "from", until_ns - DAY), until_ns - MAX_SPAN_NS), until_ns)

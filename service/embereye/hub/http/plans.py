@@ -9,43 +9,58 @@ from aiohttp import web
 
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    NOTHING,
+    SHARE,
+    WORD,
+    Json,
+    answer,
+    file_of,
+    json_body,
+    list_of,
+    part,
+    query,
+    record,
+    reference,
+)
 from embereye.hub.http.parameters import arriving, read_json
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
-from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
+from embereye.hub.plans.keeper import NAME, PlanRefusedError, UnknownPlanError
+from embereye.hub.roles import Role
 from embereye.hub.tables.plans import DeviceKey, Place, Plan
 
 T = TypeVar("T")
 UPLOAD_SECONDS = 60.0  # for a whole image
 AT_ONCE = 2  # images that are uploaded at the same time
 PLAN = "/v1/plans/{name}"
+NAME_PART = part("name", {"type": "string", "pattern": f"^{NAME.pattern}$"})
 DEVICE = PLAN + "/devices/{namespace}/{kind:sensors|cameras}/{fleet}/{device}"
 
 
 class PlanRoutes:
-    """Serves plans: `routes()`."""
+    """Serves plans."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._uploads = 0
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of plans."""
-        return [
-            web.get("/v1/plans", self._list),
-            web.get(PLAN, self._plan),
-            web.put(PLAN, self._store),
-            web.delete(PLAN, self._remove),
-            web.get(PLAN + "/image", self._image),
-            web.put(DEVICE, self._place),
-            web.delete(DEVICE, self._remove_device),
-        ]
-
+    @Route(
+        "GET", "/v1/plans", Role.VIEWER, "Plans of the building",
+        {200: answer("in their order", record({"plans": list_of(reference("Plan"))}))},
+    )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
         return web.json_response({"plans": [_listed(plan) for plan in self._hub.plans.all()]})
 
+    @Route(
+        "GET", PLAN, Role.VIEWER, "One plan, with the places of its devices and their coverage",
+        {200: answer("the plan", reference("FurnishedPlan"))},
+        takes=[NAME_PART],
+        fails=[404],
+    )  # fmt: skip
     async def _plan(self, request: web.Request) -> web.Response:
         plan = self._find(request)
         devices = [self._device(key, place) for key, place in sorted(plan.devices.items())]
@@ -61,6 +76,12 @@ class PlanRoutes:
         zone = declared[1].device.zone
         return {**entry, "zone": zone, "declared": True, "covered": not reason, "reason": reason}
 
+    @Route(
+        "GET", f"{PLAN}/image", Role.VIEWER, "The picture of a plan",
+        {200: file_of("the picture", *MEDIA)},
+        takes=[NAME_PART, query("version", WORD, "as in the plan's `image`: the answer can then be cached")],
+        fails=(404, 503),
+    )  # fmt: skip
     async def _image(self, request: web.Request) -> web.Response:
         plan = self._find(request)
         data = await self._hub.plans.image(plan.name)
@@ -69,6 +90,17 @@ class PlanRoutes:
         caching = "private, max-age=604800, immutable" if named else "no-cache"
         return web.Response(body=data, content_type=plan.media, headers={"Cache-Control": caching})
 
+    @Route(
+        "PUT", PLAN, Role.ADMIN,  # a wrong plan sends people to the wrong place
+        "Store the picture of a plan; it replaces an older one, and devices remain at their places",
+        {200: answer("it is durable", reference("Plan"))},
+        takes=[NAME_PART],
+        fails=(*CHANGES, 503),
+        body={
+            "required": True,
+            "content": {media: {"schema": {"type": "string", "format": "binary"}} for media in MEDIA},
+        },
+    )  # fmt: skip
     async def _store(self, request: web.Request) -> web.Response:
         if request.content_type not in MEDIA:
             raise Refused(415, f'Content-Type "{request.content_type[:80]}": send one of {", ".join(MEDIA)}')
@@ -85,10 +117,23 @@ class PlanRoutes:
         plan = await _answer(self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image))
         return web.json_response(_listed(plan))
 
+    @Route(
+        "DELETE", PLAN, Role.ADMIN, "Remove a plan and the places of its devices",
+        {200: answer("it is removed", NOTHING)},
+        takes=[NAME_PART],
+        fails=(404, 503),
+    )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
         await _answer(self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"]))
         return web.json_response({})
 
+    @Route(
+        "PUT", DEVICE, Role.ADMIN, "Place a device on a plan, or move it there",
+        {200: answer("it is durable", reference("PlacedDevice"))},
+        takes=[NAME_PART],
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({"x": SHARE, "y": SHARE})),
+    )  # fmt: skip
     async def _place(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         place = Place(_share(body, "x"), _share(body, "y"))
@@ -98,6 +143,12 @@ class PlanRoutes:
         await _answer(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
         return web.json_response(self._device(key, place))
 
+    @Route(
+        "DELETE", DEVICE, Role.ADMIN, "Remove a device from a plan",
+        {200: answer("it is removed", NOTHING)},
+        takes=[NAME_PART],
+        fails=(404, 503),
+    )  # fmt: skip
     async def _remove_device(self, request: web.Request) -> web.Response:
         await _answer(self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request)))
         return web.json_response({})

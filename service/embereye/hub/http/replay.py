@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 from aiohttp import web
 
+from embereye.hub.http.middleware import SECURITY
 from embereye.hub.http.refused import Refused
 from embereye.process.addresses import place_of
 from embereye.wire.jpeg.header import SOI
@@ -53,10 +54,10 @@ class Replays:
                 del self._places[place]
 
 
-async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -> web.StreamResponse:
+async def replay(request: web.Request, path: Path) -> web.StreamResponse:
     """Send the clip at `path` until the client leaves, ROUNDS times at most; Refused if it cannot be replayed."""
     stills = await asyncio.to_thread(_stills, path)
-    response = web.StreamResponse(headers={**headers, "Cache-Control": "no-store"})
+    response = web.StreamResponse(headers={**SECURITY, "Cache-Control": "no-store"})
     response.headers["Content-Type"] = f"multipart/x-mixed-replace; boundary={BOUNDARY}"
     await response.prepare(request)
     with contextlib.suppress(ConnectionError):

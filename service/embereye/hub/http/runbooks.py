@@ -6,10 +6,12 @@ They need no sign-in: they reveal nothing about a site, and a person woken by an
 import functools
 import html
 import re
-from collections.abc import Iterable
 from importlib import resources
 
 from aiohttp import web
+
+from embereye.hub.http.openapi.parts import file_of
+from embereye.hub.http.route import Route
 
 PATH = "/runbooks"  # followed by an alert's name
 LIST = "Runbooks"
@@ -62,17 +64,20 @@ def _respond(title: str) -> web.Response:
     return web.Response(text=_page(title), content_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
-async def _list(_: web.Request) -> web.Response:
-    return _respond(LIST)
+class RunbookRoutes:
+    """Serves the runbooks."""
 
+    @Route("GET", PATH, None, "List the runbooks of all alerts", {200: file_of("the list", "text/html")})
+    async def _list(self, _: web.Request) -> web.Response:
+        return _respond(LIST)
 
-async def _runbook(request: web.Request) -> web.Response:
-    name = request.match_info["name"]
-    if name not in _names():
-        raise web.HTTPNotFound
-    return _respond(name)
-
-
-def routes() -> Iterable[web.RouteDef]:
-    """List the routes, to be added to an application."""
-    return web.get(PATH, _list), web.get(f"{PATH}/{{name}}", _runbook)
+    @Route(
+        "GET", f"{PATH}/{{name}}", None, "The runbook of one alert",
+        {200: file_of("the page", "text/html")},
+        fails=[404],
+    )  # fmt: skip
+    async def _runbook(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in _names():
+            raise web.HTTPNotFound
+        return _respond(name)

@@ -9,30 +9,43 @@ from google.protobuf import json_format
 from embereye.hub.actions import check_action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.silences import TooManySilencesError, UnknownSilenceError
+from embereye.hub.roles import Role
+from embereye.hub.silences import MAX_MINUTES, TooManySilencesError, UnknownSilenceError
 
 
 class SilenceRoutes:
-    """Serves silences: `routes()`."""
+    """Serves silences."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of silences."""
-        return [
-            web.get("/v1/silences", self._list),
-            web.post("/v1/zones/{namespace}/{zone}/silences", self._begin),
-            web.delete("/v1/silences/{silence:[0-9a-f]{16}}", self._end),
-        ]
-
+    @Route(
+        "GET", "/v1/silences", Role.VIEWER, "Present silences",
+        {200: answer("the one that ends first comes first", record({"silences": list_of(reference("Silence"))}))},
+    )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
         silences = self._hub.silences.all(self._hub.timeline.stepped_ns())
         return web.json_response({"silences": [json_format.MessageToDict(silence) for silence in silences]})
 
+    @Route(
+        "POST", "/v1/zones/{namespace}/{zone}/silences", Role.OPERATOR,
+        "Pause notifications for faults, pre-alarms and updates to the current alarm, of a zone or a device in it; "
+        "replaces an older silence of the same. New alarms still notify",
+        EVENT,
+        fails=(*CHANGES, 404, 409, 503),
+        body=json_body(
+            record(
+                {"reason": REASON, "minutes": {"type": "integer", "minimum": 1, "maximum": MAX_MINUTES}},
+                device={"type": "string", "description": "id of a device in the zone; empty: the whole zone"},
+                who=WHO,
+            )
+        ),
+    )  # fmt: skip
     async def _begin(self, request: web.Request) -> web.Response:
         body, names = await read_json(request), request.match_info
         who, reason, device = (text_of(body, name) for name in ("who", "reason", "device"))
@@ -53,6 +66,9 @@ class SilenceRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
+    @Route(
+        "DELETE", "/v1/silences/{silence:[0-9a-f]{16}}", Role.OPERATOR, "End a silence early", EVENT, fails=(404, 503)
+    )  # fmt: skip
     async def _end(self, request: web.Request) -> web.Response:
         try:
             event = await self._hub.silences.end(request[PRINCIPAL], request.match_info["silence"])

@@ -29,10 +29,15 @@ def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str)
 
 def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
-        status, content_type, body = page()
-        return web.Response(body=body, status=status, headers={"Content-Type": content_type})
+        return page_response(page)
 
     return answer
+
+
+def page_response(page: Page) -> web.Response:
+    """Answer with `page`."""
+    status, content_type, body = page()
+    return web.Response(body=body, status=status, headers={"Content-Type": content_type})
 
 
 def is_our_fault(record: logging.LogRecord) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import copy
 import gzip
 import re
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,12 +12,12 @@ from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.clips.store import SUFFIXES
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.session import ControlSession
 from embereye.hub.database import StoreError
-from embereye.hub.databases.store import StoreThreads
-from embereye.hub.http.api import CONTENT_TYPES, Api
-from embereye.hub.hub import Hub
+from embereye.hub.http.access.origin import SAFE_METHODS
+from embereye.hub.http.api import Api
+from embereye.hub.http.clips import CONTENT_TYPES
+from embereye.hub.http.route import Route
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.overlays import Overlay
@@ -32,12 +31,22 @@ from embereye.v1.shard_pb2 import Load
 from .served import FLEET, FOLDER, TOKEN, Served
 
 URL = "/v1/openapi.json"
+# Parts of paths that have a certain form.
+FORMS = {
+    "alarm": "0" * 16, "silence": "0" * 16, "name": "0" * 64, "form": "mkv", "action": "test",
+}  # fmt: skip
 ADMIN = Principal("admin", Role.ADMIN, "admin")
 SCALING = FleetScaling(
     fleet=FLEET, mode="embedded", shards=2, load=Load(queue_depth=3),
     last=ScaleChange(time="2026-11-22T10:00:00Z", before=1, after=2, reason="r"),
     members=[ShardLoad(shard="hall-0", load=Load(queue_depth=3)), ShardLoad(shard="hall-1", why_not_ready="w")],
 )  # fmt: skip
+
+
+def path_of(route: Route) -> str:
+    """Return a path that matches `route`."""
+    kind = "sensors" if "sensors" in route.path else "1"
+    return re.sub(r"\{(\w+)\}", lambda part: {**FORMS, "kind": kind}.get(part[1], "x"), route.template)
 
 
 def close(schema: Any) -> Any:
@@ -50,17 +59,52 @@ def close(schema: Any) -> Any:
     return [close(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
-    hub = Hub(StoreThreads(tmp_path), retention_ns=1)
-    api = Api(hub, Actuators())
-    routes = {
-        (route.method.lower(), route.resource.canonical)
-        for route in api.app(CollectorRegistry()).router.routes()
-        if route.method != "HEAD"  # aiohttp adds it to every GET
+async def test_each_declared_route_is_routed_and_described(served: Served) -> None:
+    api = Api(served.hub, served.actuators)
+    routed = {(route.method, route.resource.canonical) for route in api.app(CollectorRegistry()).router.routes()}
+    declared = {(method, route.template) for route in api.routes() for method in route.methods}
+    assert declared == routed
+    _, document = await served.get(URL)
+    described = {
+        (method.upper(), path): operation.get("x-embereye-role")
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
     }
-    paths: Any = api.description()["paths"]
-    described = {(method, path) for path, methods in paths.items() for method in methods}
-    assert described == routes
+    assert described == {
+        (route.method, route.template): route.role.word if route.role else None for route in api.routes()
+    }
+
+
+async def test_each_declared_route_refuses_everybody_below_its_role(served: Served) -> None:
+    tokens = {Role.VIEWER: "", Role.OPERATOR: ""}
+    for role in tokens:
+        _, made = await served.post("/v1/access/tokens", {"name": role.word, "role": role.word})
+        tokens[role] = str(made["token"])
+    async with aiohttp.ClientSession() as stranger:
+        for route in Api(served.hub, served.actuators).routes():
+            for method in route.methods:
+                needed: int = route.role or 0
+                for role, token in {0: "", **tokens}.items():
+                    headers = {"Authorization": f"Bearer {token}"} if token else {}
+                    if role >= needed and (role or method not in SAFE_METHODS):
+                        continue  # it would be served
+                    url = served.base + path_of(route)
+                    async with stranger.request(method, url, headers=headers, allow_redirects=False) as response:
+                        refused = 403 if role else 303 if (method, route.path) == ("GET", "/") else 401
+                        is_refused = response.status == refused
+                    assert (method, route.path, role, is_refused) == (method, route.path, role, role < needed)
+
+
+async def test_a_request_that_no_route_serves_needs_a_role(served: Served) -> None:
+    token = (await served.post("/v1/access/tokens", {"name": "v", "role": "viewer"}))[1]["token"]
+    async with aiohttp.ClientSession() as stranger:
+        for method, path, shown, status in (
+            ("GET", "/v1/nothing", "", 401), ("GET", "/v1/nothing", token, 404), ("GET", "/static/a/b", "", 401),
+            ("POST", "/login", "", 401), ("POST", "/login", token, 403), ("POST", "/login", TOKEN, 405),
+        ):  # fmt: skip
+            headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+            async with stranger.request(method, served.base + path, headers=headers) as response:
+                assert (method, path, response.status) == (method, path, status)
 
 
 async def test_each_operation_names_its_role(served: Served) -> None:

@@ -15,36 +15,25 @@ from embereye.hub.roles import Principal, Role
 T = TypeVar("T")
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
-OPEN_FOLDERS = ("/static/", "/runbooks/")  # with the same content for everybody
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
 
 
-def needed_role(method: str, path: str, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Role | None:
-    """Return the role needed for `method` on `path`; None: none. The tables are those of `authenticate`."""
-    if path in open_paths or path.startswith(OPEN_FOLDERS):
-        return None
-    default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
-    keys = (path, f"{method} {path}")
-    return next((role for start, role in roles.items() if any(key.startswith(start) for key in keys)), default)
+def authenticate(access: Access, roles: Mapping[web.AbstractRoute, Role | None]) -> Middleware:
+    """Make a middleware that admits requests with the role that their route needs; None: everybody.
 
-
-def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Middleware:
-    """Make a middleware that admits requests with the role that their path needs.
-
-    `open_paths` need none. `roles` has the roles of paths by their start, or by the start of "METHOD PATH". Other
-    paths are for viewers or, if the method changes something, for operators.
+    A request that matches no route needs the role viewer or, if its method changes something, operator.
     """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        path = request.path
-        needed = needed_role(request.method, path, open_paths, roles)
+        default = Role.VIEWER if request.method in SAFE_METHODS else Role.OPERATOR
+        needed = roles.get(request.match_info.route, default)
         if needed is None:
             return await handler(request)
         try:
             request[PRINCIPAL] = principal = _identify(access, request)
         except Refused as refused:
-            if refused.status == 401 and path == "/" and request.method == "GET":
+            if refused.status == 401 and request.path == "/" and request.method == "GET":
                 raise web.HTTPSeeOther(f"/login?next={quote(request.path_qs)}" if request.query else "/login") from None
             raise
         if principal.role < needed:

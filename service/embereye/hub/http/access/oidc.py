@@ -11,7 +11,9 @@ from aiohttp import web
 from embereye.hub.access.keeper import SlowDownError
 from embereye.hub.http.access.authenticate import cookie_name, is_secure
 from embereye.hub.http.access.routes import set_cookie
+from embereye.hub.http.openapi.parts import WORD, answer, file_of, query, record
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.oidc import attempt as attempts
 from embereye.hub.oidc.errors import NotProvedError, ProviderError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:  # it loads cryptography, which a hub without a provider does 
     from embereye.hub.oidc.provider import Provider
 
 logger = logging.getLogger(__name__)
-START, CALLBACK = "/login/oidc", "/login/oidc/callback"
+CALLBACK = "/login/oidc/callback"
 MAX_PATH = 1_000  # characters of the page to return to
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>EmberEye</title>{head}
@@ -29,28 +31,25 @@ PAGE = """<!doctype html>
 <body class="login"><main><form><p role="alert">{sentence}</p><p><a href="{address}">{link}</a></p></form></main></body>
 </html>
 """
+RESULT = file_of("a page with the result", "text/html")
 
 
 class OidcRoutes:
-    """Serves signing in with the provider: `routes()`. Without a provider they answer 404."""
+    """Serves signing in with the provider; without one, these routes answer 404."""
 
     def __init__(self, hub: Hub, provider: "Provider | None") -> None:
         self._hub = hub
         self._provider = provider
         self._key = secrets.token_bytes(32)  # of this process: attempts end with it
 
-    def routes(self) -> list[web.RouteDef]:
-        """List the routes where people start to sign in, and where the provider sends them back to."""
-        return [
-            web.get("/v1/session", self._ways),
-            web.get(START, self._start),
-            web.get(CALLBACK, self._come_back),
-        ]
-
     async def sign_out_url(self, request: web.Request) -> str:
         """The address where a person signs out of the provider, and then returns to the login page; '': none."""
         return await self._provider.end_session_url(f"{origin(request)}/login") if self._provider else ""
 
+    @Route(
+        "GET", "/v1/session", None, "How people can sign in other than with a token",
+        {200: answer("the identity provider's host; empty: there is none", record({"provider": WORD}))},
+    )  # fmt: skip
     async def _ways(self, _: web.Request) -> web.Response:
         return web.json_response({"provider": self._provider.options.host if self._provider else ""})
 
@@ -59,6 +58,12 @@ class OidcRoutes:
             raise Refused(404, "this hub has no identity provider. Start it with --oidc-issuer, or use a token.")
         return self._provider
 
+    @Route(
+        "GET", "/login/oidc", None, "Sign in with the identity provider",
+        {303: answer("its page"), 502: RESULT},
+        takes=[query("next", WORD, "path of the page to open afterwards")],
+        fails=[404],
+    )  # fmt: skip
     async def _start(self, request: web.Request) -> web.StreamResponse:
         provider = self._require_provider()
         redirect = f"{origin(request)}{CALLBACK}"
@@ -75,6 +80,12 @@ class OidcRoutes:
         )  # fmt: skip
         return response
 
+    @Route(
+        "GET", CALLBACK, None, "The address to which the identity provider sends browsers back",
+        {200: RESULT, 403: RESULT, 429: RESULT, 502: RESULT},
+        takes=[query(name, WORD, "as in OpenID Connect") for name in ("code", "state", "iss", "error")],
+        fails=[404],
+    )  # fmt: skip
     async def _come_back(self, request: web.Request) -> web.StreamResponse:
         provider, address = self._require_provider(), request.remote or ""
         name, state = _cookie(request), request.query.get("state", "")

@@ -4,49 +4,51 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from embereye.hub.access.keeper import NameTakenError
+from embereye.hub.access.keeper import NAME, NameTakenError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL, cookie_name, is_secure, proved
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    NOTHING,
+    ROLE,
+    WORD,
+    Json,
+    answer,
+    json_body,
+    list_of,
+    query,
+    record,
+    reference,
+    whole,
+)
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role, role_named
 
 ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 
-OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/v1/session"})
-ROLES = {
-    "/v1/access/me": Role.VIEWER,
-    "/v1/access/logout": Role.VIEWER,
-    "/v1/access/links": Role.VIEWER,
-    "/v1/access/": Role.ADMIN,
-    "/v1/audit": Role.ADMIN,
-    "PUT /v1/plans/": Role.ADMIN,  # a wrong plan sends people to the wrong place
-    "DELETE /v1/plans/": Role.ADMIN,
+PROOF: Json = {
+    **record({}, token=WORD, code=WORD),
+    "anyOf": [{"required": [name], "properties": {name: {**WORD, "minLength": 1}}} for name in ("token", "code")],
 }
 
 
 class AccessRoutes:
-    """Serves sessions, tokens, links and the audit trail: `routes()`."""
+    """Serves sessions, tokens, links and the audit trail."""
 
     def __init__(self, hub: Hub, provider_sign_out: ProviderSignOut) -> None:
         """`provider_sign_out` returns the address for signing out of the identity provider; '': none."""
         self._hub = hub
         self._provider_sign_out = provider_sign_out
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes except those of the login page's files."""
-        return [
-            web.post("/v1/session", self._sign_in),
-            web.post("/v1/access/logout", self._sign_out),
-            web.get("/v1/access/me", self._me),
-            web.get("/v1/access/tokens", self._tokens),
-            web.post("/v1/access/tokens", self._create_token),
-            web.delete("/v1/access/tokens/{name}", self._revoke_token),
-            web.post("/v1/access/links", self._create_link),
-            web.get("/v1/audit", self._audit),
-        ]
-
+    @Route(
+        "POST", "/v1/session", None, "Sign a browser in, with a token or a link's code; the answer sets its cookie",
+        {200: answer("the person or program", reference("Identity"))},
+        fails=(*CHANGES, 401, 403, 429),
+        body=json_body(PROOF),
+    )  # fmt: skip
     async def _sign_in(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         token, code = text_of(body, "token"), text_of(body, "code")
@@ -61,6 +63,10 @@ class AccessRoutes:
         set_cookie(request, response, proved(lambda: access.sign_in(principal, "link" if code else "token")))
         return response
 
+    @Route(
+        "POST", "/v1/access/logout", Role.VIEWER, "Sign out",
+        {200: answer("signed out; the page to open", record({"next": WORD}))},
+    )  # fmt: skip
     async def _sign_out(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
         self._hub.access.sign_out(principal)
@@ -69,9 +75,14 @@ class AccessRoutes:
         response.del_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="Strict")
         return response
 
+    @Route("GET", "/v1/access/me", Role.VIEWER, "The caller", {200: answer("name and role", reference("Identity"))})
     async def _me(self, request: web.Request) -> web.Response:
         return web.json_response(_identity(request[PRINCIPAL]))
 
+    @Route(
+        "GET", "/v1/access/tokens", Role.ADMIN, "All tokens",
+        {200: answer("without their secrets", record({"tokens": list_of(reference("Token"))}))},
+    )  # fmt: skip
     async def _tokens(self, _: web.Request) -> web.Response:
         tokens = [
             {"name": token.name, "role": token.role.word, "madeNs": str(token.made_ns), "madeBy": token.made_by}
@@ -79,6 +90,12 @@ class AccessRoutes:
         ]
         return web.json_response({"tokens": tokens})
 
+    @Route(
+        "POST", "/v1/access/tokens", Role.ADMIN, "Create a token",
+        {201: answer("shown only this once", record({"name": WORD, "role": ROLE, "token": WORD}))},
+        fails=(*CHANGES, 409, 503),
+        body=json_body(record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE})),
+    )  # fmt: skip
     async def _create_token(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         try:
@@ -92,6 +109,11 @@ class AccessRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response({"name": name, "role": role.word, "token": token}, status=201)
 
+    @Route(
+        "DELETE", "/v1/access/tokens/{name}", Role.ADMIN, "Revoke a token, and end its sessions and streams",
+        {200: answer("it is no longer valid", NOTHING)},
+        fails=(404, 503),
+    )  # fmt: skip
     async def _revoke_token(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         try:
@@ -102,6 +124,19 @@ class AccessRoutes:
             raise Refused(404, f'there is no token "{name[:80]}"')
         return web.json_response({})
 
+    @Route(
+        "POST", "/v1/access/links", Role.VIEWER,
+        "Create a link that signs one browser in, once, within the hour; only admins create links for others",
+        {201: answer("an address on this hub", record({"path": WORD}))},
+        fails=CHANGES,
+        body=json_body(
+            record(
+                {},
+                name={"type": "string", "pattern": f"^({NAME.pattern})?$"},
+                role={"type": "string", "enum": ["", *(role.word for role in Role)]},
+            )
+        ),
+    )  # fmt: skip
     async def _create_link(self, request: web.Request) -> web.Response:
         body, caller = await read_json(request), request[PRINCIPAL]
         name = text_of(body, "name") or caller.name
@@ -114,6 +149,15 @@ class AccessRoutes:
             raise Refused(400, str(error)) from error
         return web.json_response({"path": f"/login#{code}"}, status=201)
 
+    @Route(
+        "GET", "/v1/audit", Role.ADMIN, "The audit trail, newest first",
+        {200: answer("a page", record({"entries": list_of(reference("AuditEntry"))}))},
+        takes=[
+            query("before", whole(), "only entries with a smaller number; 0: the newest"),
+            query("limit", whole(), "maximum number, up to 1,000; 0: 100"),
+        ],
+        fails=(400, 503),
+    )  # fmt: skip
     async def _audit(self, request: web.Request) -> web.Response:
         before, limit = number_of(request, "before", 0), number_of(request, "limit", 0)
         entries = [

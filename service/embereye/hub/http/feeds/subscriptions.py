@@ -3,15 +3,38 @@
 from aiohttp import web
 
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.feeds.subscriptions import Subscriptions, UnknownSubscriptionError
+from embereye.hub.feeds.subscriptions import NAME, Subscriptions, UnknownSubscriptionError
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    NOTHING,
+    WORD,
+    Json,
+    answer,
+    json_body,
+    list_of,
+    part,
+    query,
+    record,
+    reference,
+)
 from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.tables.selection import Selection, read_selection
+from embereye.hub.roles import Role
+from embereye.hub.tables.selection import KINDS, LEVELS, TYPES, Selection, read_selection
 from embereye.hub.tables.subscriptions import StoredSubscription
 
+NAME_PART = part("name", {"type": "string", "pattern": f"^{NAME.pattern}$"})
+TAKES = [
+    query("zone", list_of(WORD), "ZONE or NAMESPACE/ZONE, can be repeated; none: all"),
+    query("level", list_of({"type": "string", "enum": list(LEVELS)}), "of the zone, can be repeated; none: all"),
+    query("kind", list_of({"type": "string", "enum": list(KINDS)}), "of a sign, can be repeated; none: all"),
+    query("device", list_of(WORD), "id, can be repeated; none: all"),
+    query("type", list_of({"type": "string", "enum": list(TYPES)}), "of event, can be repeated; none: all"),
+    query("subscription", WORD, "instead of these: the name of a stored subscription"),
+]
 FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "devices", "type": "types"}
 
 
@@ -43,23 +66,26 @@ def _listed(stored: StoredSubscription) -> Json:
 
 
 class SubscriptionRoutes:
-    """Serves stored subscriptions: `routes()`."""
+    """Serves stored subscriptions."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of stored subscriptions."""
-        return [
-            web.get("/v1/subscriptions", self._list),
-            web.put("/v1/subscriptions/{name}", self._store),
-            web.delete("/v1/subscriptions/{name}", self._remove),
-        ]
-
+    @Route(
+        "GET", "/v1/subscriptions", Role.VIEWER, "Stored subscriptions",
+        {200: answer("by name", record({"subscriptions": list_of(reference("Subscription"))}))},
+    )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
         stored = self._hub.subscriptions.all()
         return web.json_response({"subscriptions": [_listed(subscription) for subscription in stored]})
 
+    @Route(
+        "PUT", "/v1/subscriptions/{name}", Role.OPERATOR, "Store a selection under a name; it replaces an older one",
+        {200: answer("it is durable", reference("Subscription"))},
+        takes=[NAME_PART],
+        fails=(*CHANGES, 503),
+        body=json_body(reference("Selection")),
+    )  # fmt: skip
     async def _store(self, request: web.Request) -> web.Response:
         try:
             selection = read_selection(await read_json(request))
@@ -70,6 +96,12 @@ class SubscriptionRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response(_listed(stored))
 
+    @Route(
+        "DELETE", "/v1/subscriptions/{name}", Role.OPERATOR, "Remove a stored subscription",
+        {200: answer("it is removed", NOTHING)},
+        takes=[NAME_PART],
+        fails=(404, 503),
+    )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
         try:
             await self._hub.subscriptions.remove(request[PRINCIPAL], request.match_info["name"])

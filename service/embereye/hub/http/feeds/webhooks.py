@@ -5,10 +5,25 @@ from google.protobuf import json_format
 
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json, written
+from embereye.hub.http.fleets.lists import written
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    CURSOR,
+    WORD,
+    Json,
+    answer,
+    json_body,
+    list_of,
+    query,
+    record,
+    reference,
+    whole,
+)
 from embereye.hub.http.parameters import number_of, read_json
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhook
 
@@ -16,24 +31,28 @@ MAX_CURSORS = 10_000  # in one request
 
 
 class WebhookRoutes:
-    """Serves webhooks: `routes()`."""
+    """Serves webhooks."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of webhooks."""
-        return [
-            web.get("/v1/webhooks", self._list),
-            web.get("/v1/webhooks/{name}/dead-letters", self._dead_letters),
-            web.post("/v1/webhooks/{name}/resend", self._resend),
-            web.post("/v1/webhooks/{name}/test", self._test),
-        ]
-
+    @Route(
+        "GET", "/v1/webhooks", Role.VIEWER, "All webhooks and their state",
+        {200: answer("by name", record({"webhooks": list_of(reference("Webhook"))}))},
+    )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
         latest = self._hub.feed.latest
         return web.json_response({"webhooks": [_fields(webhook, latest) for webhook in self._hub.webhooks.all()]})
 
+    @Route(
+        "GET", "/v1/webhooks/{name}/dead-letters", Role.VIEWER, "A webhook's dead letters",
+        {200: answer("ascending", record({"deadLetters": list_of(reference("DeadLetter"))}))},
+        takes=[
+            query("after", whole(), "cursor of the last known one"),
+            query("limit", whole(), "maximum number, up to 1,000; 0: 100"),
+        ],
+        fails=(400, 404, 503),
+    )  # fmt: skip
     async def _dead_letters(self, request: web.Request) -> web.Response:
         after, limit = number_of(request, "after", 0), number_of(request, "limit", 0)
         try:
@@ -42,6 +61,13 @@ class WebhookRoutes:
             raise Refused(404, str(error.args[0])) from error
         return await written("deadLetters", map(_letter, letters), {})
 
+    @Route(
+        "POST", "/v1/webhooks/{name}/resend", Role.OPERATOR,
+        "Send dead letters again; those that fail again remain dead letters",
+        {202: answer("their number", record({"resent": whole()}))},
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({}, cursors={**list_of(CURSOR), "description": "none: all", "maxItems": MAX_CURSORS})),
+    )  # fmt: skip
     async def _resend(self, request: web.Request) -> web.Response:
         cursors = _cursors(await read_json(request))
         try:
@@ -52,6 +78,12 @@ class WebhookRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response({"resent": number}, status=202)
 
+    @Route(
+        "POST", "/v1/webhooks/{name}/test", Role.OPERATOR, "Send a harmless test event by a webhook",
+        {200: answer("why it failed; empty: the receiver accepted it", record({"failed": WORD}))},
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({})),
+    )  # fmt: skip
     async def _test(self, request: web.Request) -> web.Response:
         await read_json(request)
         try:

@@ -21,11 +21,13 @@ from embereye.hub.feeds.feed import (
 )
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
-from embereye.hub.http.feeds.subscriptions import selection_of
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.feeds.subscriptions import TAKES, selection_of
+from embereye.hub.http.openapi.parts import Json, answer, query, whole
 from embereye.hub.http.parameters import number_of, one_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.hub.tables.selection import Selection, read_selection
 from embereye.process.tasks import beside
 
@@ -35,23 +37,58 @@ MAX_MESSAGE = 256 * 1024  # bytes of a client's message: a selection
 MAX_REASON = 120  # bytes of the reason for closing: a close frame has room for 123
 WAITING_BYTES = 64 * 1024  # unread data of a client that has events pushed; beyond it, the client fetches them
 FORMATS: dict[str, Form] = {"json": "text_frame", "binary": "binary_frame"}
+SLOW, UNSTORED = ("disconnect", "coalesce"), ("no", "yes")
 OPCODES: dict[Form, WSMsgType] = {"text_frame": WSMsgType.TEXT, "binary_frame": WSMsgType.BINARY}
 
 
 class FeedSocket:
-    """Serves WebSockets: `await FeedSocket(hub).serve(request)` for each client."""
+    """Serves WebSockets of alarm events."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
+    @Route(
+        "GET", "/v1/alarms/ws", Role.VIEWER,
+        "A WebSocket of AlarmEvents, one per message: events after `cursor`, then live events. A text message "
+        'with {"select": Selection} or {"subscription": NAME} changes the selection; the answer is a text '
+        'message with {"selected": Selection, "cursor": CURSOR}, or with an error',
+        {101: answer("it is open")},
+        takes=[
+            query("cursor", whole(), "continue after it; missing: start with the next event"),
+            query(
+                "format",
+                {"type": "string", "enum": list(FORMATS)},
+                "json (default): text messages; binary: protobuf in binary messages",
+            ),
+            query(
+                "slow",
+                {"type": "string", "enum": list(SLOW)},
+                "for a client far behind: close (default), or send the newest event of each zone and device",
+            ),
+            query(
+                "alive_ms",
+                {"type": "integer", "minimum": 1_000},
+                "send an event of TYPE_ALIVE every so many milliseconds: its cursor says up to which event "
+                "everything was sent, its why says what the hub cannot do; default: never",
+            ),
+            query(
+                "unstored",
+                {"type": "string", "enum": list(UNSTORED)},
+                "yes: while the hub can store nothing, send events immediately, marked as unstored and "
+                "without a cursor, and again once they are stored",
+            ),
+            *TAKES,
+        ],
+        fails=(400, 404, 409, 426, 503),
+    )  # fmt: skip
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve one client until it leaves."""
         check_origin(request)
         feed = self._hub.feed
         after = number_of(request, "cursor", feed.latest)
         form = FORMATS[one_of(request, "format", tuple(FORMATS))]
-        slow = one_of(request, "slow", ("disconnect", "coalesce"))
-        unstored = one_of(request, "unstored", ("no", "yes")) == "yes"
+        slow = one_of(request, "slow", SLOW)
+        unstored = one_of(request, "unstored", UNSTORED) == "yes"
         try:
             alive = alive_seconds(number_of(request, "alive_ms", 0))
         except ValueError as error:

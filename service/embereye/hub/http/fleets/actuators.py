@@ -2,18 +2,32 @@
 
 import math
 
+from aiohttp import web
+
 from embereye.hub.control.actuators import Actuators, ConnectedActuator
+from embereye.hub.http.openapi.parts import Json, answer, list_of, record, reference
+from embereye.hub.http.route import Route
+from embereye.hub.roles import Role
 from embereye.units import SECOND
 from embereye.v1.control_pb2 import Output
 
 
-def describe_actuators(actuators: Actuators) -> list[dict[str, object]]:
-    """Describe all connected actuators, by name."""
-    now = actuators.steady()
-    return [_described(actuator, now) for actuator in actuators.all]
+class ActuatorRoutes:
+    """Serves the connected actuators."""
+
+    def __init__(self, actuators: Actuators) -> None:
+        self._actuators = actuators
+
+    @Route(
+        "GET", "/v1/actuators", Role.VIEWER, "Connected actuators, their controllers and their measurements",
+        {200: answer("by name", record({"actuators": list_of(reference("Actuator"))}))},
+    )  # fmt: skip
+    async def _list(self, _: web.Request) -> web.Response:
+        now = self._actuators.steady()
+        return web.json_response({"actuators": [_described(actuator, now) for actuator in self._actuators.all]})
 
 
-def _described(actuator: ConnectedActuator, now: int) -> dict[str, object]:
+def _described(actuator: ConnectedActuator, now: int) -> Json:
     values, state, controller = actuator.values(now), actuator.latest.state, actuator.controller
     measured = list(state.measured) or [math.nan] * len(actuator.outputs)
     sensors = list(state.sensors) or [math.nan] * len(actuator.sensors)

@@ -1,16 +1,31 @@
 """The heartbeat of every shard: the time of its latest canary's alarm, and whether one is overdue."""
 
+from aiohttp import web
+
 from embereye.hub.canaries import Heartbeat
+from embereye.hub.http.openapi.parts import Json, answer, list_of, record, reference
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.units import SECOND
 
 
-def heartbeats(hub: Hub) -> dict[str, object]:
-    """Answer /v1/canaries; times in seconds, and in seconds since the Unix epoch."""
-    return {"canaries": [_listed(beat) for beat in hub.canaries.heartbeats(hub.timeline.stepped_ns())]}
+class CanaryRoutes:
+    """Serves the heartbeats; times in seconds, and in seconds since the Unix epoch."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    @Route(
+        "GET", "/v1/canaries", Role.VIEWER, "The heartbeat of every shard",
+        {200: answer("by shard", record({"canaries": list_of(reference("Heartbeat"))}))},
+    )  # fmt: skip
+    async def _heartbeats(self, _: web.Request) -> web.Response:
+        beats = self._hub.canaries.heartbeats(self._hub.timeline.stepped_ns())
+        return web.json_response({"canaries": [_listed(beat) for beat in beats]})
 
 
-def _listed(beat: Heartbeat) -> dict[str, object]:
+def _listed(beat: Heartbeat) -> Json:
     namespace, kind, fleet = [*beat.key.fleet.split("/"), "", ""][:3]
     return {
         "namespace": namespace,

@@ -13,7 +13,8 @@ from functools import partial
 
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import add_up
-from embereye.hub.http.fleets.lists import Facts, Json, Source
+from embereye.hub.http.fleets.lists import Facts, Source
+from embereye.hub.http.openapi.parts import Json
 from embereye.hub.hub import Hub
 from embereye.hub.tables.ledgers import OwnerLedger
 from embereye.levels import ZoneState

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from embereye.hub.http.openapi.parts import WORD, Json, query, whole
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
 from embereye.process.tasks import start_task
@@ -20,8 +21,19 @@ SLICE_SECONDS = 0.005  # of work on a list before other work has its turn
 REST = 4.0  # a list is reused for this many times its making time
 SHORT = 2_048  # bytes from which on a list is compressed
 LEVEL = 1  # of gzip: level 2 saves 5 % and costs half as much again
-
-Json = dict[str, object]
+# The query of a shared list, as it is described.
+TAKES = [
+    query("limit", whole(), "maximum number of entries; 0: all"),
+    query("after", WORD, "the last key of the previous page, its `next`; pages are in the order of keys"),
+    query(
+        "order",
+        {"type": "string", "enum": ["", "urgent"]},
+        "urgent: the most urgent entries first, such as dark devices and zones in alarm",
+    ),
+    query("text", WORD, "only entries that contain each of these words; the answer has their number in `total`"),
+    query("pictures", whole(1), "1: only entries that have pictures, or should have"),
+    query("offset", whole(), "number of selected entries to skip; instead of `after`"),
+]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,11 @@ from functools import partial
 from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet
-from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source
+from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
+from embereye.hub.http.openapi.parts import NEXT, Json, answer, list_of, record, reference, whole
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
 from embereye.hub.scaling import ReportedScaling
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import ScaleChange, ShardLoad
@@ -26,15 +29,26 @@ class _Counted:
 
 
 class FleetRoutes:
-    """Serves fleets: `routes()`."""
+    """Serves fleets."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._list = SharedList("fleets", self._sources, dict)
 
-    def routes(self) -> list[web.RouteDef]:
-        """List all routes of fleets."""
-        return [web.get("/v1/fleets", self._list.answer)]
+    @Route(
+        "GET", "/v1/fleets", Role.VIEWER,
+        "Fleets: their coverage, the load of their shards, and the number of shards they need",
+        {
+            200: answer(
+                "by name, or in the requested order",
+                record({"fleets": list_of(reference("Fleet"))}, next=NEXT, total=whole()),
+            )
+        },
+        takes=TAKES,
+        fails=[400],
+    )  # fmt: skip
+    async def _fleets(self, request: web.Request) -> web.Response:
+        return await self._list.answer(request)
 
     def _sources(self) -> Iterator[Source]:
         """Yield the source of each fleet's entry. Dark devices are the most urgent, then unready shards."""

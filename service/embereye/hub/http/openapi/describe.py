@@ -1,19 +1,12 @@
-"""Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json.
-
-Roles come from the table that is enforced. A test compares the paths with the router's.
-"""
+"""Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from importlib.metadata import version
 
-from embereye.hub.http.files import STATIC
-from embereye.hub.http.fleets.lists import Json
-from embereye.hub.http.openapi.parts import answer, reference
-from embereye.hub.http.openapi.paths import paths
+from embereye.hub.http.openapi.parts import Json, answer, part, reference
 from embereye.hub.http.openapi.schemas import schemas
-from embereye.hub.plans.keeper import NAME as PLAN_NAME
-from embereye.hub.roles import Role
+from embereye.hub.http.route import PART, Route
 
 REASONS = {
     400: "The request is malformed; `error` says how.",
@@ -29,44 +22,28 @@ REASONS = {
     429: "Too many failed attempts from this address, or too many sign-ins of one person. Retry-After has the wait.",
     503: "Try again later: the database cannot be written or read, or there are too many requests at once.",
 }
-
-# Parts of paths with a certain form, by name; below those that mean something else in some paths.
-PARTS: dict[str, Json] = {
-    "action": {"type": "string", "enum": ["acknowledge", "reset", "test"]},
-    "form": {"type": "string", "enum": ["mkv", "jpg", "mp4", "jsonl"]},
-    "kind": {"type": "string", "pattern": "^[0-9][0-9]?$", "description": "1 heat, 2 smoke, 3 gas, 4 flame"},
-}
-ALARM: Json = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
-PARTS_BELOW: dict[tuple[str, str], Json] = {
-    ("/v1/plans/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
-    ("/v1/plans/", "name"): {"type": "string", "pattern": f"^{PLAN_NAME.pattern}$"},
-    ("/v1/devices/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
-    ("/v1/clips/", "name"): {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the content"},
-    ("/v1/subscriptions/", "name"): {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
-    ("/v1/alarms/{alarm}/false", "alarm"): ALARM,
-    ("/v1/silences/", "silence"): {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-    ("/static/", "name"): {"type": "string", "enum": list(STATIC)},
-}
 NAME: Json = {"type": "string", "minLength": 1}
+WORDS = re.compile(r"\w+(\|\w+)+")  # a regular expression that lists words
 
 
-def describe(role_of: Callable[[str, str], Role | None]) -> Json:
-    """Make the document; `role_of(method, path)` returns the needed role, or None for everybody."""
-    described = paths()
-    for path, operations in described.items():
-        for method, operation in operations.items():
-            _complete(operation, path, role_of(method.upper(), path))
+def describe(routes: Iterable[Route]) -> Json:
+    """Make the document of `routes`."""
+    paths, without_head = dict[str, Json](), list[str]()
+    for route in routes:
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
+        if route.method == "GET" and not route.head:
+            without_head.append(route.template)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "EmberEye hub",
             "version": version("embereye"),
             "description": "Alarms, coverage, history and access. Every GET answers HEAD as well, except "
-            "/v1/clips/{name}.mjpg. 64-bit numbers are strings, as in protobuf's JSON; a missing field has its "
+            f"{', '.join(without_head)}. 64-bit numbers are strings, as in protobuf's JSON; a missing field has its "
             "type's zero value.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": described,
+        "paths": paths,
         "components": {
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "`embereye access create` creates tokens"},
@@ -83,17 +60,26 @@ def describe(role_of: Callable[[str, str], Role | None]) -> Json:
     }
 
 
-def _complete(operation: Json, path: str, role: Role | None) -> None:
-    """Add what follows from the path and the role."""
-    parameters, responses = operation["parameters"], operation["responses"]
-    assert isinstance(parameters, list)
-    assert isinstance(responses, dict)
-    for name in re.findall(r"\{(\w+)\}", path):
-        below = (schema for (start, part), schema in PARTS_BELOW.items() if part == name and path.startswith(start))
-        schema = ALARM if path == "/v1/alarms/{alarm}" else next(below, PARTS.get(name, NAME))
-        parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
-    operation["security"] = [{"token": []}, {"session": []}] if role else []
-    if role:
-        operation["x-embereye-role"] = role.word
-    for code in (401, 403, 421, 429) if role else (421,):
-        responses.setdefault(str(code), {"$ref": f"#/components/responses/{code}"})
+def _operation(route: Route) -> Json:
+    known = {str(taken["name"]): taken for taken in route.takes if taken["in"] == "path"}
+    in_path = [known.get(name) or part(name, _schema(pattern)) for name, pattern in PART.findall(route.path)]
+    refusals = {*route.fails, *((401, 403, 421, 429) if route.role else (421,))}
+    responses = {str(code): {"$ref": f"#/components/responses/{code}"} for code in sorted(refusals)}
+    described: Json = {
+        "summary": route.summary,
+        "parameters": [*(taken for taken in route.takes if taken["in"] == "query"), *in_path],
+        "responses": responses | {str(code): content for code, content in route.answers.items()},
+        "security": [{"token": []}, {"session": []}] if route.role else [],
+    }
+    if route.role:
+        described["x-embereye-role"] = route.role.word
+    if route.body is not None:
+        described["requestBody"] = route.body
+    return described
+
+
+def _schema(pattern: str) -> Json:
+    """Describe a part of a path that has to match `pattern`; empty: it can be any name."""
+    if WORDS.fullmatch(pattern):
+        return {"type": "string", "enum": pattern.split("|")}
+    return {"type": "string", "pattern": f"^{pattern}$"} if pattern else NAME

@@ -1,9 +1,10 @@
 """Parts of descriptions of operations and values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from embereye.hub.http.fleets.lists import Json
 from embereye.hub.roles import Role
+
+Json = dict[str, object]
 
 NANOSECONDS: Json = {
     "type": "string",
@@ -15,6 +16,9 @@ WORD: Json = {"type": "string"}
 ROLE: Json = {"type": "string", "enum": [role.word for role in Role]}
 CURSOR: Json = {"type": "string", "pattern": "^[0-9]+$"}
 NEXT: Json = {"type": "string", "description": "if there are more: the `after` of the next page"}
+NOTHING: Json = {"type": "object"}
+JPEG = "image/jpeg"
+CHANGES = (400, 408, 413, 415)  # refusals of a body
 
 
 def reference(name: str) -> Json:
@@ -42,6 +46,11 @@ def query(name: str, schema: Json, description: str) -> Json:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
+def part(name: str, schema: Json) -> Json:
+    """Describe a part of the path."""
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
 def answer(description: str, schema: Json | None = None) -> Json:
     """Describe a JSON answer, or one without a relevant body."""
     return {"description": description, "content": {"application/json": {"schema": schema}} if schema else {}}
@@ -52,18 +61,13 @@ def file_of(description: str, *media: str) -> Json:
     return {"description": description, "content": {name: {} for name in media}}
 
 
-def operation(
-    summary: str,
-    answers: Mapping[int, Json],
-    *,
-    fails: Iterable[int] = (),
-    takes: Iterable[Json] = (),
-    body: Json | None = None,
-) -> Json:
-    """Describe one operation without what all have in common; `fails` are its additional refusals."""
-    responses: dict[str, Json] = {str(code): content for code, content in answers.items()}
-    responses |= {str(code): {"$ref": f"#/components/responses/{code}"} for code in fails}
-    described: Json = {"summary": summary, "responses": responses, "parameters": list(takes)}
-    if body is not None:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return described
+def json_body(schema: Json) -> Json:
+    """Describe the body of a request."""
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+# Fields and answers of several operations.
+SHARE: Json = {"type": "number", "minimum": 0, "maximum": 1}
+WHO: Json = {"type": "string", "maxLength": 200}
+REASON: Json = {"type": "string", "minLength": 1, "maxLength": 2000, "pattern": "\\S"}
+EVENT = {200: answer("the resulting event, durable", reference("AlarmEvent"))}

@@ -2,7 +2,6 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import (
     CURSOR,
     NANOSECONDS,
@@ -10,6 +9,7 @@ from embereye.hub.http.openapi.parts import (
     NUMBER,
     ROLE,
     WORD,
+    Json,
     list_of,
     record,
     reference,

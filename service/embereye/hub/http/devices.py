@@ -1,0 +1,106 @@
+"""Routes of devices: their list and their latest pictures."""
+
+import math
+
+from aiohttp import web
+
+from embereye.hub.coverage.book import Watched
+from embereye.hub.http.fleets.devices import DeviceEntries
+from embereye.hub.http.fleets.lists import TAKES, SharedList
+from embereye.hub.http.openapi.parts import (
+    JPEG,
+    NANOSECONDS,
+    NEXT,
+    answer,
+    file_of,
+    list_of,
+    part,
+    record,
+    reference,
+    whole,
+)
+from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
+
+DEVICES_SECONDS = 0.5  # a list of devices is shared by all requests of this time
+DEVICE = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
+KIND = part("kind", {"type": "string", "enum": ["sensors", "cameras"]})
+
+
+class DeviceRoutes:
+    """Serves devices."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._entries = DeviceEntries(hub)
+        self._list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
+
+    @Route(
+        "GET", "/v1/devices", Role.VIEWER, "All devices: coverage, latest values, ledgers",
+        {
+            200: answer(
+                "declared ones first, or in the requested order",
+                record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT, total=whole()),
+            )
+        },
+        takes=TAKES,
+        fails=[400],
+    )  # fmt: skip
+    async def _devices(self, request: web.Request) -> web.Response:
+        return await self._list.answer(request)
+
+    @Route(
+        "GET", f"{DEVICE}/snapshot.jpg", Role.VIEWER, "A device's latest picture",
+        {200: file_of("the picture", JPEG)},
+        takes=[KIND],
+        fails=[404],
+    )  # fmt: skip
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        return picture_response(self._find(request).picture)
+
+    @Route(
+        "GET", "/v1/snapshot/{device}.jpg", Role.VIEWER, "The latest picture of the first device with that id",
+        {200: file_of("the picture", JPEG)},
+        fails=[404],
+    )  # fmt: skip
+    async def _first_snapshot(self, request: web.Request) -> web.Response:
+        for _, watched in self._hub.coverage.book.devices():
+            if watched.device.id == request.match_info["device"] and watched.picture:
+                return picture_response(watched.picture)
+        return picture_response(b"")
+
+    @Route(
+        "GET", f"{DEVICE}/thermal", Role.VIEWER, "A sensor's latest thermal picture",
+        {200: answer("24 rows of 32", reference("Thermal"))},
+        takes=[KIND],
+        fails=[404],
+    )  # fmt: skip
+    async def _thermal(self, request: web.Request) -> web.Response:
+        watched = self._find(request)
+        if watched.thermal is None:
+            raise Refused(404, f"there is no thermal picture of {watched.device.id}")
+        return web.json_response(
+            {
+                "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
+                "relative": watched.thermal.relative,
+                "timeNs": self._entries.label(watched.thermal_ns),
+            }
+        )
+
+    def _find(self, request: web.Request) -> Watched:
+        names = request.match_info
+        fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
+        declared = self._hub.coverage.book.find(fleet, names["device"])
+        watched = declared[1] if declared else self._hub.coverage.book.undeclared_device(fleet, names["device"])
+        if watched is None:
+            raise Refused(404, f"{fleet} declares no device {names['device']}")
+        return watched
+
+
+def picture_response(picture: bytes) -> web.Response:
+    """Answer with a JPEG; Refused if it is empty."""
+    if not picture:
+        raise Refused(404, "there is no such picture")
+    return web.Response(body=picture, content_type=JPEG)

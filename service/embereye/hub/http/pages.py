@@ -1,0 +1,59 @@
+"""Routes of the console, the sign-in page, and their files."""
+
+from importlib import resources
+
+from aiohttp import web
+
+from embereye.hub.http.openapi.parts import answer, file_of, part
+from embereye.hub.http.route import Route
+from embereye.hub.roles import Role
+
+HTML = "text/html"
+# Name → media type. Other files are not served.
+STATIC = {
+    "login.js": "text/javascript",
+    "console.js": "text/javascript",
+    "lib.js": "text/javascript",
+    "alarm.js": "text/javascript",
+    "day.js": "text/javascript",
+    "devices.js": "text/javascript",
+    "history.js": "text/javascript",
+    "silences.js": "text/javascript",
+    "theme.js": "text/javascript",
+    "address.js": "text/javascript",
+    "plan.js": "text/javascript",
+    "overlay.js": "text/javascript",
+    "fleets.js": "text/javascript",
+    "console.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+
+
+class PageRoutes:
+    """Serves the console, the sign-in page, and their files."""
+
+    @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")})
+    async def _console(self, _: web.Request) -> web.Response:
+        return _file("index.html", HTML)
+
+    @Route("GET", "/login", None, "The sign-in page", {200: file_of("the page", HTML)})
+    async def _login(self, _: web.Request) -> web.Response:
+        return _file("login.html", HTML)
+
+    @Route(
+        "GET", "/static/{name}", None, "Scripts and styles of the pages",
+        {200: file_of("the file", *STATIC.values())},
+        takes=[part("name", {"type": "string", "enum": list(STATIC)})],
+        fails=[404],
+    )  # fmt: skip
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in STATIC:
+            raise web.HTTPNotFound
+        return _file(name, STATIC[name])
+
+
+def _file(name: str, content_type: str) -> web.Response:
+    """Read the file `name`; browsers check for a newer version each time."""
+    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,88 @@
+"""Routes of zones: their list, and people's actions on them."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from aiohttp import web
+from google.protobuf import json_format
+
+from embereye.hub.actions import Action, UnknownZoneError, check_action
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
+from embereye.hub.http.openapi.parts import CHANGES, EVENT, WHO, Json, answer, json_body, record, reference
+from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
+from embereye.levels import ZoneState
+from embereye.v1.alarms_pb2 import Zone
+from embereye.zone.state import NotAllowedError
+
+
+class ZoneRoutes:
+    """Serves zones."""
+
+    def __init__(self, hub: Hub, clips_failing: Callable[[], str], bus_failing: Callable[[], str]) -> None:
+        """The last two say why clips cannot be stored, and why the bus accepts nothing; '': they can, and it does."""
+        self._hub = hub
+        self._clips_failing = clips_failing
+        self._bus_failing = bus_failing
+        self._listed: list[Zone] = []
+        self._list = SharedList("zones", self._entries, self._envelope)
+
+    @Route(
+        "GET", "/v1/zones", Role.VIEWER, "All zones, with their open alarms",
+        {200: answer("the most urgent first", reference("Zones"))},
+        takes=TAKES,
+        fails=[400],
+    )  # fmt: skip
+    async def _zones(self, request: web.Request) -> web.Response:
+        return await self._list.answer(request)
+
+    def _entries(self) -> Iterator[Source]:
+        self._listed = self._hub.zones.messages()
+        for zone in self._listed:
+            key = f"{zone.namespace}/{zone.name}"
+            make = partial(json_format.MessageToDict, zone)
+            yield Source(key, make, Facts(ZoneState(zone.state).severity, key.lower()))
+
+    def _envelope(self) -> Json:
+        return {
+            "cursor": str(self._hub.feed.latest),
+            "timeNs": str(time.time_ns()),
+            "declared": sum(zone.declared for zone in self._listed),
+            "covered": sum(zone.covered for zone in self._listed),
+            "failing": self._hub.committer.failing,
+            "databaseLoss": self._hub.database_loss,
+            "clipsFailing": self._clips_failing(),
+            "busFailing": self._bus_failing(),
+            "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
+        }
+
+    @Route(
+        "POST", "/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", Role.OPERATOR,
+        "Acknowledge an alarm, reset an acknowledged one, start or end a test",
+        EVENT,
+        fails=(*CHANGES, 404, 409, 503),
+        body=json_body(record({}, who=WHO, note={"type": "string", "maxLength": 2000})),
+    )  # fmt: skip
+    async def _act(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        who, note = text_of(body, "who"), text_of(body, "note")
+        if problem := check_action(who, note):
+            raise Refused(400, problem)
+        names = request.match_info
+        try:
+            event = await self._hub.actions.perform(
+                Action(names["action"]), request[PRINCIPAL], names["namespace"], names["zone"], who, note
+            )
+        except UnknownZoneError as error:
+            raise Refused(404, str(error)) from error
+        except NotAllowedError as error:
+            raise Refused(409, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response(json_format.MessageToDict(event))
