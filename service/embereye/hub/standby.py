@@ -9,8 +9,6 @@ last known owner. Ports in `fallback`, served by this process, take the connecti
 import asyncio
 import contextlib
 import logging
-import resource
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +17,8 @@ from typing import Any
 
 from embereye.hub.database import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
-from embereye.process.addresses import LOOPBACK, place_of
+from embereye.process.addresses import LOOPBACK
+from embereye.process.admission import Admission, descriptors
 from embereye.process.condition import Condition
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import beside
@@ -56,12 +55,12 @@ class Forwarder:
 
         `fallback` maps a role to a port of this process that serves it while the owner cannot be reached.
         """
-        self._most = most or min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        most = most or min(MAX_CONNECTIONS, descriptors() // 4)
+        self._admission: Admission[asyncio.StreamWriter] = Admission(most)
         self._fallback = {} if fallback is None else fallback
         self._owner: Owner | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._on_fallback: set[asyncio.StreamWriter] = set()  # connections that `fallback` serves
-        self._clients: Counter[str] = Counter()  # open connections by client address
 
     @property
     def owner(self) -> Owner | None:
@@ -104,11 +103,9 @@ class Forwarder:
 
     async def _forward(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         owner, writers = self._owner, [writer]
-        client = place_of((writer.get_extra_info("peername") or ("",))[0])
         self._open.add(writer)
-        self._clients[client] += 1
         try:
-            if self._clients.total() > self._most or self._clients[client] > self._most // 2:
+            if not self._admission.admit(writer, (writer.get_extra_info("peername") or ("",))[0]):
                 return
             targets = [(owner.host, owner.ports[role])] if owner else []
             if role in self._fallback:
@@ -126,9 +123,7 @@ class Forwarder:
                     return
         finally:
             self._on_fallback.discard(writer)
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+            self._admission.forget(writer)
             for opened in writers:
                 self._open.discard(opened)
                 opened.close()

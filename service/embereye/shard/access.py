@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import grpc
 
 from embereye.process.addresses import peer_host, place_of
+from embereye.process.admission import Admission
 from embereye.process.condition import Condition
 from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
@@ -29,8 +29,7 @@ VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder with one folder for each mounted
 CHECK_SECONDS = 2.0  # between two checks of the files
 MAX_BYTES = 2 * 1024 * 1024  # of one file; a Secret has at most 1 MiB
 MIN_LENGTH = 16  # characters of a token
-STREAMS = 10_000  # most open streams; each needs 24 kB
-STREAMS_PER_CLIENT = STREAMS // 2  # a gateway is one client for many devices
+STREAMS = 10_000  # most open streams, half of them for one client; each needs 24 kB
 
 
 class NotAdmittedError(Exception):
@@ -62,8 +61,7 @@ class DeviceAccess:
         self._rules = AccessRules(open=True)
         self._networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
         self._grants: dict[bytes, Grant] = {}  # by the digest of a token
-        self._admitted: set[asyncio.Task[Any]] = set()  # tasks that serve streams admitted by the present rules
-        self._places: Counter[str] = Counter()  # open streams by client
+        self._streams: Admission[asyncio.Task[Any]] = Admission(STREAMS)  # tasks that serve streams
         self._checked = -CHECK_SECONDS
         self._version: object = None  # version of the files that were read
         self._failing = Condition(logger, first_only=True)
@@ -81,8 +79,9 @@ class DeviceAccess:
 
     def recheck_senders(self) -> None:
         """End all open streams: their senders dial again and are checked by the present rules."""
-        while self._admitted:
-            self._admitted.pop().cancel()
+        for task in self._streams:
+            self._streams.forget(task)
+            task.cancel()
 
     @property
     def pins(self) -> bool:
@@ -115,26 +114,24 @@ class DeviceAccess:
         # Sent before the first response, because metadata can no longer be sent afterwards.
         await context.send_initial_metadata(())
         grant = await self._admit(context)
-        task, place = asyncio.current_task(), place_of(peer_host(context.peer()))
+        task, host = asyncio.current_task(), peer_host(context.peer())
         assert task is not None
-        if self._places.total() >= STREAMS or self._places[place] >= STREAMS_PER_CLIENT:
+        if not self._streams.admit(task, host):
             self.refused += 1
-            sentence = f"{self._places[place]} of {self._places.total()} streams are from {place}: use one for all"
+            place = place_of(host)
+            sentence = (
+                f"{self._streams.clients[place]} of {len(self._streams)} streams are from {place}: use one for all"
+            )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence)
-        self._admitted.add(task)
-        self._places[place] += 1
         try:
             yield grant
         except asyncio.CancelledError:
-            if task in self._admitted:
+            if task in self._streams:
                 raise
             # Without an abort, the caller of a cancelled handler would get no status.
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the access rules have changed: dial again")
         finally:
-            self._admitted.discard(task)
-            self._places[place] -= 1
-            if not self._places[place]:
-                del self._places[place]
+            self._streams.forget(task)
 
     async def _admit(self, context: Any) -> Grant:
         if self._rules.open:

@@ -15,7 +15,7 @@ import pytest
 from harness.eventually import eventually
 
 from embereye.process.grpc_server import channel
-from embereye.shard.access import STREAMS_PER_CLIENT
+from embereye.shard.access import STREAMS
 from embereye.units import MIB
 
 from .site import HOST, SMOKE, Site
@@ -152,7 +152,7 @@ async def test_endless_streams_from_one_address_leave_memory_and_streams_for_oth
             """True if the most are open and the others were refused; open more while none was refused."""
             codes = {await stream.code() for stream in calls if stream.done()}
             if grpc.StatusCode.RESOURCE_EXHAUSTED in codes:
-                return sum(not stream.done() for stream in calls) == STREAMS_PER_CLIENT
+                return sum(not stream.done() for stream in calls) == STREAMS // 2
             calls.extend(link.stream_stream("/embereye.v1.Ingest/Stream")() for link in links for _ in range(50))
             await asyncio.sleep(0.2)
             return False

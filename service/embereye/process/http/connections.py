@@ -1,8 +1,5 @@
 """Limit the connections of an HTTP server: their number in all and per client, and their idle time.
 
-Anyone who reaches the port can open connections without authentication. They must not use up the descriptors that the
-rest of the process needs.
-
 Each connection is wrapped in a `_Gate`, which admits it and passes everything on to aiohttp's handler. `Connections`
 orders idle connections by the time they became idle. If there is no room for a new connection, it closes the one that
 has been idle longest: of the same client, if that has too many, else of all. A sweep closes those idle for too long.
@@ -10,11 +7,10 @@ has been idle longest: of the same client, if that has too many, else of all. A 
 
 import asyncio
 import contextlib
-import resource
 import socket
 import sys
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -22,6 +18,7 @@ from typing import cast
 from aiohttp import web
 
 from embereye.process.addresses import place_of
+from embereye.process.admission import Admission, descriptors
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import Tasks
 from embereye.process.timing.aligned_sleep import aligned_sleep
@@ -39,7 +36,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def room() -> int:
     """The number of connections that the process has descriptors for."""
-    return max(16, min(MAX_CONNECTIONS, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED) // 2))
+    return max(16, min(MAX_CONNECTIONS, (descriptors() - RESERVED) // 2))
 
 
 @dataclass(eq=False)
@@ -67,14 +64,12 @@ class Connections:
 
     def __init__(self, most: int = 0, *, steady: Callable[[], float] = time.monotonic) -> None:
         """`most` is the limit in all, by default `room()`; one client, which may be a proxy, may have half of it."""
-        self._most = most or room()
+        self._admission: Admission[asyncio.Protocol] = Admission(most or room(), make_room=self._end_idlest)
         self._steady = steady
         self._open: dict[asyncio.Protocol, _Connection] = {}  # by aiohttp's handler
-        self._places: Counter[str] = Counter()
         # Idle connections of each client and of all (""), longest idle first: with thousands of connections, a search
         # for each new one would block the event loop.
         self._idle: defaultdict[str, OrderedDict[asyncio.Protocol, None]] = defaultdict(OrderedDict)
-        self.refused = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,13 +95,9 @@ class Connections:
 
     def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
         """Add a connection, which `abort` ends; False if there is no room, not even by closing an idle one."""
-        place = place_of(address)
-        crowded = self._places[place] * 2 >= self._most
-        if (crowded or len(self._open) >= self._most) and not self._end_idlest(place if crowded else ""):
-            self.refused += 1
+        if not self._admission.admit(handler, address):
             return False
-        self._open[handler] = _Connection(abort, place, self._steady())
-        self._places[place] += 1
+        self._open[handler] = _Connection(abort, place_of(address), self._steady())
         self._note_idle(handler)
         return True
 
@@ -139,9 +130,7 @@ class Connections:
         connection = self._open.pop(handler, None)
         if connection is not None:
             self._leave_idle(handler, connection.place)
-            self._places[connection.place] -= 1
-            if not self._places[connection.place]:
-                del self._places[connection.place]
+            self._admission.forget(handler)
 
     def _end_idlest(self, place: str) -> bool:
         """End the longest idle connection of client `place` ('': of all); False if none is idle."""
