@@ -16,7 +16,7 @@ from embereye_cli.hub.connection import (
     add_hub_options_to_actions,
     hub_connection,
 )
-from embereye_cli.hub.errors import hub_error
+from embereye_cli.hub.errors import connected
 from embereye_cli.terminal import local_time, print_json, print_table
 from embereye_cli.values import count, entry
 
@@ -59,16 +59,12 @@ def run(arguments: Namespace) -> int:
 async def _run(arguments: Namespace) -> None:
     hub = hub_connection(arguments)
     perform = {"create": _create, "list": _list, "revoke": _revoke, "audit": _audit, "whoami": _print_identity}
-    async with hub.dial() as link:
-        try:
-            if arguments.action == "link":
-                await _print_link(link, arguments, hub)
-            else:
-                await perform[arguments.action](link, arguments)
-        except grpc.aio.AioRpcError as error:
-            lister = "embereye access list" if arguments.action == "revoke" else ""
-            command = f"embereye access {arguments.action}"
-            raise hub_error(error, hub.hub, command, lister=lister, presented=bool(hub.token)) from error
+    lister = "embereye access list" if arguments.action == "revoke" else ""
+    async with connected(hub, f"embereye access {arguments.action}", lister=lister) as link:
+        if arguments.action == "link":
+            await _print_link(link, arguments, hub)
+        else:
+            await perform[arguments.action](link, arguments)
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:

@@ -1,10 +1,13 @@
 """Sentences for calls to the hub that fail: what went wrong, and what to do about it."""
 
+import contextlib
 import re
+from collections.abc import AsyncIterator
 
 import grpc
 
 from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
+from embereye_cli.hub.connection import HubConnection
 
 TOKEN_HINT = (
     "Give a token with --token or EMBEREYE_TOKEN, or name the data folder of your `embereye up` with --data. "
@@ -27,6 +30,16 @@ REASONS = {
     "[Uu]nreachable|No route": ("there is no route to it", "Check the address and the network."),
     "Deadline|[Tt]imed? ?out": ("it does not answer in time", "Is it running, and does a firewall drop packets?"),
 }
+
+
+@contextlib.asynccontextmanager
+async def connected(hub: HubConnection, command: str, *, lister: str = "") -> AsyncIterator[grpc.aio.Channel]:
+    """Connect to `hub` for the block; calls that fail raise the error of `hub_error`."""
+    async with hub.dial() as link:
+        try:
+            yield link
+        except grpc.aio.AioRpcError as error:
+            raise hub_error(error, hub.hub, command, lister=lister, presented=bool(hub.token)) from error
 
 
 def hub_error(

@@ -13,7 +13,7 @@ from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye_cli.hub import alarms
 from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
-from embereye_cli.hub.errors import hub_error
+from embereye_cli.hub.errors import connected
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
 from embereye_cli.parser import did_you_mean
 from embereye_cli.terminal import local_time, print_json, print_table
@@ -49,14 +49,10 @@ def run(arguments: Namespace) -> int:
 
 
 async def _run(arguments: Namespace) -> None:
-    hub = hub_connection(arguments)
     perform = {"list": _list, "show": _show, "store": _store, "delete": _delete}[arguments.action]
-    async with hub.dial() as link:
-        try:
-            await perform(link, arguments)
-        except grpc.aio.AioRpcError as error:
-            command = f"embereye subscriptions {arguments.action}"
-            raise hub_error(error, hub.hub, command, lister=LISTER, presented=bool(hub.token)) from error
+    command = f"embereye subscriptions {arguments.action}"
+    async with connected(hub_connection(arguments), command, lister=LISTER) as link:
+        await perform(link, arguments)
 
 
 async def _stored(link: grpc.aio.Channel) -> list[messages.StoredSubscription]:

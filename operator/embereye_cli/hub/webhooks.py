@@ -10,7 +10,7 @@ from embereye.process.lifecycle import CheckFailedError
 from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
-from embereye_cli.hub.errors import hub_error
+from embereye_cli.hub.errors import connected
 from embereye_cli.terminal import local_time, print_json, print_table
 from embereye_cli.values import count, cursor
 
@@ -42,15 +42,10 @@ def run(arguments: Namespace) -> int:
 
 
 async def _run(arguments: Namespace) -> None:
-    hub = hub_connection(arguments)
     perform = {"list": _list, "dead-letters": _list_dead_letters, "resend": _resend, "test": _test}[arguments.action]
-    async with hub.dial() as link:
-        try:
-            await perform(link, arguments)
-        except grpc.aio.AioRpcError as error:
-            command = f"embereye webhooks {arguments.action}"
-            lister = "embereye webhooks list"
-            raise hub_error(error, hub.hub, command, lister=lister, presented=bool(hub.token)) from error
+    command = f"embereye webhooks {arguments.action}"
+    async with connected(hub_connection(arguments), command, lister="embereye webhooks list") as link:
+        await perform(link, arguments)
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
