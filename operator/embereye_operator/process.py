@@ -84,40 +84,11 @@ async def serve(
         client = AsyncClient()
     except ConfigError as error:
         raise UserError(f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or run in a pod") from error
-    settings = Settings(
-        image=options.image,
-        hub=options.hub,
-        hubs=options.hubs,
-        image_pull_policy=options.image_pull_policy,
-        image_pull_secrets=options.image_pull_secrets,
-        user=options.shard_user,
-        host=options.shard_host,
-        prometheus=options.prometheus,
-        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
-        tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
-        scrape_annotations=options.scrape_annotations,
-        operator=_operator(client, options.lease),
-        turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
-        trace=Trace(options.scaling_trace, options.scaling_trace_size).write if options.scaling_trace else None,
-    )
+    settings = _settings(options, client)
     election = _election(client, options.lease, scope)
     is_leading = election.is_leading if election else lambda: True
     async with AsyncExitStack() as closing:
-        runtime_options = KubernetesOptions(
-            hub=options.hub,
-            namespaces=scope.namespaces or [ALL_NAMESPACES],
-            watches_nodes=options.watch_nodes,
-            authority_secret=options.authority_secret,
-            is_selected=scope.is_selected,
-            operator=settings.operator,
-            is_leading=is_leading,
-            role=options.role,
-            image=options.image,
-            release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
-            hub_names=options.hub_names,
-            hubs=options.hubs,
-        )
-        runtime = build(client, runtime_options)
+        runtime = build(client, _runtime_options(options, client, scope, is_leading))
         closing.push_async_callback(runtime.close)
         ownership = Ownership(
             client, runtime.world, name=settings.operator, image=settings.image, patience=options.take_over_after
@@ -139,6 +110,44 @@ async def serve(
             logger.exception("the operator failed")
             return 1
     return int(manager.failed)
+
+
+def _settings(options: OperatorOptions, client: AsyncClient) -> Settings:
+    return Settings(
+        image=options.image,
+        hub=options.hub,
+        hubs=options.hubs,
+        image_pull_policy=options.image_pull_policy,
+        image_pull_secrets=options.image_pull_secrets,
+        user=options.shard_user,
+        host=options.shard_host,
+        prometheus=options.prometheus,
+        log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
+        tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
+        scrape_annotations=options.scrape_annotations,
+        operator=_operator(client, options.lease),
+        turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
+        trace=Trace(options.scaling_trace, options.scaling_trace_size).write if options.scaling_trace else None,
+    )
+
+
+def _runtime_options(
+    options: OperatorOptions, client: AsyncClient, scope: Scope, is_leading: Callable[[], bool]
+) -> KubernetesOptions:
+    return KubernetesOptions(
+        hub=options.hub,
+        namespaces=scope.namespaces or [ALL_NAMESPACES],
+        watches_nodes=options.watch_nodes,
+        authority_secret=options.authority_secret,
+        is_selected=scope.is_selected,
+        operator=_operator(client, options.lease),
+        is_leading=is_leading,
+        role=options.role,
+        image=options.image,
+        release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
+        hub_names=options.hub_names,
+        hubs=options.hubs,
+    )
 
 
 def _scope(options: OperatorOptions) -> Scope:

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Protocol
 
 import grpc
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from embereye.process.grpc_server import GrpcServer, Service, control_host
-from embereye.process.http.pages import metrics_pages, serve_pages
+from embereye.process.daemon import Daemon
+from embereye.process.grpc_server import Service
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import caller
 from embereye.process.tasks import Tasks, first_of
-from embereye.process.telemetry.runtime_metrics import SHARD_DISK, RuntimeMetrics
+from embereye.process.telemetry.runtime_metrics import SHARD_DISK
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.folder import ServerTls
@@ -192,24 +191,18 @@ class ShardProcess(ShardServicer, Collector):
         self._draining = False
         self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
-        self._grpc = GrpcServer(services, share_port=bool(options.shared_grpc_port), tls=self._tls)
-        self._control = GrpcServer(services, control=True, credentials=self._credentials)
+        self._daemon = Daemon(
+            services, credentials=self._credentials, tls=self._tls, share_port=bool(options.shared_grpc_port)
+        )
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until `stop` is set or a task fails; return the exit code."""
-        options = self._options
-        registry = CollectorRegistry()
-        registry.register(self)
-        runtime = RuntimeMetrics(registry, lambda: self._credentials, self._tls)
-        outer = options.outer_host or options.host
-        self._grpc.listen(f"{outer}:{options.grpc_port}")
-        if options.shared_grpc_port:
-            self._grpc.listen(f"{outer}:{options.shared_grpc_port}")
-        host = control_host(options.host, self._credentials)
-        self._control.listen(f"{host}:{options.control_port}")
-        pages = await serve_pages(
-            metrics_pages(registry, not_ready=lambda: self._grpc.not_serving), options.host, options.metrics_port
-        )
+        options, daemon = self._options, self._daemon
+        daemon.registry.register(self)
+        shared = [options.shared_grpc_port] if options.shared_grpc_port else []
+        daemon.listen(options.outer_host or options.host, options.grpc_port, *shared)
+        daemon.listen_control(options.host, options.control_port)
+        await daemon.open_pages(options.host, options.metrics_port)
         tracer = open_tracer("embereye-shard", **{"service.instance.id": options.shard})
         traces = EpisodeTraces(tracer) if tracer else None
         if traces:
@@ -226,18 +219,11 @@ class ShardProcess(ShardServicer, Collector):
                 self._tls,
             )
             await self._core.start(context)
-            await self._grpc.start()
-            await self._control.start()
-            if self._credentials:
-                tasks.start(self._credentials.follow(), name="follow-identity")
-            if self._tls:
-                tasks.start(self._tls.follow(), name="follow-tls")
+            await daemon.start(tasks)
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
             tasks.start(self._canaries.run(), name="canaries")
-            tasks.start(runtime.run(), name="event-loop-lag")
-            await self._grpc.set_serving(True)
-            await self._control.set_serving(True)
+            await daemon.set_serving(True)
             logger.info(
                 "shard %s ready: gRPC %d, control %d, metrics %d",
                 options.shard, options.grpc_port, options.control_port, options.metrics_port,
@@ -246,16 +232,15 @@ class ShardProcess(ShardServicer, Collector):
             if not tasks.failed.is_set():
                 await first_of(self._await_successor(), tasks.failed.wait())
             failed = tasks.failed.is_set()
-            await self._grpc.set_serving(False)
+            await daemon.grpc.set_serving(False)
             self._draining = True
             await self._core.drain(self._successor)
             self._final = True
             self._spool.discard(PREFIX)  # canaries are useless after the end
             if not await self._reporter.flush(0.5):
                 await self._linger()
-            await asyncio.gather(self._grpc.stop(), self._control.stop())
+            await daemon.stop()
             await self._core.stop()
-            pages.close()
         self._spool.close()
         if traces:
             traces.close()
