@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,12 @@ class _Frame:
     at_ns: int
 
 
+class _Limits(NamedTuple):
+    window: float = UNASSIGNED_WINDOW  # seconds between ticks
+    capacity: int = 0  # packets of one device in one tick
+    compact: bool = True  # compact the surplus; else drop it
+
+
 class TickBatcher:
     """Queues sessions, ticks, and hands signs to `observe`."""
 
@@ -93,16 +99,13 @@ class TickBatcher:
         self.waited = 0.0  # seconds that the first packet of the present tick has waited
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
         self.works = LatencyHistogram()  # duration of ticks
-        self._window = UNASSIGNED_WINDOW
-        self._capacity = 0  # packets of one device in one tick
-        self._compact = True  # compact the surplus; else drop it
+        self._limits = _Limits()
         self._soon_bytes = SOON_BYTES
 
     def configure(self, settings: SensorSettings) -> None:
         """Use a fleet's complete settings from now on."""
-        self._window = settings.window_ns / SECOND
-        self._capacity = settings.queue_capacity
-        self._compact = settings.overflow == SensorSettings.OVERFLOW_COMPACT
+        compact = settings.overflow == SensorSettings.OVERFLOW_COMPACT
+        self._limits = _Limits(settings.window_ns / SECOND, settings.queue_capacity, compact)
         self._soon_bytes = min(SOON_BYTES, settings.max_items * PACKET_BYTES * 2)
 
     @property
@@ -125,7 +128,7 @@ class TickBatcher:
         if self.waiting >= self._soon_bytes:
             self._tick_soon()
         elif self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(self._window, self._tick)
+            self._handle = asyncio.get_running_loop().call_later(self._limits.window, self._tick)
 
     def expedite(self, source: Source) -> None:
         """Start a tick now, with `source` first."""
@@ -265,10 +268,10 @@ class TickBatcher:
 
     def _bounded(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> NDArray[np.float64]:
         """The newest rows, at most a queue's capacity; earlier ones are compacted or shed."""
-        surplus = len(rows) - self._capacity
+        surplus = len(rows) - self._limits.capacity
         if surplus <= 0:
             return rows
-        if self._compact:
+        if self._limits.compact:
             self._observe(device.compact_readings(rows[:surplus], now_ns), now_ns)
         else:
             device.arrivals.shed(OVERFLOW, surplus)
@@ -317,14 +320,14 @@ class TickBatcher:
     def _shed_frames(self, by_device: dict[SensorDevice, list[_Frame]], total: int) -> None:
         """Leave each device its fair share of the frames that can be analysed in time; shed or compact the rest."""
         affordable = max(len(by_device), int(FRAMES_BUDGET / self._frame_cost))
-        share = self._capacity
+        share = self._limits.capacity
         if total > affordable:
             share = min(share, _fair_share([len(queued) for queued in by_device.values()], affordable))
         for device, queued in by_device.items():
             surplus = len(queued) - share
             if surplus <= 0:
                 continue
-            if self._compact:
+            if self._limits.compact:
                 queued[surplus] = _hottest(queued[: surplus + 1])
                 device.arrivals.shed(COMPACTED, surplus)
             else:

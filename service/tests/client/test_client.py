@@ -553,10 +553,10 @@ async def test_two_programs_for_one_device_do_not_overtake_each_other_forever(
             [refused] = [client for client in clients if client.rejected]
             [other] = [client for client in clients if client is not refused]
             for _ in range(5):
-                epoch = running.shard.owned("a").arrivals.epoch
+                epoch = running.shard.fleet.owned("a").arrivals.epoch
                 other.send("a", smoke_adc=1)
                 assert await other.flush(20)
-                assert running.shard.owned("a").arrivals.epoch == epoch
+                assert running.shard.fleet.owned("a").arrivals.epoch == epoch
             assert "a newer program sends for this device" in refused.rejected["a"]
             assert not other.rejected
 
@@ -634,7 +634,7 @@ async def test_analysed_but_unacknowledged_readings_count_once_on_the_next_shard
         call.cancel()  # before the acknowledgement is read
     second.assign("a", epoch=2)
     first.assign(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
-    await eventually(lambda: second.shard.owned("a").arrivals.sequence == 5)
+    await eventually(lambda: second.shard.fleet.owned("a").arrivals.sequence == 5)
     async with channel(second.target) as link:
         call = IngestStub(link).Stream()
         await call.write(IngestRequest(devices=[batch]))

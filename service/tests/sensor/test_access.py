@@ -236,7 +236,7 @@ async def test_what_waits_for_the_first_assignment_is_judged_by_its_rules(
 
 def heard(running: Running, device: str) -> int:
     """The number of analysed readings of `device`."""
-    owned = running.shard.owned(device)
+    owned = running.shard.fleet.owned(device)
     assert owned is not None
     return int(owned.arrivals.ledger.message().analysed)
 
@@ -284,6 +284,6 @@ async def test_our_own_client_shows_its_token(running: Running) -> None:
     stop = asyncio.Event()
     specs = [SensorSpec("s-01", "hall")]
     sending = asyncio.create_task(run_sensors(specs, running.grpc, stop, grpc=True, frame_rate=0, token=ONES))
-    await eventually(lambda: running.shard.owned("s-01").arrivals.ledger.analysed, 20)
+    await eventually(lambda: running.shard.fleet.owned("s-01").arrivals.ledger.analysed, 20)
     stop.set()
     assert (await sending).readings

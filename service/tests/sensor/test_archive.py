@@ -206,7 +206,7 @@ async def test_a_shard_archives_text_lines_and_grpc_batches(tmp_path: Path) -> N
         batch = DeviceBatch(
             device="b", epoch=1, columns=ReadingColumns(first_sequence=1, time_ns=[0, 0], gas_adc=[400, 401])
         )
-        device = shard.owned("b")
+        device = shard.fleet.owned("b")
         assert device is not None
         request = Request.FromString(IngestRequest(devices=[batch]).SerializeToString())
         shard.analyse_batches(device, request.devices, 1)

@@ -70,7 +70,7 @@ def shard() -> SensorShard:
 def test_each_item_of_any_batch_has_exactly_one_outcome(lies: list[DeviceBatch]) -> None:
     async def run() -> None:
         taken = shard()
-        device = taken.owned("a")
+        device = taken.fleet.owned("a")
         assert device is not None
         offered = 0
         for batch in lies:
@@ -95,7 +95,7 @@ def test_batches_analysed_together_or_one_by_one_have_the_same_outcome(several: 
         outcomes = []
         for sizes in ([1] * len(several), [len(several)]):
             taken = shard()
-            device = taken.owned("a")
+            device = taken.fleet.owned("a")
             assert device is not None
             left = [received(batch) for batch in several]
             for size in sizes:
@@ -124,7 +124,7 @@ def test_any_bytes_are_parsed_as_a_batch_or_raise_a_decode_error(text: bytes) ->
     from google.protobuf.message import DecodeError
 
     taken = shard()
-    device = taken.owned("a")
+    device = taken.fleet.owned("a")
     assert device is not None
     try:
         (batch,) = Request.FromString(b"\x0a" + bytes([len(text) % 128 | 128, len(text) // 128]) + text).devices
@@ -136,7 +136,7 @@ def test_any_bytes_are_parsed_as_a_batch_or_raise_a_decode_error(text: bytes) ->
 
 def test_the_largest_possible_epoch_does_not_break_the_shard() -> None:
     taken = shard()
-    device = taken.owned("a")
+    device = taken.fleet.owned("a")
     assert device is not None
     for epoch, sequence in ((2**64 - 1, 1), (5, 2)):
         batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence, smoke_adc=1)])

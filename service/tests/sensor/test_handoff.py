@@ -60,7 +60,7 @@ async def test_devices_that_another_shard_takes_over_are_gone_and_the_rest_stays
         assert gone == ["a"]
         assert not leaving.is_gone("b")
         assert len(leaving) == 1
-    device = shard.owned("a")
+    device = shard.fleet.owned("a")
     assert device is not None
     assert (device.arrivals.epoch, device.arrivals.sequence) == (7, 5)
     await server.stop(0)
@@ -151,7 +151,7 @@ async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
                 grpc.aio.AioRpcError, match=f'this shard belongs to fleet "f", the devices to "{fleet}"'
             ):
                 await IngestStub(link).TakeOver(TakeOverRequest(watermarks=marks, fleet=fleet, epoch=1))
-    device = shard.owned("a")
+    device = shard.fleet.owned("a")
     assert device is not None
     assert device.arrivals.epoch == 0
     await server.stop(0)

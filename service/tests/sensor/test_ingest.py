@@ -95,7 +95,7 @@ async def test_the_stream_of_a_sender_that_reads_no_acknowledgements_is_not_read
     sender.listens.set()
     await stream
     assert sender.heard[-1].ack.watermarks[0].sequence == 200
-    device = taken.owned("a")
+    device = taken.fleet.owned("a")
     assert device is not None
     assert device.arrivals.ledger.analysed == 200
 
@@ -130,7 +130,7 @@ async def test_invalid_columns_affect_neither_other_columns_nor_the_stream() -> 
         for columns in (good[0].SerializeToString(), cut_off, good[1].SerializeToString())
     ]
     taken = shard()
-    device = taken.owned("a")
+    device = taken.fleet.owned("a")
     assert device is not None
     device.arrivals.epoch = 1
     taken.analyse_batches(device, [batch.devices[0] for batch in batches], 1)
@@ -191,7 +191,7 @@ async def test_no_watermark_is_stored_for_devices_that_left_the_fleet() -> None:
         elsewhere = {f"d-{number - 1}": "unheard-of"} if number else {}
         devices = [Device(id=f"d-{number}", zone="hall")]
         taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=number + 1, devices=devices, elsewhere=elsewhere))
-        device = taken.owned(f"d-{number}")
+        device = taken.fleet.owned(f"d-{number}")
         assert device is not None
         device.arrivals.resume(1, 5)
     assert [mark.device for mark in taken._ingest._left.values()] == ["d-98"]

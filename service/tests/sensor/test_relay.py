@@ -154,9 +154,9 @@ async def test_lines_from_before_a_disconnect_count_although_the_session_was_pau
 
 async def test_dropped_lines_of_a_relayed_connection_are_counted() -> None:
     shard = SensorShard()
-    shard._sessions._most = 0
+    shard._sessions._open.most = 0
     async with Tasks() as tasks:
         caller = _Caller(shard._sessions, None, tasks)
         for _ in range(3):
             caller.hand_lines(RelayedConnection(since_ns=1, lines=b"#Sensors-01:ADC1=1!#Sensors-01:ADC1=2!"))
-    assert (shard.relay_dropped, len(caller.connections)) == (6, 0)
+    assert (shard._sessions.relay_dropped, len(caller.connections)) == (6, 0)

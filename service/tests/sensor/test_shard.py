@@ -175,7 +175,7 @@ def test_an_undeclared_device_is_shown_with_the_present_settings() -> None:
     shard = SensorShard()
     for epoch, settings in enumerate((SETTINGS, sensor_settings(converter={"bits": 10})), 1):
         shard.apply(Assignment(fleet="site/sensors/hall", shard="hall-0", epoch=epoch, sensor=settings))
-        device = shard.undeclared("stranger", 0)
+        device = shard.fleet.undeclared("stranger")
         assert device is not None
     assert device.readings.thresholds.full_scale == 1023
 
@@ -266,7 +266,7 @@ async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start
     assert await reader.readexactly(9) == b"PERIOD_ON"
     writer.write(b"#serialno:s-01!\r\n#Sensor:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n#frame:" + b"FFB8" * 834 + b"!\r\n")
     await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
-    assert stranger.shard.relayed == 2
+    assert stranger.shard._sessions.relayed == 2
     assert not stranger.status("s-02").covered
     assert await asyncio.wait_for(reader.readexactly(7), 10) == b"EEPROM1"
     writer.close()
@@ -295,7 +295,7 @@ async def test_quiet_lines_are_relayed_without_a_tick(start: Start) -> None:
         writer.write(QUIET_LINE * count)
         await asyncio.sleep(0.01)
     await eventually(lambda: owner.status("s-01").ledger.analysed == 6)
-    assert (stranger.shard.relayed, stranger.shard.relay_dropped) == (6, 0)
+    assert (stranger.shard._sessions.relayed, stranger.shard._sessions.relay_dropped) == (6, 0)
     assert stranger.shard.batcher.ticks == ticks
     assert not owner.shard.garbage
     latest = {term.name: term for term in owner.status("s-01").latest}
@@ -306,9 +306,9 @@ async def test_quiet_lines_are_relayed_without_a_tick(start: Start) -> None:
 async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, stranger, writer = await relayed(start)
     monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
-    stranger.shard.batcher._window = 3600.0
+    stranger.shard.batcher._limits = stranger.shard.batcher._limits._replace(window=3600.0)
     writer.write(QUIET_LINE)
-    await eventually(lambda: stranger.shard.relayed == 2)
+    await eventually(lambda: stranger.shard._sessions.relayed == 2)
     writer.write(SMOKE_LINE)
     await eventually(lambda: owner.evidence)
     assert owner.evidence[0].kind == Kind.SMOKE
@@ -323,8 +323,8 @@ async def test_quiet_lines_that_cannot_be_relayed_are_counted(start: Start, monk
     for _ in range(4):
         writer.write(QUIET_LINE)
         await asyncio.sleep(0.02)
-    await eventually(lambda: stranger.shard.relayed + stranger.shard.relay_dropped == 5)
-    assert stranger.shard.relay_dropped == 2
+    await eventually(lambda: stranger.shard._sessions.relayed + stranger.shard._sessions.relay_dropped == 5)
+    assert stranger.shard._sessions.relay_dropped == 2
     writer.close()
     await eventually(lambda: owner.status("s-01").ledger.analysed == 3)
 
@@ -362,7 +362,7 @@ async def test_the_newer_of_two_connections_speaks_whichever_shards_they_reach(
     await eventually(lambda: owner.status("s-01").ledger.rejected["a newer connection speaks for it"] == 1)
     assert owner.status("s-01").ledger.takeovers == 0
     newer.close()
-    device = owner.shard.owned("s-01")
+    device = owner.shard.fleet.owned("s-01")
     await eventually(lambda: device and device.arrivals.speaker is None)
     older.write(line)
     await eventually(lambda: owner.status("s-01").ledger.analysed == 2)
@@ -422,7 +422,7 @@ async def test_a_device_stays_pinned_to_its_address_after_a_long_stall_of_its_sh
     _, thief = await asyncio.open_connection("127.0.0.1", owner.tcp, local_addr=("127.0.0.7", 0))
     await eventually(lambda: len(owner.shard._sessions) == 2)
     thief.write(line)
-    time.sleep(owner.shard.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stalls
+    time.sleep(owner.shard.fleet.settings.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stalls
     await eventually(lambda: sum(owner.status("s-01").ledger.rejected.values()) + owner.status("s-01").ledger.takeovers)
     assert owner.status("s-01").ledger.rejected["another address speaks for it"] == 1
     assert owner.status("s-01").ledger.takeovers == 0
@@ -446,7 +446,7 @@ async def test_an_unused_stream_between_shards_ends_and_a_new_one_can_start(
         writer.close()
         await eventually(lambda: len(owner.shard._sessions) == 0)
         await eventually(lambda: len(stranger.shard.relays) == 0)
-    assert stranger.shard.relay_dropped == 0
+    assert stranger.shard._sessions.relay_dropped == 0
 
 
 async def test_a_relayed_flood_leaves_no_bytes_waiting(start: Start) -> None:
@@ -473,7 +473,7 @@ async def test_dropped_lines_are_counted_and_the_relay_resumes_with_the_owner(st
     _, writer = await connect(stranger)
     line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
     writer.write(line * 3)
-    await eventually(lambda: stranger.shard.relay_dropped == 3)
+    await eventually(lambda: stranger.shard._sessions.relay_dropped == 3)
     again = GrpcServer(owner.shard.services(), control=True)
     again.listen(f"127.0.0.1:{port}")
     await again.start()
@@ -523,7 +523,7 @@ async def test_each_line_of_a_device_is_relayed_once_during_its_hand_over(start:
         writer.write(b"#Sensors-01:ADC1=%d,ADC2=2,ADC3=3,DIO=0!\r\n" % number)
         await asyncio.sleep(0.005)
         if number == 9:
-            await eventually(lambda: new.shard.relay_dropped == 10)
+            await eventually(lambda: new.shard._sessions.relay_dropped == 10)
             new.assign("s-01", epoch=2)
     await eventually(lambda: new.status("s-01").ledger.analysed == 20)
     ledger = old.status("s-01").ledger
@@ -535,7 +535,7 @@ async def test_each_line_of_a_device_is_relayed_once_during_its_hand_over(start:
     ledger = new.status("s-01").ledger
     assert (ledger.offered, ledger.shared, ledger.takeovers) == (21, 20, 0)
     await eventually(lambda: len(new.shard._sessions) == 1)
-    assert (new.shard.relayed, new.shard.relay_dropped) == (0, 10)
+    assert (new.shard._sessions.relayed, new.shard._sessions.relay_dropped) == (0, 10)
     writer.close()
 
 
@@ -698,7 +698,7 @@ async def test_a_command_reaches_a_relayed_device_through_its_owner(
 async def test_a_calibration_that_fails_its_checks_is_requested_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("embereye.sensor.sessions.CALIBRATION_RETRY_NS", 0)
+    monkeypatch.setattr("embereye.sensor.routing.CALIBRATION_RETRY_NS", 0)
     running = await start()
     running.assign("s-01")
     reader, writer = await connect(running)

@@ -8,8 +8,9 @@ from harness.settings import sensor_settings
 
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
-from embereye.sensor.sessions import SUPERSEDED, TextSession
+from embereye.sensor.sessions import TextSession
 from embereye.sensor.shard import SensorShard
+from embereye.sensor.speaker import SUPERSEDED
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem

@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from embereye.sensor.sessions import MAX_CONNECTIONS, Owner, Sessions, _keep_alive
+from embereye.sensor.routing import Owner
+from embereye.sensor.sessions import MAX_CONNECTIONS, Sessions, _keep_alive
 from embereye_bench.sensors.load import HOST, Server, close, connect, reading_line
 
 DEVICES = 1000
@@ -88,7 +89,7 @@ def test_connections_beyond_the_limit_are_refused_and_counted(monkeypatch: pytes
     async def dial() -> None:
         sessions = Sessions(cast("Owner", None))  # never used
         sessions.protocol().connection_made(Wire())
-        assert (len(sessions), sessions.refused) == (0, 1)
+        assert (len(sessions), sessions._open.refused) == (0, 1)
 
     asyncio.run(dial())
     assert aborted

@@ -48,9 +48,9 @@ class CommandService(SensorsServicer):
             AskRequest.WORD_CALIBRATION: commands.calibration,
             AskRequest.WORD_START: commands.start,
         }.get(request.word, "")
-        device = self._owner.owned(request.device)
+        device = self._owner.fleet.owned(request.device)
         if device is None:
-            peer = self._owner.peer_of(request.device)
+            peer = self._owner.fleet.peer_of(request.device)
             if peer is None:
                 return AskResponse(reason=f"{request.device} is not declared in this fleet: add it to spec.sensors")
             if request.forwarded:

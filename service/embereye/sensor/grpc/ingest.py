@@ -36,7 +36,6 @@ from embereye.v1.ingest_pb2 import (
     TakeOverResponse,
     Watermark,
 )
-from embereye.v1.shard_pb2 import Peer
 from embereye.wire.batches import Request, count_fields
 
 logger = logging.getLogger(__name__)
@@ -56,23 +55,8 @@ MOST_RESPONSES = 16  # waiting on a stream; beyond it the stream is not read
 class Receiver(Owner, Protocol):
     """The part of a shard that Ingest uses."""
 
-    fleet: str
-    epoch: int  # of the assignment in force
-
-    def since(self, device: str) -> int:
-        """The epoch since which this shard owns the device."""
-        ...
-
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches and advance the device's watermark."""
-        ...
-
-    def peers(self) -> Iterable[Peer]:
-        """The fleet's other shards."""
-        ...
-
-    def is_elsewhere(self, device: str) -> bool:
-        """True if the fleet assigns the device to another shard, known as a peer or not."""
         ...
 
 
@@ -169,7 +153,7 @@ class Ingest:
 
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, send a Drain message and acknowledge what still arrives."""
-        if not self._owner.fleet:
+        if not self._owner.fleet.name:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard has no assignment yet")
         async with self._owner.access.admitted(context) as grant:
             await self._serve(_Stream(context, grant), context)
@@ -208,13 +192,13 @@ class Ingest:
 
     async def TakeOver(self, request: TakeOverRequest, context: Any) -> TakeOverResponse:
         """Take devices over from another shard of the same fleet, with their watermarks."""
-        if request.fleet != self._owner.fleet:
-            reason = f'this shard belongs to fleet "{self._owner.fleet}", the devices to "{request.fleet}"'
+        if request.fleet != self._owner.fleet.name:
+            reason = f'this shard belongs to fleet "{self._owner.fleet.name}", the devices to "{request.fleet}"'
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
         taken = []
         for mark in request.watermarks:
-            device = self._owner.owned(mark.device)
-            if device is not None and request.epoch >= self._owner.since(mark.device):
+            device = self._owner.fleet.owned(mark.device)
+            if device is not None and request.epoch >= self._owner.fleet.since(mark.device):
                 device.arrivals.resume(mark.epoch, mark.sequence)
                 taken.append(mark.device)
         return TakeOverResponse(devices=taken)
@@ -259,15 +243,15 @@ class Ingest:
         self._left = {
             name: mark
             for name, mark in {**self._left, **released}.items()
-            if self._owner.owned(name) is None and self._owner.is_elsewhere(name)
+            if self._owner.fleet.owned(name) is None and self._owner.fleet.is_elsewhere(name)
         }
         targets = {
             name: PeerAddress(peer.shard, peer.control)
             for name in {*handing_over, *self._left}
-            if self._mark(name) and (peer := self._owner.peer_of(name)) and peer.control
+            if self._mark(name) and (peer := self._owner.fleet.peer_of(name)) and peer.control
         }
         self._handoffs.update(targets, handing_over)
-        unowned = {name for stream in self._streams for name in stream.devices if self._owner.owned(name) is None}
+        unowned = {name for stream in self._streams for name in stream.devices if self._owner.fleet.owned(name) is None}
         self._redirect(unowned - targets.keys())
 
     async def _end_excessive(self, stream: _Stream, request: Any) -> None:
@@ -282,10 +266,10 @@ class Ingest:
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # the watermarks have to include everything that has arrived
         marks = [mark for name in devices if (mark := self._mark(name))]
-        return TakeOverRequest(watermarks=marks, fleet=self._owner.fleet, epoch=self._owner.epoch)
+        return TakeOverRequest(watermarks=marks, fleet=self._owner.fleet.name, epoch=self._owner.fleet.epoch)
 
     def _mark(self, name: str) -> Watermark | None:
-        device = self._owner.owned(name)
+        device = self._owner.fleet.owned(name)
         if device is None:
             return self._left.get(name)
         return device.watermark() if device.arrivals.epoch else None
@@ -306,9 +290,9 @@ class Ingest:
         stream.drained = True
         await self._handoffs.wait_until_gone(stream.devices, self._patience)
         reason = "this shard is shutting down"
-        self._handoffs.give_up({name for name in stream.devices if self._owner.peer_of(name)})
+        self._handoffs.give_up({name for name in stream.devices if self._owner.fleet.peer_of(name)})
         drains = self._drain_messages(stream, stream.devices, reason)
-        peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
+        peers = [peer.grpc for peer in self._owner.fleet.peers() if peer.grpc]
         stream.add([*drains, IngestResponse(drain=Drain(target=self._successor, reason=reason, peers=peers))])
         await stream.flush()
 
@@ -316,7 +300,7 @@ class Ingest:
         """Make a Drain message for each owner of `devices`, and refuse the devices from now on."""
         targets: dict[str, list[str]] = {}
         for device in sorted(devices):
-            if peer := self._owner.peer_of(device):
+            if peer := self._owner.fleet.peer_of(device):
                 targets.setdefault(peer.grpc, []).append(device)
                 stream.devices.discard(device)
                 stream.refused.add(device)
@@ -352,12 +336,12 @@ class Ingest:
                     if not batch.restart:
                         continue
                     stream.refused.discard(name)
-                device = self._owner.owned(name)
+                device = self._owner.fleet.owned(name)
                 if device is not None and not self._handoffs.is_gone(name):
                     stream.devices.add(name)
                     batches.setdefault(device, []).append(batch)
                     devices.add(device)
-                elif stream.refuse(name, unknown=device is None and self._owner.peer_of(name) is None):
+                elif stream.refuse(name, unknown=device is None and self._owner.fleet.peer_of(name) is None):
                     unowned.setdefault(stream, []).append(name)
         now = now_ns()
         accounted = self._analyse_devices(batches, now)
@@ -385,7 +369,7 @@ class Ingest:
         elsewhere: dict[str, list[str]] = {}
         unknown: list[str] = []
         for name in names:
-            if peer := self._owner.peer_of(name):
+            if peer := self._owner.fleet.peer_of(name):
                 elsewhere.setdefault(peer.grpc, []).append(name)
             else:
                 unknown.append(name)

@@ -183,4 +183,4 @@ async def test_a_canary_that_has_ended_is_unknown(shard: tuple[SensorShard, list
     first = Fire(PLAN, "hall-0", lambda _: None)
     await running.light_canary(first)
     await running.light_canary(Fire(PLAN, "hall-0", lambda _: None))
-    assert running.owned(first.device) is None
+    assert running.fleet.owned(first.device) is None
