@@ -5,7 +5,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PROTOS := $(wildcard protos/embereye/v1/*.proto)
+PROTOS := $(wildcard protos/embereye/v1/*.proto service/embereye/addons/*/protos/embereye/v1/*.proto)
 # The chart's image; IMAGE=registry.example/embereye:1.2.3 for another name.
 IMAGE := embereye:$(shell sed -n 's/^appVersion: *//p' charts/embereye/Chart.yaml)
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
@@ -32,7 +32,7 @@ E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader
 # Each takes minutes to build and is for slow tests only.
 E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-speaker prometheus-adapter keda-operator keda-adapter)
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 
 .PHONY: docs screenshots help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
@@ -80,7 +80,7 @@ test: install programs ## Run all fast tests, including those against a real kub
 
 MINUTES := 10
 fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 each
-	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(ARGS)
+	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(wildcard service/embereye/addons/*/tests/test_fuzz.py) $(ARGS)
 
 fresh: ## Prove `make up` and `make test` in a separate, bare Debian (root, most of an hour; without root only `make test`); ARGS="--debian trixie"
 	e2e/fresh $(ARGS)

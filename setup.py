@@ -15,9 +15,10 @@ def compile_protos() -> None:
     """Write `*_pb2.py`, `*_pb2_grpc.py` and their type stubs beside `service/embereye/v1/__init__.py`."""
     from grpc_tools import protoc
 
-    protos = sorted(str(path.relative_to(ROOT / "protos")) for path in (ROOT / "protos").rglob("*.proto"))
+    roots = [ROOT / "protos", *sorted((ROOT / "service/embereye/addons").glob("*/protos"))]
+    protos = [str(path.relative_to(root)) for root in roots for path in sorted(root.rglob("*.proto"))]
     out = str(ROOT / "service")
-    arguments = ["protoc", f"-I{ROOT / 'protos'}", f"--python_out={out}", f"--grpc_python_out={out}"]
+    arguments = ["protoc", *(f"-I{root}" for root in roots), f"--python_out={out}", f"--grpc_python_out={out}"]
     # Only type checking needs the stubs; an isolated build has the plugin beside its Python.
     plugin = shutil.which("protoc-gen-mypy", path=str(Path(sys.executable).parent)) or shutil.which("protoc-gen-mypy")
     if plugin:

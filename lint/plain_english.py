@@ -179,10 +179,11 @@ def document(path: str, text: str) -> Iterator[Place]:
 
 
 def wire_vocabulary(root: Path) -> frozenset[str]:
-    """The names of fields, messages and methods in `protos/`, which other programs rely on."""
+    """The names of fields, messages and methods in folders named `protos`, which other programs rely on."""
     return frozenset(
         name
-        for proto in root.glob("protos/**/*.proto")
+        for folder in (root / "protos", *root.glob("service/embereye/addons/*/protos"))
+        for proto in folder.rglob("*.proto")
         for name in re.findall(r"\b([A-Za-z]\w*)\b\s*(?:=\s*\d+|\{|\()", proto.read_text())
     )
 

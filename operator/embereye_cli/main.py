@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from embereye.process import environment
+from embereye.process.addons import addon_modules
 from embereye.process.lifecycle import UserError, print_error
 from embereye.process.telemetry import logs
 from embereye.process.telemetry.profiling import pin, profiled
@@ -47,8 +48,6 @@ COMMANDS: dict[Words, tuple[str, str]] = {
         "simulate thermal and gas sensors over the real protocol",
     ),
     ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP, RTSP, RTP or gRPC"),
-    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
-    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head and measure each turn"),
     ("self-test",): ("embereye_cli.cluster.self_test", "prove in a cluster that a fire becomes an alarm"),
     ("dashboards", "render"): ("embereye_cli.dashboards", "write Grafana dashboards and alert rules as files"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
@@ -76,7 +75,6 @@ GROUPS = {
     "explain": "explain an alarm, a device or a fleet's size",
     "calibrate": "calibrate a sensor",
     "simulate": "simulate devices over their real protocols",
-    "control": "steer actuators",
     "dashboards": "write Grafana dashboards and alert rules",
     "shard": "run one shard",
 }
@@ -84,10 +82,14 @@ GROUPS = {
 SECTIONS = {
     "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
     "Understand": ("explain", "plan", "detect", "inspect", "self-test"),
-    "Set up devices": ("discover", "request", "calibrate", "simulate", "control"),
+    "Set up devices": ("discover", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }
+for addon in addon_modules("commands"):
+    COMMANDS |= addon.COMMANDS
+    GROUPS |= addon.GROUPS
+    SECTIONS |= {heading: (*SECTIONS[heading], *names) for heading, names in addon.SECTIONS.items()}
 # Packages that are installed apart from the service, and how to get them.
 MISSING = {
     "embereye_bench": "benchmarks are not installed: run them from a checkout, after make install",

@@ -19,7 +19,7 @@ from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
-from embereye.sim.own_hub import own_process
+from embereye.sim.own_process import own_process
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.shard_pb2 import StatusRequest

@@ -4,13 +4,11 @@ import argparse
 import sys
 from dataclasses import replace
 
+from embereye.process.addons import addon_modules
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_jetstream, alarm_path_postgres, missing
-from embereye_bench.hub.echo import echo
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
 from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
-from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
 from embereye_bench.hub.login import login_425
-from embereye_bench.hub.storing import STORES
 from embereye_bench.report import Benchmark, Scale, Suite
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -26,12 +24,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "shutdown": shutdown,
     "kill-100": kill_100,
     "hub-hour": hub_hour,
-    "lockstep-tcp": lockstep_tcp,
-    "lockstep-unix": lockstep_unix,
-    "lockstep-500hz": lockstep_500hz,
-    "echo": echo,
-    **STORES,
 }
+for addon in addon_modules("bench"):
+    BENCHMARKS |= addon.HUB_BENCHMARKS
 SUITE = Suite("hub", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
 add_arguments = SUITE.add_arguments
 

@@ -19,7 +19,6 @@ from pathlib import Path
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.feeds.feed import Entry
 from embereye.hub.http.api import Api
@@ -62,7 +61,7 @@ async def _embereye() -> AsyncIterator[tuple[int, Publish]]:
         hub = Hub(StoreThreads(Path(folder)), retention_ns=10**18)
         await hub.open()
         hub.access.set_admin_token(TOKEN)
-        app = Api(hub, Actuators()).app(CollectorRegistry())
+        app = Api(hub).app(CollectorRegistry())
         runner = await serve_http(app, "127.0.0.1", 0, connections=Connections())
         yield bound_port(runner), hub.feed.publish
         hub.feed.close()

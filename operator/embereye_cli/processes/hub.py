@@ -41,12 +41,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--metrics-port", type=port_number, default=env("METRICS_PORT", "0"), metavar="PORT",
                         help="port of only /metrics and /healthz, for a Prometheus without a token; "
                         "default: none [EMBEREYE_METRICS_PORT]")  # fmt: skip
-    parser.add_argument("--association-port", type=port_number, default=env("ASSOCIATION_PORT", "0"), metavar="PORT",
-                        help="port for control loops with low latency: delimited protobuf over TCP, or over TLS with "
-                        "--tls; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip
-    parser.add_argument("--association-socket", type=Path, default=env("ASSOCIATION_SOCKET") or None, metavar="PATH",
-                        help="Unix socket of the same, for processes of this user; default: none "
-                        "[EMBEREYE_ASSOCIATION_SOCKET]")  # fmt: skip
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with the admin's token, created if it is missing and read again when it changes; "
                         "default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
@@ -221,8 +215,6 @@ def run(arguments: Namespace) -> int:
         mqtt=broker_options(arguments),
         oidc=provider_options(arguments),
         addons=addons(arguments),
-        association_port=arguments.association_port,
-        association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
     code = lifecycle.run(lambda stop: serve(options, stop))
     if not (arguments.profile or arguments.allocations):  # they are written after this

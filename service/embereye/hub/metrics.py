@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from embereye.hub.associations import Associations
 from embereye.hub.canaries import Canaries
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import ZoneState
@@ -91,18 +89,6 @@ MQTT: tuple[tuple[Declaration, Callable[["MqttPublisher"], float]], ...] = (
         lambda mqtt: mqtt.failures,
     ),
 )
-ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
-ACTUATORS_SILENT = gauge("embereye_hub_control_actuators_silent", "Connected actuators that are silent.")
-CONTROLLERS = gauge("embereye_hub_control_controllers", "Controllers that steer an actuator.")
-CONTROL_STATES = counter("embereye_hub_control_states_total", "States that actuators sent.")
-CONTROL_COMMANDS = counter("embereye_hub_control_commands_total", "Commands that took effect.")
-CONTROL_MISSED = counter("embereye_hub_control_missed_total", "Commands that missed their deadline.")
-CONTROL_FALLBACKS = counter("embereye_hub_control_fallbacks_total", "Times that safe values replaced a controller's.")
-CONTROL_REFUSED = counter(
-    "embereye_hub_control_refused_total", "Control sessions that ended because of an invalid message."
-)
-ASSOCIATIONS = gauge("embereye_hub_associations", "Associations that are open.")
-ASSOCIATIONS_REFUSED = counter("embereye_hub_associations_refused_total", "Associations that were refused.")
 SHARD = ("namespace", "kind", "fleet", "shard")
 CANARY_ALARMED = gauge(
     "embereye_canary_alarmed_timestamp_seconds",
@@ -142,14 +128,12 @@ class HubCollector(Collector):
         evidence: EvidenceService,
         clips: ClipStore | None = None,
         data: Path | None = None,
-        control: "ControlMetrics | None" = None,
         mqtt: "MqttPublisher | None" = None,
     ) -> None:
         self._hub = hub
         self._evidence = evidence
         self._clips = clips
         self._data = data
-        self._control = control
         self._mqtt = mqtt
 
     def describe(self) -> Iterable[Metric]:
@@ -180,8 +164,6 @@ class HubCollector(Collector):
         yield from _mqtt_metrics(self._mqtt)
         if self._clips is not None:
             yield from _clip_metrics(self._clips)
-        if self._control is not None:
-            yield from self._control.collect()
         yield from HUB_DISK.metrics(self._data)
 
     def _gauges(self) -> Iterator[Metric]:
@@ -226,28 +208,6 @@ def _mqtt_metrics(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
     """Yield the families of MQTT, without samples if no broker is declared."""
     for metric, read in MQTT:
         yield metric.rows([((), read(mqtt))] if mqtt else ())
-
-
-class ControlMetrics:
-    """Collects the metrics that start with embereye_hub_control_ or embereye_hub_associations."""
-
-    def __init__(self, actuators: Actuators, associations: Associations) -> None:
-        self._actuators = actuators
-        self._associations = associations
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        counts, actuators, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
-        yield ACTUATORS.value(len(actuators))
-        yield ACTUATORS_SILENT.value(sum(actuator.is_silent(now) for actuator in actuators))
-        yield CONTROLLERS.value(sum(actuator.controller is not None for actuator in actuators))
-        yield CONTROL_STATES.value(counts.states)
-        yield CONTROL_COMMANDS.value(counts.commands)
-        yield CONTROL_MISSED.value(counts.missed)
-        yield CONTROL_FALLBACKS.value(counts.fallbacks)
-        yield CONTROL_REFUSED.value(counts.refused)
-        yield ASSOCIATIONS.value(len(self._associations))
-        yield ASSOCIATIONS_REFUSED.value(self._associations.refused)
 
 
 def _canary_metrics(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:

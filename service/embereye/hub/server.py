@@ -19,26 +19,19 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
 from embereye.hub.addon import Addon, Parts
-from embereye.hub.associations import Associations
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.control.actuators import Actuators
-from embereye.hub.control.stream import CALL as CONTROL
-from embereye.hub.control.stream import control_call
 from embereye.hub.database import OwnedError, ReloadRequiredError
 from embereye.hub.databases.store import StoreThreads, read_address
 from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.metrics import ControlMetrics, HubCollector
+from embereye.hub.metrics import HubCollector
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
-from embereye.hub.services.clips import STORE, ClipsService
-from embereye.hub.services.control import ControlService, handshake_recorder, worst_state
-from embereye.hub.services.echo import CALL as ECHO
-from embereye.hub.services.echo import EchoService, echo_call
+from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
 from embereye.hub.services.webhooks import WebhooksService
@@ -58,8 +51,6 @@ from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
-from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
-from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
@@ -94,9 +85,7 @@ class HubOptions:
     webhooks: Sequence[WebhookOptions] = ()
     mqtt: MqttOptions | None = None  # broker to which states of zones and devices are published; None: no broker
     oidc: ProviderOptions | None = None  # identity provider for people's sign-in; None: no sign-in through a provider
-    association_port: int = 0  # for clients that need low latency, by associations; 0: none
     namespaces: Sequence[str] = ()  # namespaces of the shards that may report; none: all
-    association_socket: Path | None = None  # Unix socket for associations from this machine
     addons: Sequence[Addon] = ()
 
     @property
@@ -104,8 +93,9 @@ class HubOptions:
         """The address that other replicas read while this one owns the database; '' if there are no replicas."""
         if not self.advertise:
             return ""
-        ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port,
-                 "association": self.association_port}  # fmt: skip
+        ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port}
+        for addon in self.addons:
+            ports |= addon.ports
         return json.dumps({"host": self.advertise, "ports": ports})
 
 
@@ -135,8 +125,9 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
         Listen(control, options.control_port, "control"),
         Listen(options.host, options.http_port, "http"),
     ]
-    if options.association_port:
-        listens.append(Listen(options.outer_host or options.host, options.association_port, "association"))
+    for role, port in chain.from_iterable(addon.ports.items() for addon in options.addons):
+        if port:
+            listens.append(Listen(options.outer_host or options.host, port, role))
     parts = [addon.stand_by() for addon in options.addons]
     registry, bus = CollectorRegistry(), _bus(parts)
     _register(registry, parts)
@@ -245,43 +236,38 @@ def _tasks(parts: Sequence[Parts]) -> dict[str, Callable[[], Coroutine[Any, Any,
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     parts = [addon.attach(hub, clips) for addon in options.addons]
-    bus, note = _bus(parts), handshake_recorder(hub)
+    bus = _bus(parts)
     evidence = EvidenceService(hub, bus)
-    actuators = Actuators(worst=worst_state(hub))
-    pictures = ClipsService(hub, clips)
-    associations = Associations(
-        hub.access, {CONTROL: control_call(actuators, note), ECHO: echo_call(), STORE: pictures.call()}
-    )
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
         Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
-        Service(add_ClipsServicer_to_server, pictures, "embereye.v1.Clips"),
-        Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
-        Service(add_EchoServicer_to_server, EchoService(), "embereye.v1.Echo"),
+        Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
         Service(add_WebhooksServicer_to_server, WebhooksService(hub), "embereye.v1.Webhooks"),
+        *chain.from_iterable(part.services for part in parts),
     ]
+    roles = dict(chain.from_iterable(part.roles.items() for part in parts))
     tls = ServerTls(options.tls) if options.tls else None
-    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
+    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access, roles)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
     registry, mqtt = CollectorRegistry(), _publisher(options, hub)
-    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt))
+    registry.register(HubCollector(hub, evidence, clips, options.data, mqtt))
     _register(registry, parts)
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
     grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    api = Api(hub, actuators, clips, options.hosts, _provider(options), bus)
+    api = Api(hub, clips, options.hosts, _provider(options), bus, parts)
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
-    await _listen(associations, options, tls)
+    for part in parts:
+        await part.listen(outer, tls)
     async with Tasks() as tasks:
         running = tasks.start(_run(hub), name="hub")
-        runs = {"hub-clips": clips.run, "event-loop-lag": runtime.run, "actuators": actuators.run,
-                "associations": associations.run, **_tasks(parts)}  # fmt: skip
+        runs = {"hub-clips": clips.run, "event-loop-lag": runtime.run, **_tasks(parts)}
         if mqtt:
             runs["mqtt"] = mqtt.run
         for name, run in runs.items():
@@ -303,7 +289,8 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
         hub.feed.close()
-        await associations.close("the hub stops: dial again")
+        for part in parts:
+            await part.close()
         if metrics:
             metrics.close()
         mqtt_stops = [mqtt.stop(STOP_SECONDS)] if mqtt else []
@@ -313,13 +300,6 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     if reload_required:
         raise reload_required
     return int(failed)
-
-
-async def _listen(associations: Associations, options: HubOptions, tls: ServerTls | None) -> None:
-    if options.association_port:
-        await associations.listen(options.outer_host or options.host, options.association_port, tls)
-    if options.association_socket:
-        await associations.listen_unix(options.association_socket)
 
 
 async def _run(hub: Hub) -> ReloadRequiredError | None:

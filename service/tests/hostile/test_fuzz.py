@@ -4,40 +4,29 @@
 inputs that fail.
 """
 
-import contextlib
-import itertools
-import os
 import struct
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
+from harness.fuzz import MINUTES, Target, fuzz, pieces
 from harness.settings import sensor_settings
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
-from embereye.hub.control.actuators import Actuators, RefusedError, bounds
-from embereye.hub.control.session import ControlSession
-from embereye.hub.roles import Principal, Role
 from embereye.process.http.pages import _answer
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.ingest import _parse_sized
 from embereye.sensor.tick import TickBatcher
 from embereye.sim.cameras.video import encode_loop
-from embereye.sim.pan_tilt import PanTiltHead
-from embereye.v1.control_pb2 import Command, Controller, ControlRequest, Handshake
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ReportRequest
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns, ThermalFrame
 from embereye.v1.types_pb2 import Device
 from embereye.wire import matroska, radiometric
-from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
 from embereye.wire.device.reader import LineReader, read_together
 from embereye.wire.http import authorization
 from embereye.wire.http.multipart import MultipartParser, boundary_of
@@ -53,9 +42,7 @@ from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
 from embereye.wire.video.nal import Codec, VideoError, nal_units
 
-EXAMPLES = 200
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
-MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))  # for each target
 
 JPEG = cv2.imencode(".jpg", np.full((16, 32, 3), 90, np.uint8))[1].tobytes()
 MUXER = matroska.Muxer(32, 16, "gate", 1)
@@ -79,22 +66,9 @@ PAYLOADS = {
 }
 
 
-class Target(NamedTuple):
-    """A parser: `read` parses data, cut at places if it is a stream; `errors` are its own errors."""
-
-    read: Callable[[bytes, list[int]], object]
-    seeds: tuple[bytes, ...]
-    errors: tuple[type[Exception], ...] = ()
-
-
-def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:end] for start, end in itertools.pairwise(places)]
-
-
 def _lines(data: bytes, cuts: list[int]) -> None:
     ahead, plain = LineReader(), LineReader()
-    for piece in _pieces(data, cuts):
+    for piece in pieces(data, cuts):
         ahead.receive(piece)
         ahead.parse_ahead()
         plain.receive(piece)
@@ -117,7 +91,7 @@ def _batches(data: bytes, _: list[int]) -> None:
 
 def _rtp(data: bytes, cuts: list[int]) -> None:
     receiver = Depacketizer()
-    for number, packet in enumerate(_pieces(data, cuts)):
+    for number, packet in enumerate(pieces(data, cuts)):
         receiver.feed(memoryview(packet), number * 1_000_000)
     receiver.poll(10**12)
 
@@ -128,7 +102,7 @@ def _video(encoding: str) -> Callable[[bytes, list[int]], None]:
     def read(data: bytes, cuts: list[int]) -> None:
         behind_headers, bare = (VideoReceiver(encoding, 97, [], 10**9, 0) for _ in range(2))
         received = 0
-        for number, piece in enumerate(_pieces(data, cuts)):
+        for number, piece in enumerate(pieces(data, cuts)):
             header = struct.pack("!BBHII", 0x80, 97 | 0x80 * (number % 3 == 2), number, 6000 * (number // 3), 1)
             for receiver, packet in ((behind_headers, header + piece), (bare, piece)):
                 if not packet:
@@ -162,7 +136,7 @@ def _description(data: bytes, _: list[int]) -> None:
 
 def _rtsp(data: bytes, cuts: list[int]) -> None:
     parser = rtsp.RtspParser()
-    for piece in _pieces(data, cuts):
+    for piece in pieces(data, cuts):
         for item in parser.feed(piece):
             if isinstance(item, rtsp.Message):
                 rtsp.read_transport(item.header("Transport"))
@@ -173,7 +147,7 @@ def _rtsp(data: bytes, cuts: list[int]) -> None:
 
 def _multipart(data: bytes, cuts: list[int]) -> None:
     parser = MultipartParser("multipart/x-mixed-replace; boundary=frame")
-    for piece in _pieces(data, cuts):
+    for piece in pieces(data, cuts):
         parser.feed(piece)
     assert parser.buffered <= len(data)
 
@@ -207,46 +181,7 @@ def _report(data: bytes, _: list[int]) -> None:
     ReportRequest.FromString(data)
 
 
-HEAD = ControlRequest(handshake=Handshake(version=2, name="head", actuator=PanTiltHead(2_000_000).actuator))
-CONTROLLER = Controller(actuator="head", mode=Controller.MODE_FREE_RUNNING)
-ADA = Principal("ada", Role.OPERATOR, "ada")
-
-
-def _control(data: bytes, cuts: list[int]) -> None:
-    """A controller that sends these bytes: the values in force stay within the limits of a head."""
-    actuators = Actuators(later=lambda seconds, act: pytest.fail("a free-running session has no deadline"))
-    head = ControlSession(actuators, ADA, lambda _: None, lambda _: None)
-    head.receive(HEAD)
-    session, reader = ControlSession(actuators, ADA, lambda _: None, lambda _: None), DelimitedReader(65_536)
-    session.receive(ControlRequest(handshake=Handshake(version=2, name="follower", controller=CONTROLLER)))
-    try:
-        for piece in _pieces(data, cuts):
-            for message in reader.receive(piece):
-                session.receive(ControlRequest.FromString(message))
-    finally:
-        (actuator,) = actuators.all
-        for output, value in zip(actuator.outputs, actuator.values(actuators.steady()), strict=True):
-            low, high = bounds(output)
-            assert low <= value <= high
-        session.close()
-        assert actuator.values(actuators.steady()) == [output.safe for output in actuator.outputs]
-        head.close()
-
-
 TARGETS = {
-    "control sessions": Target(
-        _control,
-        (
-            b"".join(
-                delimited(
-                    ControlRequest(command=Command(sequence=number, values=[1, 0.5, 2, number % 2])).SerializeToString()
-                )
-                for number in range(1, 4)
-            ),
-            delimited(HEAD.SerializeToString()),
-        ),
-        (DelimitedError, DecodeError, RefusedError),
-    ),
     "device lines": Target(
         _lines,
         (
@@ -375,44 +310,7 @@ TARGETS = {
 }
 
 
-@st.composite
-def inputs(draw: st.DrawFn, seeds: tuple[bytes, ...]) -> bytes:
-    """Garbage only, or a message with some bytes changed, missing, doubled or replaced by garbage."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(st.binary(max_size=400))
-    data = bytearray(draw(st.sampled_from(seeds)))
-    for _ in range(draw(st.integers(0, 6))):
-        place = draw(st.integers(0, len(data)))
-        match draw(st.integers(0, 4)):
-            case 0:
-                data[place : place + 1] = draw(st.binary(min_size=1, max_size=1))
-            case 1:
-                del data[place : place + draw(st.integers(1, 64))]
-            case 2:
-                data[place:place] = draw(st.binary(max_size=16))
-            case 3:
-                data[place:place] = data[place : place + draw(st.integers(1, 64))]
-            case _:
-                data[place : place + 4] = draw(st.sampled_from([b"\xff\xff\xff\xff", bytes(4), b"\x7f\xff\xff\xff"]))
-    return bytes(data)
-
-
-def attack(target: Target, examples: int) -> Callable[[], None]:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-    @given(inputs(target.seeds), st.lists(st.integers(0, 2**16), max_size=5))
-    def read(data: bytes, cuts: list[int]) -> None:
-        with contextlib.suppress(*target.errors):
-            target.read(data, cuts)
-
-    return read
-
-
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.timeout(180 + 120 * MINUTES)
 def test_no_bytes_make_a_parser_raise_anything_but_its_own_error(target: Target) -> None:
-    attack(target, EXAMPLES)()
-    until = time.monotonic() + 60 * MINUTES
-    for number in itertools.count():
-        if time.monotonic() > until:
-            return
-        seed(number)(attack(target, 2_000))()
+    fuzz(target)

@@ -1,13 +1,14 @@
 """The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.addon import Parts
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.http.access.authenticate import authenticate
 from embereye.hub.http.access.oidc import OidcRoutes
@@ -18,12 +19,11 @@ from embereye.hub.http.devices import DeviceRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes
 from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
-from embereye.hub.http.fleets.actuators import ActuatorRoutes
 from embereye.hub.http.fleets.canaries import CanaryRoutes
 from embereye.hub.http.fleets.routes import FleetRoutes
 from embereye.hub.http.middleware import error_middleware
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.openapi.parts import NOTHING, answer, file_of
+from embereye.hub.http.openapi.parts import NOTHING, Json, answer, file_of
 from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.pages import PageRoutes
 from embereye.hub.http.past import PastRoutes
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips`, the hub stores none."""
+    """All routes: `Api(hub, clips).app(registry)`; without `clips`, the hub stores none."""
 
     def __init__(
         self,
         hub: Hub,
-        actuators: Actuators,
         clips: ClipStore | None = None,
         hosts: AllowedHosts | None = None,
         provider: "Provider | None" = None,
         bus: EvidenceBus | None = None,
+        addons: Sequence[Parts] = (),
     ) -> None:
         self._hub = hub
         self._hosts = hosts or AllowedHosts()
@@ -65,7 +65,6 @@ class Api:
             FleetRoutes(hub),
             DeviceRoutes(hub),
             CanaryRoutes(hub),
-            ActuatorRoutes(actuators),
             PastRoutes(hub, clips),
             ClipRoutes(hub, clips),
             FeedSocket(hub),
@@ -74,7 +73,9 @@ class Api:
             SilenceRoutes(hub),
             PlanRoutes(hub),
             OverlayRoutes(hub),
+            *chain.from_iterable(addon.routes for addon in addons),
         )
+        self._schemas = dict(chain.from_iterable(addon.schemas.items() for addon in addons))
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """Make the application, with the metrics of `registry`."""
@@ -89,6 +90,11 @@ class Api:
         """List the declarations of all routes."""
         for serving in (*map(type, self._parts), _MachineRoutes):
             yield from declared(serving).values()
+
+    @property
+    def schemas(self) -> Mapping[str, Json]:
+        """The schemas of the add-ons' answers, by name."""
+        return self._schemas
 
     async def _close_feed(self, _: web.Application) -> None:
         self._hub.feed.close()
@@ -113,4 +119,4 @@ class _MachineRoutes:
 
     @Route("GET", "/v1/openapi.json", Role.VIEWER, "This description", {200: answer("OpenAPI 3.1", NOTHING)})
     async def _openapi(self, _: web.Request) -> web.Response:
-        return web.json_response(describe(self._api.routes()))
+        return web.json_response(describe(self._api.routes(), self._api.schemas))

@@ -6,7 +6,7 @@ that of the method in `ROLES`. A stream also ends when its token is revoked. Onl
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -36,7 +36,6 @@ ROLES = {
     "/embereye.v1.Alarms/MarkFalse": Role.OPERATOR,
     "/embereye.v1.Alarms/BeginSilence": Role.OPERATOR,
     "/embereye.v1.Alarms/EndSilence": Role.OPERATOR,
-    "/embereye.v1.Control/Session": Role.OPERATOR,
     "/embereye.v1.Clips/Store": Role.OPERATOR,
     "/embereye.v1.Access/CreateToken": Role.ADMIN,
     "/embereye.v1.Access/ListTokens": Role.ADMIN,
@@ -50,8 +49,10 @@ REMEDY = 'send the metadata "authorization: Bearer TOKEN"; `embereye access crea
 class AccessCheck(grpc.aio.ServerInterceptor):
     """Admits calls with a token of the needed role, and ends streams whose token is revoked."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, roles: Mapping[str, Role] | None = None) -> None:
+        """`roles` adds methods to ROLES."""
         self._access = access
+        self._roles = {**ROLES, **(roles or {})}
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
@@ -61,7 +62,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if handler is None or method.startswith(OPEN):
             return handler
-        return self._wrapped(handler, ROLES.get(method, Role.VIEWER))
+        return self._wrapped(handler, self._roles.get(method, Role.VIEWER))
 
     def _wrapped(self, handler: Handler, role: Role) -> Handler:
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream

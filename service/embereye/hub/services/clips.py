@@ -7,13 +7,10 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from embereye.hub.associations import Call
 from embereye.hub.clips.store import ClipRefusedError, ClipStore, ClipsUnreadError, NoRoomError
 from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
-from embereye.hub.services.associated import associated
-from embereye.hub.services.store import Part, Storing, part_of
+from embereye.hub.services.store import Part, Storing
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import (
     Clip,
@@ -26,11 +23,7 @@ from embereye.v1.clips_pb2 import (
     StoreResponse,
 )
 from embereye.v1.clips_pb2_grpc import ClipsServicer
-from embereye.wire.delimited import Buffers
 
-STORE = "embereye.v1.Clips/Store"
-MAX_STORE_MESSAGE = 1024 * 1024 + 8 * 1024  # bytes
-BUFFERED = 16 * 1024 * 1024  # bytes of memory reserved for the next messages
 CHUNK = 256 * 1024  # bytes
 DEFAULT_LIST = 100
 MAX_LIST = 1_000
@@ -95,18 +88,6 @@ class ClipsService(ClipsServicer):
         storing = Storing(self._clips)
         async for response in storing.responses(Part(request, request.data) async for request in request_iterator):
             yield response
-
-    def call(self) -> Call:
-        """The call that serves Store to associations."""
-        buffers = Buffers(BUFFERED)
-        return associated(
-            lambda parts: Storing(self._clips, buffers).responses(parts),
-            part_of,
-            StoreResponse,
-            Role.OPERATOR,
-            MAX_STORE_MESSAGE,
-            buffers,
-        )
 
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
         """List the clips of an alarm, or the newest of all."""

@@ -22,7 +22,6 @@ from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.http.api import Api
@@ -105,7 +104,7 @@ async def running(folder: Path, admin: str = ADMIN) -> AsyncIterator[Site]:
     )
     port = server.listen("127.0.0.1:0")
     await server.start()
-    web = await serve_http(Api(hub, Actuators()).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub).app(CollectorRegistry()), "127.0.0.1", 0)
     yield Site(hub, f"http://127.0.0.1:{bound_port(web)}", f"127.0.0.1:{port}")
     await server.stop(0)
     await web.cleanup()

@@ -25,7 +25,6 @@ from embereye.camera.clips.ring import ClipFrame
 from embereye.camera.clips.spool import ClipSpool
 from embereye.hub.clips import store as clips_module
 from embereye.hub.clips.store import ClipStore, NoRoomError
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http import replay as replay_module
 from embereye.hub.http.api import Api
@@ -126,7 +125,7 @@ async def serve(folder: Path, clips: ClipStore) -> AsyncIterator[Running]:
     people, address = (f"127.0.0.1:{opened_server.listen('127.0.0.1:0')}" for opened_server in (server, control))
     await server.start()
     await control.start()
-    web = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub, clips).app(CollectorRegistry()), "127.0.0.1", 0)
     async with channel(people) as link, channel(address) as opened:
         base = f"http://127.0.0.1:{bound_port(web)}"
         yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, folder / "clips")

@@ -10,7 +10,6 @@ from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
@@ -32,7 +31,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    runner = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    runner = await serve_http(Api(hub, clips).app(CollectorRegistry()), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
         house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
         async with beside(house.keep_reporting(), name="report"):

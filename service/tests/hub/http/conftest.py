@@ -8,7 +8,6 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
@@ -22,16 +21,16 @@ from .served import TOKEN, Served
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    store, actuators, registry = StoreThreads(tmp_path), Actuators(), CollectorRegistry()
+    store, registry = StoreThreads(tmp_path), CollectorRegistry()
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
     registry.register(HubCollector(hub, EvidenceService(hub)))
     running = asyncio.ensure_future(hub.run())
     hosts = AllowedHosts(["hub.example", "*.sites.example"])
-    runner = await serve_http(Api(hub, actuators, hosts=hosts).app(registry), "127.0.0.1", 0)
+    runner = await serve_http(Api(hub, hosts=hosts).app(registry), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        yield Served(hub, actuators, f"http://127.0.0.1:{bound_port(runner)}", session)
+        yield Served(hub, f"http://127.0.0.1:{bound_port(runner)}", session)
     await runner.cleanup()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 
-from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
@@ -22,7 +21,6 @@ FOLDER = "/v1/devices/default/sensors/hall"
 @dataclass
 class Served:
     hub: Hub
-    actuators: Actuators
     base: str
     session: aiohttp.ClientSession
 

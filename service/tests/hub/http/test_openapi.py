@@ -12,7 +12,6 @@ from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.clips.store import SUFFIXES
-from embereye.hub.control.session import ControlSession
 from embereye.hub.database import StoreError
 from embereye.hub.http.access.origin import SAFE_METHODS
 from embereye.hub.http.api import Api
@@ -23,8 +22,6 @@ from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.overlays import Overlay
 from embereye.hub.tables.plans import Place
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.sim.pan_tilt import PanTiltHead
-from embereye.v1.control_pb2 import ControlRequest, Handshake
 from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
 
@@ -60,7 +57,7 @@ def close(schema: Any) -> Any:
 
 
 async def test_each_declared_route_is_routed_and_described(served: Served) -> None:
-    api = Api(served.hub, served.actuators)
+    api = Api(served.hub)
     routed = {(route.method, route.resource.canonical) for route in api.app(CollectorRegistry()).router.routes()}
     declared = {(method, route.template) for route in api.routes() for method in route.methods}
     assert declared == routed
@@ -81,7 +78,7 @@ async def test_each_declared_route_refuses_everybody_below_its_role(served: Serv
         _, made = await served.post("/v1/access/tokens", {"name": role.word, "role": role.word})
         tokens[role] = str(made["token"])
     async with aiohttp.ClientSession() as stranger:
-        for route in Api(served.hub, served.actuators).routes():
+        for route in Api(served.hub).routes():
             for method in route.methods:
                 needed: int = route.role or 0
                 for role, token in {0: "", **tokens}.items():
@@ -129,7 +126,7 @@ async def test_each_operation_names_its_role(served: Served) -> None:
         ("/v1/zones", ""), ("/v1/zones?order=urgent", ""),
         ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
         ("/v1/history", ""), ("/v1/audit", ""), ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""),
-        ("/v1/webhooks", ""), ("/v1/actuators", ""), ("/v1/silences", ""), ("/v1/fleets", ""), ("/v1/plans", ""),
+        ("/v1/webhooks", ""), ("/v1/silences", ""), ("/v1/fleets", ""), ("/v1/plans", ""),
         ("/v1/overlays", ""),
         ("/v1/plans/Attic", "/v1/plans/{name}"),
         ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
@@ -139,9 +136,6 @@ async def test_each_operation_names_its_role(served: Served) -> None:
 )  # fmt: skip
 async def test_an_answer_has_the_described_fields_only(served: Served, path: str, template: str) -> None:
     served.coverage()
-    head = PanTiltHead(2_000_000)
-    shake = ControlRequest(handshake=Handshake(version=2, name="head", actuator=head.actuator))
-    ControlSession(served.actuators, ADMIN, lambda _: None, lambda _: None).receive(shake)
     await served.alarm()
     await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
     served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
@@ -194,7 +188,7 @@ async def test_every_form_of_a_clip_is_described(served: Served) -> None:
 
 async def test_operations_without_head_are_named(served: Served) -> None:
     _, document = await served.get(URL)
-    routes = Api(served.hub, served.actuators).app(CollectorRegistry()).router.routes()
+    routes = Api(served.hub).app(CollectorRegistry()).router.routes()
     methods = {(route.method, route.resource.canonical) for route in routes}
     without = {path for method, path in methods if method == "GET" and ("HEAD", path) not in methods}
     assert without == {"/v1/clips/{name}.mjpg"}

@@ -1,7 +1,7 @@
 """Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 
 from embereye.hub.http.openapi.parts import Json, answer, part, reference
@@ -26,8 +26,8 @@ NAME: Json = {"type": "string", "minLength": 1}
 WORDS = re.compile(r"\w+(\|\w+)+")  # a regular expression that lists words
 
 
-def describe(routes: Iterable[Route]) -> Json:
-    """Make the document of `routes`."""
+def describe(routes: Iterable[Route], more: Mapping[str, Json]) -> Json:
+    """Make the document of `routes`; `more` are schemas that they refer to."""
     paths, without_head = dict[str, Json](), list[str]()
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
@@ -55,7 +55,7 @@ def describe(routes: Iterable[Route]) -> Json:
                 },
             },
             "responses": {str(code): answer(sentence, reference("Error")) for code, sentence in REASONS.items()},
-            "schemas": schemas(),
+            "schemas": {**schemas(), **more},
         },
     }
 

@@ -79,7 +79,6 @@ def schemas() -> dict[str, Json]:
                 "event": reference("AlarmEvent"),
             }
         ),
-        "Actuator": _actuator(),
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
@@ -114,22 +113,6 @@ def schemas() -> dict[str, Json]:
         "required": ["url", "view", "namespace"],
     }
     return described
-
-
-def _actuator() -> Json:
-    number: Json = {"type": ["number", "null"]}
-    kinds: Json = {"type": "string", "enum": ["angle", "velocity", "torque", "switch", "opening"]}
-    return record(
-        {
-            "name": WORD, "by": {"type": "string", "description": "the name of its token"},
-            "silent": {"type": "boolean"}, "heardSeconds": NUMBER,
-            "controller": {"type": "string", "description": "the name of its controller; empty: none"},
-            "controlledBy": WORD, "synchronised": {"type": "boolean"}, "missed": whole(),
-            "safe": {"type": "boolean", "description": "true while its safe values are in force"},
-            "outputs": list_of(record({"name": WORD, "kind": kinds, "value": NUMBER, "measured": number})),
-            "sensors": list_of(record({"name": WORD, "unit": WORD, "value": number})),
-        }
-    )  # fmt: skip
 
 
 def _past() -> dict[str, Json]:

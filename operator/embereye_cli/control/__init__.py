@@ -1,1 +1,0 @@
-"""Commands about the control of actuators."""

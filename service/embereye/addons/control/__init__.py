@@ -1,0 +1,1 @@
+"""Lockstep control of actuators, the associations that carry it, and Echo; with clients in Python and Go."""

@@ -1,0 +1,81 @@
+"""The options of `embereye hub` for control, and the parts that they add to the hub."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+
+from embereye.addons.control import echo, store, stream
+from embereye.addons.control.actuators import Actuators
+from embereye.addons.control.associations import Associations
+from embereye.addons.control.http import ActuatorRoutes, actuator_schema
+from embereye.addons.control.metrics import ControlMetrics
+from embereye.addons.control.service import ControlService, handshake_recorder, worst_state
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Role
+from embereye.process.grpc_server import Service
+from embereye.process.tls.folder import ServerTls
+from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
+from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
+from embereye_cli.processes.peer_options import env
+from embereye_cli.values import port_number
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
+    group = parser.add_argument_group("control", "serve control loops with low latency (docs/how-to/control.md)")
+    group.add_argument("--association-port", type=port_number, default=env("ASSOCIATION_PORT", "0"), metavar="PORT",
+                       help="port for control loops with low latency: delimited protobuf over TCP, or over TLS with "
+                       "--tls; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip
+    group.add_argument("--association-socket", type=Path, default=env("ASSOCIATION_SOCKET") or None, metavar="PATH",
+                       help="Unix socket of the same, for processes of this user; default: none "
+                       "[EMBEREYE_ASSOCIATION_SOCKET]")  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options."""
+    return ControlAddon(arguments.association_port, arguments.association_socket)
+
+
+class ControlAddon(Addon):
+    """Serves control and Echo over gRPC, and over associations at a port, a Unix socket, or neither."""
+
+    def __init__(self, port: int = 0, socket: Path | None = None) -> None:
+        self._port = port  # 0: none
+        self._socket = socket
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The port of associations; see `Addon.ports`."""
+        return {"association": self._port}
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make actuators and associations; see `Addon.attach`."""
+        actuators, note = Actuators(worst=worst_state(hub)), handshake_recorder(hub)
+        calls = {
+            stream.CALL: stream.control_call(actuators, note),
+            echo.CALL: echo.echo_call(),
+            store.CALL: store.store_call(clips),
+        }
+        associations = Associations(hub.access, calls)
+
+        async def listen(host: str, tls: ServerTls | None) -> None:
+            if self._port:
+                await associations.listen(host, self._port, tls)
+            if self._socket:
+                await associations.listen_unix(self._socket)
+
+        return Parts(
+            services=[
+                Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
+                Service(add_EchoServicer_to_server, echo.EchoService(), "embereye.v1.Echo"),
+            ],
+            roles={"/embereye.v1.Control/Session": Role.OPERATOR},
+            routes=[ActuatorRoutes(actuators)],
+            schemas={"Actuator": actuator_schema()},
+            collectors=[ControlMetrics(actuators, associations)],
+            tasks={"actuators": actuators.run, "associations": associations.run},
+            listen=listen,
+            close=lambda: associations.close("the hub stops: dial again"),
+        )

@@ -1,0 +1,49 @@
+"""The metrics of control and of associations."""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from embereye.addons.control.actuators import Actuators
+from embereye.addons.control.associations import Associations
+from embereye.process.telemetry.metric import counter, gauge
+
+ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
+ACTUATORS_SILENT = gauge("embereye_hub_control_actuators_silent", "Connected actuators that are silent.")
+CONTROLLERS = gauge("embereye_hub_control_controllers", "Controllers that steer an actuator.")
+CONTROL_STATES = counter("embereye_hub_control_states_total", "States that actuators sent.")
+CONTROL_COMMANDS = counter("embereye_hub_control_commands_total", "Commands that took effect.")
+CONTROL_MISSED = counter("embereye_hub_control_missed_total", "Commands that missed their deadline.")
+CONTROL_FALLBACKS = counter("embereye_hub_control_fallbacks_total", "Times that safe values replaced a controller's.")
+CONTROL_REFUSED = counter(
+    "embereye_hub_control_refused_total", "Control sessions that ended because of an invalid message."
+)
+ASSOCIATIONS = gauge("embereye_hub_associations", "Associations that are open.")
+ASSOCIATIONS_REFUSED = counter("embereye_hub_associations_refused_total", "Associations that were refused.")
+
+
+class ControlMetrics(Collector):
+    """Collects the metrics that start with embereye_hub_control_ or embereye_hub_associations."""
+
+    def __init__(self, actuators: Actuators, associations: Associations) -> None:
+        self._actuators = actuators
+        self._associations = associations
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: otherwise prometheus_client would collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families."""
+        counts, actuators, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
+        yield ACTUATORS.value(len(actuators))
+        yield ACTUATORS_SILENT.value(sum(actuator.is_silent(now) for actuator in actuators))
+        yield CONTROLLERS.value(sum(actuator.controller is not None for actuator in actuators))
+        yield CONTROL_STATES.value(counts.states)
+        yield CONTROL_COMMANDS.value(counts.commands)
+        yield CONTROL_MISSED.value(counts.missed)
+        yield CONTROL_FALLBACKS.value(counts.fallbacks)
+        yield CONTROL_REFUSED.value(counts.refused)
+        yield ASSOCIATIONS.value(len(self._associations))
+        yield ASSOCIATIONS_REFUSED.value(self._associations.refused)

@@ -1,1 +1,0 @@
-"""Lockstep control: actuators that are connected, who steers them, and when safe values take over."""
