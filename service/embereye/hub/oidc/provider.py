@@ -1,4 +1,17 @@
-"""The identity provider: its metadata, its keys, and the exchange of a code for a person."""
+"""The identity provider: its metadata, its keys, and the exchange of a code for a person.
+
+joserfc, the JOSE library of Authlib's authors, checks signatures. The rest is ours and not Authlib's client, because
+Authlib 1.9.10 loses what the tests here guarantee. Its client over httpx2, against a local provider:
+
+- read an answer of 50 MB, and waited 16 s for one that arrived byte by byte; here 1 MB and 10 s are the limits
+- refused everybody for one unreadable key among good ones, and after a new key took over the old key's id
+- sent a secret with ":" or "%" without the encoding of RFC 6749, and failed with one outside Latin-1
+- accepted, with its defaults, a token for another audience whose `azp` names this client
+
+Its refusals name a claim, but not the values or the remedy: 2 of 18 had our reason. It checks neither the addresses
+in the metadata nor `iss` in the answer (RFC 9207). A hub with a provider grows by 12 MB with it, and by 9 MB with this
+module. Its parts without I/O could build two requests and check claims, which are about 40 of our 370 lines.
+"""
 
 import asyncio
 import base64
