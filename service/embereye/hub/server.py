@@ -38,7 +38,8 @@ from embereye.hub.services.webhooks import WebhooksService
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK
-from embereye.process.grpc_server import GrpcServer, Service, control_host
+from embereye.process.daemon import Daemon
+from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.pages import metrics_pages, serve_pages
@@ -234,12 +235,8 @@ def _tasks(parts: Sequence[Parts]) -> dict[str, Callable[[], Coroutine[Any, Any,
     return dict(chain.from_iterable(part.tasks.items() for part in parts))
 
 
-async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    parts = [addon.attach(hub, clips) for addon in options.addons]
-    bus = _bus(parts)
-    evidence = EvidenceService(hub, bus)
-    credentials = Credentials(options.identity) if options.identity else None
-    services = [
+def _services(hub: Hub, clips: ClipStore, evidence: EvidenceService, parts: Sequence[Parts]) -> list[Service]:
+    return [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
         Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
@@ -248,37 +245,50 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         Service(add_WebhooksServicer_to_server, WebhooksService(hub), "embereye.v1.Webhooks"),
         *chain.from_iterable(part.services for part in parts),
     ]
-    roles = dict(chain.from_iterable(part.roles.items() for part in parts))
+
+
+def _access_check(hub: Hub, parts: Sequence[Parts]) -> AccessCheck:
+    return AccessCheck(hub.access, dict(chain.from_iterable(part.roles.items() for part in parts)))
+
+
+def _daemon(options: HubOptions, services: list[Service], access: AccessCheck, tls: ServerTls | None) -> Daemon:
+    return Daemon(
+        services,
+        credentials=Credentials(options.identity) if options.identity else None,
+        tls=tls,
+        interceptors=[access],
+        namespaces=options.namespaces,
+    )
+
+
+async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
+    parts = [addon.attach(hub, clips) for addon in options.addons]
+    bus = _bus(parts)
+    evidence = EvidenceService(hub, bus)
     tls = ServerTls(options.tls) if options.tls else None
-    grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access, roles)], tls=tls)
-    control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
-    registry, mqtt = CollectorRegistry(), _publisher(options, hub)
+    daemon = _daemon(options, _services(hub, clips, evidence, parts), _access_check(hub, parts), tls)
+    registry, mqtt = daemon.registry, _publisher(options, hub)
     registry.register(HubCollector(hub, evidence, clips, options.data, mqtt))
     _register(registry, parts)
-    runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
-    grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
-    control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
+    [grpc_port] = daemon.listen(outer, options.grpc_port)
+    control_port = daemon.listen_control(options.host, options.control_port)
     api = Api(hub, clips, options.hosts, _provider(options), bus, parts)
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
-    pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
-    metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
+    if options.metrics_port:
+        await daemon.open_pages(options.host, options.metrics_port)
     for part in parts:
         await part.listen(outer, tls)
     async with Tasks() as tasks:
         running = tasks.start(_run(hub), name="hub")
-        runs = {"hub-clips": clips.run, "event-loop-lag": runtime.run, **_tasks(parts)}
+        runs = {"hub-clips": clips.run, **_tasks(parts)}
         if mqtt:
             runs["mqtt"] = mqtt.run
         for name, run in runs.items():
             tasks.start(run(), name=name)
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
-        for followed, name in ((credentials, "follow-identity"), (tls, "follow-tls")):
-            if followed:
-                tasks.start(followed.follow(), name=name)
-        for server in (grpc, control):
-            await server.start()
-            await server.set_serving(True)
+        await daemon.start(tasks)
+        await daemon.set_serving(True)
         logger.info(
             "hub ready: gRPC %d, control %d, %s %d, data in %s",
             grpc_port, control_port, "HTTPS" if tls else "HTTP", bound_port(web), options.data,
@@ -286,15 +296,13 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await first_of(stop.wait(), _ended(running), tasks.failed.wait())
         failed = tasks.failed.is_set()
         reload_required = running.result() if running.done() and not failed else None
-        await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
+        await daemon.set_serving(False)
         evidence.close()
         hub.feed.close()
         for part in parts:
             await part.close()
-        if metrics:
-            metrics.close()
         mqtt_stops = [mqtt.stop(STOP_SECONDS)] if mqtt else []
-        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup(), *mqtt_stops)
+        await asyncio.gather(daemon.stop(STOP_SECONDS), web.cleanup(), *mqtt_stops)
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub stops before everything is stored; shards send unacknowledged evidence again")
     if reload_required:
