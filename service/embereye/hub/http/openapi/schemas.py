@@ -34,87 +34,6 @@ def selection() -> Json:
     return {**fields, "additionalProperties": False}
 
 
-def schemas() -> dict[str, Json]:
-    """Describe all values, by name."""
-    described: dict[str, Json] = {
-        "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
-        "Identity": record({"name": WORD, "role": ROLE}),
-        "Token": record({"name": WORD, "role": ROLE, "madeNs": NANOSECONDS, "madeBy": WORD}),
-        "AuditEntry": record(
-            {
-                "number": {"type": "string", "pattern": "^[0-9]+$"}, "timeNs": NANOSECONDS, "who": WORD, "role": ROLE,
-                "address": WORD, "action": WORD, "subject": WORD, "detail": WORD,
-            }
-        ),
-        "Zones": record(
-            {
-                "zones": list_of(reference("Zone")),
-                "cursor": {"type": "string", "description": "of the newest event: a feed continues from it"},
-                "timeNs": NANOSECONDS,
-                "declared": whole(), "covered": whole(),
-                "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
-                "databaseLoss": {"type": "string", "description": "damage to the database; empty: none is listed"},
-                "clipsFailing": {"type": "string", "description": "why clips cannot be stored; empty: they can"},
-                "busFailing": {"type": "string", "description": "why NATS accepts no reports; empty: it does"},
-                "openFleets": list_of(WORD),
-            },
-            next=NEXT,
-            total=whole(),
-        ),
-        "Device": _device(),
-        **_plans(),
-        **_fleets(),
-        "Overlay": _overlay(),
-        "Selection": selection(),
-        "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
-        "Webhook": record(
-            {
-                "name": WORD, "format": WORD, "select": reference("Selection"), "cursor": CURSOR, "behind": whole(),
-                "deadLetters": whole(), "failing": WORD, "deliveredNs": NANOSECONDS,
-            }
-        ),
-        "DeadLetter": record(
-            {
-                "cursor": CURSOR, "diedNs": NANOSECONDS, "attempts": whole(), "why": WORD,
-                "event": reference("AlarmEvent"),
-            }
-        ),
-        "Thermal": record(
-            {
-                "celsius": list_of({"type": ["number", "null"]}),
-                "relative": {"type": "boolean", "description": "not °C: raw words minus their baseline"},
-                "timeNs": NANOSECONDS,
-            }
-        ),
-        "Heartbeat": record(
-            {
-                "namespace": WORD, "kind": WORD, "fleet": WORD, "shard": WORD,
-                "interval": {"type": "number", "description": "seconds"},
-                "within": {"type": "number", "description": "seconds"},
-                "alarmed": {"type": ["number", "null"], "description": "seconds since the Unix epoch"},
-                "delay": {"type": ["number", "null"], "description": "seconds"},
-                "overdue": {"type": "boolean"},
-            }
-        ),
-    }  # fmt: skip
-    described |= _past()
-    for message in (alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, types_pb2.Term):
-        _describe_message(message.DESCRIPTOR, described)
-    clip = described["Clip"]["properties"]
-    assert isinstance(clip, dict)
-    described["ListedClip"] = {
-        "type": "object",
-        "properties": {**clip, "url": WORD, "view": WORD},
-        "required": ["url", "view"],
-    }
-    described["TimelineClip"] = {
-        "type": "object",
-        "properties": {**clip, "url": WORD, "view": WORD, "namespace": WORD},
-        "required": ["url", "view", "namespace"],
-    }
-    return described
-
-
 def _past() -> dict[str, Json]:
     state: Json = {"type": "string", "enum": list(alarms_pb2.ZoneState.keys())}
     span: dict[str, Json] = {"fromNs": NANOSECONDS, "untilNs": NANOSECONDS}
@@ -218,6 +137,91 @@ def _device() -> Json:
         required, state=WORD, degraded=WORD, heardNs=NANOSECONDS, analysedNs=NANOSECONDS,
         latest=list_of(reference("Term")), ledger=reference("Ledger"), owners=list_of(owner), thermal=hottest,
     )  # fmt: skip
+
+
+# Those of messages are added from their descriptors.
+SCHEMAS: dict[str, Json] = {
+    "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
+    "Identity": record({"name": WORD, "role": ROLE}),
+    "Token": record({"name": WORD, "role": ROLE, "madeNs": NANOSECONDS, "madeBy": WORD}),
+    "AuditEntry": record(
+        {
+            "number": {"type": "string", "pattern": "^[0-9]+$"}, "timeNs": NANOSECONDS, "who": WORD, "role": ROLE,
+            "address": WORD, "action": WORD, "subject": WORD, "detail": WORD,
+        }
+    ),
+    "Zones": record(
+        {
+            "zones": list_of(reference("Zone")),
+            "cursor": {"type": "string", "description": "of the newest event: a feed continues from it"},
+            "timeNs": NANOSECONDS,
+            "declared": whole(), "covered": whole(),
+            "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
+            "databaseLoss": {"type": "string", "description": "damage to the database; empty: none is listed"},
+            "clipsFailing": {"type": "string", "description": "why clips cannot be stored; empty: they can"},
+            "busFailing": {"type": "string", "description": "why NATS accepts no reports; empty: it does"},
+            "openFleets": list_of(WORD),
+        },
+        next=NEXT,
+        total=whole(),
+    ),
+    "Device": _device(),
+    **_plans(),
+    **_fleets(),
+    "Overlay": _overlay(),
+    "Selection": selection(),
+    "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
+    "Webhook": record(
+        {
+            "name": WORD, "format": WORD, "select": reference("Selection"), "cursor": CURSOR, "behind": whole(),
+            "deadLetters": whole(), "failing": WORD, "deliveredNs": NANOSECONDS,
+        }
+    ),
+    "DeadLetter": record(
+        {
+            "cursor": CURSOR, "diedNs": NANOSECONDS, "attempts": whole(), "why": WORD,
+            "event": reference("AlarmEvent"),
+        }
+    ),
+    "Thermal": record(
+        {
+            "celsius": list_of({"type": ["number", "null"]}),
+            "relative": {"type": "boolean", "description": "not °C: raw words minus their baseline"},
+            "timeNs": NANOSECONDS,
+        }
+    ),
+    "Heartbeat": record(
+        {
+            "namespace": WORD, "kind": WORD, "fleet": WORD, "shard": WORD,
+            "interval": {"type": "number", "description": "seconds"},
+            "within": {"type": "number", "description": "seconds"},
+            "alarmed": {"type": ["number", "null"], "description": "seconds since the Unix epoch"},
+            "delay": {"type": ["number", "null"], "description": "seconds"},
+            "overdue": {"type": "boolean"},
+        }
+    ),
+    **_past(),
+}  # fmt: skip
+
+
+def schemas() -> dict[str, Json]:
+    """Describe all values, by name."""
+    described = {**SCHEMAS}
+    for message in (alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, types_pb2.Term):
+        _describe_message(message.DESCRIPTOR, described)
+    clip = described["Clip"]["properties"]
+    assert isinstance(clip, dict)
+    described["ListedClip"] = {
+        "type": "object",
+        "properties": {**clip, "url": WORD, "view": WORD},
+        "required": ["url", "view"],
+    }
+    described["TimelineClip"] = {
+        "type": "object",
+        "properties": {**clip, "url": WORD, "view": WORD, "namespace": WORD},
+        "required": ["url", "view", "namespace"],
+    }
+    return described
 
 
 def _describe_message(message: Descriptor, schemas: dict[str, Json]) -> None:
