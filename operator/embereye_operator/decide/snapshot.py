@@ -45,6 +45,7 @@ class Snapshot:
     hub_address: str = ""  # IP address and port of `hub`; "" if unknown
     hub_epoch: int = 0  # of the hub's roster for this name, maybe of a deleted namesake; 0: none known
     stepped: int = 0  # nanoseconds; wall clock minus `now`
+    problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence; found while reading, worst first
 
     @property
     def wall_time_ns(self) -> int:

@@ -30,10 +30,13 @@ from embereye_operator.api.status import (
     RolloutSummary,
 )
 from embereye_operator.decide.exposure import Exposure
+from embereye_operator.decide.intent import Intent
+from embereye_operator.decide.manifests.names import selector_text
 from embereye_operator.decide.placement.record import Move
 from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
+from embereye_operator.decide.snapshot import Snapshot
 
 LIST_REASONS = ("DeviceListMissing", "DeviceListInvalid")  # worst first
 LIST_LOST = "its device list cannot be read, and its settings are lost"
@@ -48,37 +51,41 @@ OBSERVED_SECONDS = 900.0  # after which an unchanged status is written with the 
 class Facts:
     """The observations and actions of one pass."""
 
-    fleet: Fleet
-    now_ns: int
-    devices: Sequence[Device]
-    epoch: int  # of the placement in force
-    placement: Mapping[str, str]  # device id → shard
-    moving: Mapping[str, Move]  # device id → the shard that still watches it
+    snapshot: Snapshot
+    intent: Intent  # the placement in force
+    existing: Sequence[str]  # existing shards at the end of the pass
+    statuses: Mapping[str, ShardStatus | None]  # at the end of the pass; None: no answer
     redeclared: Mapping[str, int]  # device id → first epoch with its current declaration
-    members: Sequence[str]  # shards that can own devices
-    wanted: Sequence[str]  # shards that should exist
-    existing: Sequence[str]  # existing shards
-    statuses: Mapping[str, ShardStatus | None]  # None: no answer
-    waiting: Mapping[str, str]  # shard that does not run → known reason
     decision: Decision
     scaled: LastScale | None  # by this pass
     lead: float  # seconds until a new shard is ready
     ledger: FleetLedger | None  # None: unknown
-    selector: str
     operator: HoldingOperator | None = None
     exposure: Exposure | None = None  # None: not exposed
     rollout: Rollout | None = None  # None: unchanged since the last pass
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
-    incomplete: Sequence[Device] = ()  # declared devices whose settings were lost with their list
-    unknown_lists: Sequence[str] = ()  # a sentence for each list whose devices are unknown
     device_lists: str = ""  # the device lists for the next leader
-    wall_time_ns: int = 0  # wall-clock time; 0: as `now_ns`
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet of the pass."""
+        return self.snapshot.fleet
+
+    @property
+    def placement(self) -> Mapping[str, str]:
+        """The shard of each device."""
+        return self.intent.plan.placement
+
+    @property
+    def moving(self) -> Mapping[str, Move]:
+        """The shard that still watches each device in hand-over."""
+        return self.intent.plan.moving
 
     @property
     def time_ns(self) -> int:
         """The time to write into the status."""
-        return self.wall_time_ns or self.now_ns
+        return self.snapshot.wall_time_ns
 
 
 def timestamp(nanoseconds: int) -> str:
@@ -106,7 +113,7 @@ def read_status(stored: Manifest | None) -> FleetStatus:
 
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     """Return the status to write; equal to `previous` if no change is worth a write."""
-    ready = [shard for shard in facts.wanted if not why_not_ready(facts, shard)]
+    ready = [shard for shard in facts.intent.wanted if not why_not_ready(facts, shard)]
     devices = _devices(facts, previous.devices)
     conditions = (
         _ready(facts, ready),
@@ -124,13 +131,13 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         last_observed=previous.last_observed,
         shards=len(facts.existing),
         ready_shards=len(ready),
-        selector=facts.selector,
+        selector=selector_text(facts.fleet),
         devices=devices,
         load=_load(facts, previous.load),
         ledger=previous.ledger,
         required_shards=facts.decision.required,
         last_scale=_last_scale(facts, previous),
-        placement_epoch=facts.epoch,
+        placement_epoch=facts.intent.epoch,
         rollout=_rollout(facts, previous),
         addresses=facts.exposure.addresses[:MAX_ADDRESSES] if facts.exposure else (),
         device_lists=facts.device_lists,
@@ -155,15 +162,15 @@ def why_not_ready(facts: Facts, shard: str) -> str:
     if status is None:
         if shard not in facts.existing:
             return f"{shard} is being created"
-        why = facts.waiting.get(shard)
+        why = facts.snapshot.waiting.get(shard)
         return f"{shard} cannot be reached: {why}" if why else f"{shard} cannot be reached"
     if status.draining:
         return f"{shard} is draining"
-    if status.epoch != facts.epoch:
-        return f"{shard} works under epoch {status.epoch}, not yet {facts.epoch}"
+    if status.epoch != facts.intent.epoch:
+        return f"{shard} works under epoch {status.epoch}, not yet {facts.intent.epoch}"
     if not status.ready:
         return f"{shard} is starting"
-    if shard not in facts.members:
+    if shard not in facts.intent.plan.members:
         return f"{shard} is about to take over devices"
     return ""
 
@@ -184,11 +191,11 @@ def _condition(type_: str, status: bool, reason: str, message: str) -> Condition
 
 
 def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
-    if len(ready) == len(facts.wanted):
-        message = f"{len(ready)} of {counted(len(facts.wanted), 'shard is', 'shards are')} ready"
+    if len(ready) == len(facts.intent.wanted):
+        message = f"{len(ready)} of {counted(len(facts.intent.wanted), 'shard is', 'shards are')} ready"
         return _condition("Ready", True, "AllShardsReady", message)
-    reasons = [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]
-    unreachable = any(facts.statuses.get(shard) is None and shard in facts.existing for shard in facts.wanted)
+    reasons = [why for shard in facts.intent.wanted if (why := why_not_ready(facts, shard))]
+    unreachable = any(facts.statuses.get(shard) is None and shard in facts.existing for shard in facts.intent.wanted)
     return _condition("Ready", False, "ShardUnreachable" if unreachable else "ShardsNotReady", _listed(reasons, 5))
 
 
@@ -197,7 +204,7 @@ def _progressing(facts: Facts) -> Condition:
         return _condition("Progressing", False, "Paused", "spec.paused is true: the operator changes nothing")
     if unknown := facts.problems.get("HubUnknown"):
         return _condition("Progressing", False, "HubUnknown", f"nothing is changed until the hub is known: {unknown}")
-    if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
+    if leaving := [shard for shard in facts.existing if shard not in facts.intent.wanted]:
         return _condition(
             "Progressing",
             True,
@@ -212,9 +219,9 @@ def _progressing(facts: Facts) -> Condition:
         owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
         message = f"{_listed(owners, 5)} take over {counted(len(facts.moving), 'device')}"
         return _condition("Progressing", True, "HandingOver", message)
-    if waiting := [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]:
+    if waiting := [why for shard in facts.intent.wanted if (why := why_not_ready(facts, shard))]:
         return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
-    return _condition("Progressing", False, "Settled", f"placement {facts.epoch} is in force everywhere")
+    return _condition("Progressing", False, "Settled", f"placement {facts.intent.epoch} is in force everywhere")
 
 
 def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
@@ -281,7 +288,7 @@ def _less_detected(facts: Facts) -> str:
     """List the devices whose detection is limited, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
-        for device in status.devices if status and status.epoch == facts.epoch else ():
+        for device in status.devices if status and status.epoch == facts.intent.epoch else ():
             if device.degraded and facts.placement.get(device.id) == shard:
                 by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
     return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
@@ -299,18 +306,18 @@ def _less_done(facts: Facts) -> str:
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if not devices.declared:
         kind = facts.fleet.kind
-        why = "; ".join(facts.unknown_lists) or (
+        why = "; ".join(facts.snapshot.unknown_lists) or (
             f"list them in spec.{kind}, or in the ConfigMap that spec.{kind}From names"
         )
         return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why}")
-    if devices.covered == devices.declared and facts.unknown_lists:
+    if devices.covered == devices.declared and facts.snapshot.unknown_lists:
         reason = next(reason for reason in LIST_REASONS if reason in facts.problems)
-        unknown = f"some devices are not known: {_listed(facts.unknown_lists, 5)}"
+        unknown = f"some devices are not known: {_listed(facts.snapshot.unknown_lists, 5)}"
         return _condition("Covered", False, reason, unknown)
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
         return _condition("Covered", True, "AllCovered", f"{every} watched")
-    owners = {facts.placement.get(device.id, "") for device in facts.devices}
+    owners = {facts.placement.get(device.id, "") for device in facts.snapshot.devices}
     lost = sorted(owner for owner in owners if owner and facts.statuses.get(owner) is None)
     dark = [f"{entry.id} ({entry.reason})" for entry in devices.dark]
     count = devices.declared - devices.covered
@@ -355,7 +362,7 @@ def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: 
 
 
 def _metrics_available(facts: Facts) -> Condition:
-    missing = [shard for shard in facts.wanted if facts.statuses.get(shard) is None]
+    missing = [shard for shard in facts.intent.wanted if facts.statuses.get(shard) is None]
     if missing:
         return _condition("MetricsAvailable", False, "ShardUnreachable", f"no measurements from {_listed(missing, 5)}")
     return _condition("MetricsAvailable", True, "AllMeasured", "every shard reports its load")
@@ -373,15 +380,15 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
         if status.epoch >= facts.redeclared.get(device.id, 0)
     }
     dark = []
-    for device in facts.devices:
+    for device in facts.snapshot.devices:
         if reason := _why_dark(facts, device, reported):
             known = before.get(device.id)
             # Numbers alone that grew are no news, and not worth a write every two seconds.
             if known and shape(known.reason) == shape(reason):
                 reason = known.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
-    dark += [DarkDevice(device.id, device.zone, LIST_LOST) for device in facts.incomplete]
-    declared = len(facts.devices) + len(facts.incomplete)
+    dark += [DarkDevice(device.id, device.zone, LIST_LOST) for device in facts.snapshot.incomplete]
+    declared = len(facts.snapshot.devices) + len(facts.snapshot.incomplete)
     covered = declared - len(dark)
     return DeviceSummary(declared, covered, f"{covered}/{declared}", tuple(dark[:MAX_DARK]))
 
@@ -413,7 +420,7 @@ def _listed(entries: Sequence[str], limit: int, total: int | None = None) -> str
 
 
 def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
-    measured = measure([status.load for shard in facts.wanted if (status := facts.statuses.get(shard))])
+    measured = measure([status.load for shard in facts.intent.wanted if (status := facts.statuses.get(shard))])
     if measured is None:
         return None
     now = LoadSummary(

@@ -26,7 +26,7 @@ class Applier:
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self._snapshot = snapshot
         self._fleet = snapshot.fleet
-        self._context = context
+        self._children = context.children
         self._writer = context.runtime.writer
         self._links = context.runtime.links
         self._cluster = context.runtime.cluster
@@ -36,6 +36,8 @@ class Applier:
         )  # updated for shards that got an assignment
         self.existing: Sequence[str] = snapshot.existing  # existing shards, by index
         self.gone: set[str] = set()  # shards that were deleted
+        self.actions: list[str] = []  # for the log: "apply Deployment hall-sensors-1"
+        self.problems: dict[str, str] = {}  # reason → sentence
 
     async def leave_nodes(self) -> None:
         """Roll a paused fleet's shards away from nodes that are drained, because their pods would be evicted anyway.
@@ -45,7 +47,7 @@ class Applier:
         leaving, evictable = self._snapshot.leaving_nodes, self._snapshot.evictable
         if self._memory.vacated == (leaving, evictable):
             return
-        objects = await self._context.children.objects()
+        objects = await self._children.objects()
         for shard in leaving:
             await self._leave_node(shard, objects)
         owner = await self._cluster.budget_owner(self._fleet) if self._cluster else None
@@ -56,7 +58,7 @@ class Applier:
         """Roll the running version of `shard` away from a node that it must leave; do nothing if it may stay."""
         pod, deployment = self._snapshot.leaving_nodes.get(shard), objects.get(("Deployment", shard))
         if self._cluster and pod and deployment and replaced_pod(deployment) != pod.pod:
-            self._context.actions.append(f"roll {shard}, away from node {pod.node}")
+            self.actions.append(f"roll {shard}, away from node {pod.node}")
             await self._cluster.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
 
     async def apply_change(self, intent: Intent, change: Change) -> bool:
@@ -64,12 +66,12 @@ class Applier:
 
         `intent` has the epoch of the change.
         """
-        objects = await self._context.children.objects()
+        objects = await self._children.objects()
         # The record first: the next leader must know every epoch that a shard may have seen.
         if not await self._apply(change.manifests[0], objects, fenced=True):
             return False
         if overdue := intent.plan.overdue:
-            self._context.actions.append(f"release {counted(len(overdue), 'device')} that new owners have not received")
+            self.actions.append(f"release {counted(len(overdue), 'device')} that new owners have not received")
         await self._assign_shards(intent, change.assignments)
         for manifest in change.manifests[1:]:
             if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] in change.rollout.pending:
@@ -99,15 +101,14 @@ class Applier:
         if fenced and observed is not None and (version := self._snapshot.versions.get(name)):
             # A pass that decided on an outdated record must read again: the API server then refuses this write.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
-        problems = self._context.problems
         if refusal := self._memory.refusal(name, generation, now):
-            problems["ApplyRefused"] = refusal
+            self.problems["ApplyRefused"] = refusal
             return False
         try:
             stored = await self._writer.apply(manifest, new=observed is None)
         except TakenError as error:
-            earlier = [problems["NameTaken"]] if "NameTaken" in problems else []
-            problems["NameTaken"] = "; ".join([*earlier, str(error)])
+            earlier = [self.problems["NameTaken"]] if "NameTaken" in self.problems else []
+            self.problems["NameTaken"] = "; ".join([*earlier, str(error)])
             return False
         except RefusedError as error:
             await self._note_refusal(name, error)
@@ -117,12 +118,12 @@ class Applier:
             expected = rollout.expected(manifest)
         self._memory.note_admitted(name, request, _deviations(expected, stored))
         self._memory.refused.pop(name, None)
-        self._context.actions.append(f"apply {' '.join(name)}")
+        self.actions.append(f"apply {' '.join(name)}")
         return True
 
     async def _assign_shards(self, intent: Intent, assignments: Mapping[str, Assignment]) -> None:
         """Send shards their assignments: first to those that gain devices, so that each device always has an owner."""
-        before = (await self._context.children.record()).assignments
+        before = (await self._children.record()).assignments
         behind = [
             shard for shard in assignments if (status := self.statuses.get(shard)) and status.epoch < intent.epoch
         ]
@@ -138,10 +139,10 @@ class Applier:
         )
         accepted = True
         for shard, answer in zip(shards, answers, strict=True):
-            self._context.actions.append(f"assign {shard} epoch {intent.epoch}")
+            self.actions.append(f"assign {shard} epoch {intent.epoch}")
             if answer is not None and not answer.accepted:
                 accepted = False
-                self._context.problems["AssignmentRefused"] = f"{shard} refused its assignment: {answer.reason}"
+                self.problems["AssignmentRefused"] = f"{shard} refused its assignment: {answer.reason}"
         self.statuses |= await ask_shards(self._fleet, self._links, shards)
         return accepted
 
@@ -166,7 +167,7 @@ class Applier:
         """Delete `child`; False if that is refused, which becomes a problem of the pass."""
         name = identity(child)
         if refusal := self._memory.refusal(name, self._fleet.generation, self._snapshot.now):
-            self._context.problems["ApplyRefused"] = refusal
+            self.problems["ApplyRefused"] = refusal
             return False
         try:
             await self._writer.delete(child)
@@ -174,11 +175,11 @@ class Applier:
             await self._note_refusal(name, error)
             return False
         self._memory.refused.pop(name, None)
-        self._context.actions.append(f"delete {' '.join(name)}")
+        self.actions.append(f"delete {' '.join(name)}")
         return True
 
     async def _note_refusal(self, name: Identity, error: RefusedError) -> None:
-        self._context.problems["ApplyRefused"] = str(error)
+        self.problems["ApplyRefused"] = str(error)
         self._memory.note_refusal(name, str(error), self._fleet.generation, self._snapshot.now)
         await self._writer.event(self._fleet, "Warning", "ApplyRefused", str(error))
 

@@ -1,7 +1,7 @@
-"""The state shared by the steps of one pass: access to the cluster, the memory, results so far."""
+"""The inputs shared by the steps of one pass: access to the cluster, the settings, the memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -9,9 +9,10 @@ from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import placement_name
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
-from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.snapshot import Identity, identity
 from embereye_operator.runtime.interface import Runtime, World
+
+Problems = Mapping[str, str]  # reason → sentence, for the status, worst first
 
 
 class Children:
@@ -37,14 +38,11 @@ class Children:
         return self._record
 
 
-@dataclass
+@dataclass(frozen=True)
 class Context:
-    """The shared state of one pass."""
+    """The inputs of every step of a pass."""
 
     runtime: Runtime
     settings: Settings
     memory: FleetMemory
     children: Children
-    rollout: Rollout | None = None  # None: this pass planned none
-    actions: list[str] = field(default_factory=list)  # for the log: "apply Deployment hall-sensors-1"
-    problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, for the status, worst first

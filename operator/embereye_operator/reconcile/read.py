@@ -16,11 +16,12 @@ from embereye_operator.decide.fleet_memory import FleetMemory, PassInputs
 from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
+from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.assignments import build_device
 from embereye_operator.decide.placement.record import PlacementRecord, recover
 from embereye_operator.decide.snapshot import Identity, Snapshot
 from embereye_operator.decide.status import read_status
-from embereye_operator.reconcile.context import Context
+from embereye_operator.reconcile.context import Context, Problems
 from embereye_operator.runtime.interface import Cluster, Links
 
 OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE, "GRPCRoute", "TCPRoute")
@@ -36,10 +37,10 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     previous = _previous_status(fleet, memory)
     record, existing, refused = await _read_placement(fleet, versions, context)
     statuses = await ask_shards(fleet, runtime.links, list(dict.fromkeys([*existing, *record.shards])))
-    devices, incomplete, unknown = await _read_devices(fleet, versions, previous, statuses, context)
-    devices, withheld = await _withhold_secrets(fleet, devices, context)
+    devices, incomplete, unknown, problems = await _read_devices(fleet, versions, previous, statuses, context)
+    devices, withheld, not_allowed = await _withhold_secrets(fleet, devices, context)
     memory.note_statuses(statuses, now)
-    hub = _choose_hub(fleet, context)
+    hub, hub_unknown = _choose_hub(fleet, context.settings)
     snapshot = Snapshot(
         fleet=fleet,
         now=now,
@@ -57,6 +58,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         waiting=refused,
         hub=hub,
         hub_epoch=runtime.links.hub_epoch(fleet, hub.name) if hub else 0,
+        problems={**problems, **not_allowed, **hub_unknown},
     )
     return _in_cluster(snapshot, runtime.cluster) if runtime.cluster else snapshot
 
@@ -73,13 +75,11 @@ def _in_cluster(snapshot: Snapshot, cluster: Cluster) -> Snapshot:
     )
 
 
-def _choose_hub(fleet: Fleet, context: Context) -> NamedHub | None:
-    settings = context.settings
+def _choose_hub(fleet: Fleet, settings: Settings) -> tuple[NamedHub | None, Problems]:
     try:
-        return choose_hub(fleet, NamedHub("", settings.hub), settings.hubs)
+        return choose_hub(fleet, NamedHub("", settings.hub), settings.hubs), {}
     except UnknownHubError as error:
-        context.problems["HubUnknown"] = str(error)
-        return None
+        return None, {"HubUnknown": str(error)}
 
 
 async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Context) -> Exposure | None:
@@ -139,8 +139,8 @@ async def _read_devices(
     previous: FleetStatus,
     statuses: Mapping[str, ShardStatus | None],
     context: Context,
-) -> tuple[Sequence[Device], Sequence[Device], Sequence[str]]:
-    """Return the devices that shards can watch, those whose settings are lost, and sentences about unknown lists.
+) -> tuple[Sequence[Device], Sequence[Device], Sequence[str], Problems]:
+    """Return the devices that shards can watch, those whose settings are lost, sentences about unknown lists, problems.
 
     The devices are those of the manifest, then those of the ConfigMaps that it names. If a list is missing or
     malformed, its former devices stay declared.
@@ -149,7 +149,7 @@ async def _read_devices(
     names = {reference.config_map_ref.name for reference in fleet.devices_from}
     declared_by = fleet.uid, fleet.generation, {name: versions.get(("ConfigMap", name)) for name in names}
     if memory.declared[0] == declared_by:
-        return memory.declared[1], (), ()
+        return memory.declared[1], (), (), {}
     cluster = context.runtime.cluster
     maps = await cluster.config_maps(fleet) if names and cluster else {}
     declared = read_devices(fleet, maps)
@@ -166,28 +166,29 @@ async def _read_devices(
     devices = {device.id: ListedDevice(build_device(device, fleet), whole=True) for device in fleet.devices}
     for entry in (entry for listed in lists.values() for entry in listed):
         devices.setdefault(entry.device.id, entry)
-    _note_list_problems(declared, context)
     complete = [devices[name].device for name in sorted(devices) if devices[name].whole]
     incomplete = [devices[name].device for name in sorted(devices) if not devices[name].whole]
     unknown = [why for name, why in unreadable.items() if not any(lists[part] for part in lists_of(name, lists))]
     memory.declared = ((), []) if declared.errors else (declared_by, complete)
-    return complete, incomplete, unknown
+    return complete, incomplete, unknown, _list_problems(declared)
 
 
-def _note_list_problems(declared: DeclaredDevices, context: Context) -> None:
+def _list_problems(declared: DeclaredDevices) -> Problems:
+    problems = {}
     if declared.missing:
-        context.problems["DeviceListMissing"] = (
+        problems["DeviceListMissing"] = (
             f"{'; '.join(declared.missing.values())}: its devices stay declared as they were last read. "
             "Create it again, or remove it from the fleet"
         )
     if invalid := [*declared.invalid.values(), *declared.repeated]:
-        context.problems["DeviceListInvalid"] = "; ".join(invalid)
+        problems["DeviceListInvalid"] = "; ".join(invalid)
+    return problems
 
 
 async def _withhold_secrets(
     fleet: Fleet, devices: Sequence[Device], context: Context
-) -> tuple[Sequence[Device], Sequence[str]]:
-    """Return `devices` without credentials that their fleet may not use, and the names of these Secrets.
+) -> tuple[Sequence[Device], Sequence[str], Problems]:
+    """Return `devices` without credentials that their fleet may not use, the names of these Secrets, and problems.
 
     The author of a fleet chooses where a camera's password is sent, so the Secret's owner must agree.
     """
@@ -195,15 +196,15 @@ async def _withhold_secrets(
     cluster = context.runtime.cluster
     allowed = await cluster.allowed_secrets(fleet) if named and cluster else named
     if not (withheld := sorted(named.difference(allowed))):
-        return devices, ()
-    context.problems["SecretNotAllowed"] = "; ".join(
+        return devices, (), {}
+    sentence = "; ".join(
         f"Secret {name} is missing, or its owner has not allowed fleets to use it "
         f"(allow it with kubectl --namespace {fleet.namespace} label secret {name} {LABEL_ALLOWED}=true): "
         f"no credentials for {_first_names(device.id for device in devices if device.credentials == name)}"
         for name in withheld
     )
     usable = [_without_credentials(device) if device.credentials in withheld else device for device in devices]
-    return usable, tuple(withheld)
+    return usable, tuple(withheld), {"SecretNotAllowed": sentence}
 
 
 def _without_credentials(device: Device) -> Device:

@@ -1,13 +1,14 @@
 """A pass over one fleet: read the state, decide, apply the differences, write the status."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.status import FleetStatus, HoldingOperator
+from embereye_operator.api.status import FleetStatus, HoldingOperator, LastScale
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
+    Change,
     Intent,
     build_change,
     choose_wanted,
@@ -17,17 +18,17 @@ from embereye_operator.decide.intent import (
     stuck_problems,
 )
 from embereye_operator.decide.manifests.config_map import placement_size
-from embereye_operator.decide.manifests.names import selector_text
 from embereye_operator.decide.manifests.settings import Settings
+from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import Facts, build_status
 from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.apply import Applier
-from embereye_operator.reconcile.context import Children, Context
+from embereye_operator.reconcile.context import Children, Context, Problems
 from embereye_operator.reconcile.read import read_exposed, read_snapshot
 from embereye_operator.reconcile.report import report_roster, report_scaling, write_status
 from embereye_operator.reconcile.scale import can_scale, judge_follower, scale_fleet
-from embereye_operator.runtime.interface import Runtime
+from embereye_operator.runtime.interface import Links, Runtime
 
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
 BUSY = 0.3  # cores; a fleet whose shards are all below it is far from scaling
@@ -65,107 +66,130 @@ async def reconcile(
     wanted = choose_wanted(snapshot, memory)
     exposure = await read_exposed(snapshot, wanted, context)
     applier = Applier(snapshot, context)
-    try:
-        await runtime.links.identify(fleet, {*wanted, *snapshot.existing})
-    except (UnavailableError, RefusedError) as error:
-        context.problems["IdentityMissing"] = str(error)
+    problems = {**snapshot.problems, **await _identify(snapshot, wanted, runtime.links)}
     if snapshot.frozen:
-        intent = keep_placement(snapshot, wanted)
+        applied = Applied(keep_placement(snapshot, wanted))
         if settings.turns:
             settings.turns.release(fleet.key)
         await applier.leave_nodes()
     else:
-        intent = await _change(snapshot, wanted, exposure, applier, context)
-    context.problems |= stuck_problems(snapshot, intent, applier.statuses, memory, applier.gone)
-    ledger = await report_roster(snapshot, intent.epoch, context)
-    decision, scaled = await scale_fleet(snapshot, intent, applier.statuses, context)
+        applied = await _apply_intent(snapshot, wanted, exposure, applier, context, healthy=not problems)
+    problems |= {**applied.problems, **applier.problems}
+    problems |= stuck_problems(snapshot, applied.intent, applier.statuses, memory, applier.gone)
+    ledger, unreachable = await report_roster(snapshot, applied.intent.epoch, context)
+    scaling = await scale_fleet(snapshot, applied.intent, applier.statuses, context)
     facts = Facts(
-        fleet=fleet,
-        now_ns=snapshot.now,
-        wall_time_ns=snapshot.wall_time_ns,
-        devices=snapshot.devices,
-        epoch=intent.epoch,
-        placement=intent.plan.placement,
-        moving=intent.plan.moving,
-        redeclared=memory.redeclared,
-        members=intent.plan.members,
-        wanted=wanted,
+        snapshot=snapshot,
+        intent=applied.intent,
         existing=applier.existing,
         statuses=applier.statuses,
-        waiting=snapshot.waiting,
-        decision=decision,
-        scaled=scaled,
+        redeclared=memory.redeclared,
+        decision=scaling.decision,
+        scaled=scaling.scaled,
         lead=memory.lead,
         ledger=ledger,
-        selector=selector_text(fleet),
         operator=HoldingOperator(settings.operator, settings.image) if settings.operator else None,
         scaler=await judge_follower(snapshot, context),
         exposure=exposure,
-        rollout=context.rollout,
-        problems=context.problems,
-        incomplete=snapshot.incomplete,
-        unknown_lists=snapshot.unknown_lists,
+        rollout=applied.rollout,
+        problems={**problems, **unreachable, **scaling.problems},
         device_lists=memory.lists[2],
     )
-    status = await write_status(snapshot, build_status(facts, snapshot.previous), context)
+    status, written = await write_status(snapshot, build_status(facts, snapshot.previous), context)
     await report_scaling(facts, status, context)
-    complete = _is_condition(status, "Progressing", "False")
-    at_rest = (
-        complete
-        and not memory.rollout.is_active
-        and not context.actions
-        and _is_condition(status, "Covered", "True")
-        and _is_far_from_scaling(snapshot, facts)
-    )
-    return Outcome(status, tuple(context.actions), complete, at_rest)
+    return _outcome(facts, status, _actions(applier.actions, scaling.scaled, written=written), memory)
 
 
-async def _change(
-    snapshot: Snapshot, wanted: Sequence[str], exposure: Exposure | None, applier: Applier, context: Context
-) -> Intent:
-    """Apply the new intent; return the one that is in force afterwards."""
+async def _identify(snapshot: Snapshot, wanted: Sequence[str], links: Links) -> Problems:
+    """Issue the shards' certificates."""
+    try:
+        await links.identify(snapshot.fleet, {*wanted, *snapshot.existing})
+    except (UnavailableError, RefusedError) as error:
+        return {"IdentityMissing": str(error)}
+    return {}
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The intent that is in force after the changes of a pass."""
+
+    intent: Intent
+    rollout: Rollout | None = None  # None: this pass planned none
+    problems: Problems = field(default_factory=dict)
+
+
+async def _apply_intent(
+    snapshot: Snapshot,
+    wanted: Sequence[str],
+    exposure: Exposure | None,
+    applier: Applier,
+    context: Context,
+    *,
+    healthy: bool,
+) -> Applied:
+    """Apply the new intent, unless its inputs are those of the last pass without problems; `healthy`: none so far."""
     memory = context.memory
     intent = intend(snapshot, wanted, memory)
     fingerprint = inputs_fingerprint(snapshot, intent, context.settings)
     if fingerprint is not None and fingerprint == memory.applied:
-        return intent
+        return Applied(intent)
     memory.applied = None
-    cluster = context.runtime.cluster
-    published = (await context.children.record()).assignments
-    change = build_change(
-        snapshot,
-        intent,
-        context.settings,
-        children=await context.children.objects(),
-        published=published,
-        addresses={
-            shard: exposure.advertise(address) if exposure else address
-            for shard in intent.plan.members
-            for address in [context.runtime.world.address(snapshot.fleet, shard)]
-        },
-        budget_owner=await cluster.budget_owner(snapshot.fleet) if cluster else None,
-        memory=memory.rollout,
-    )
-    context.rollout = change.rollout
+    change = await _build_change(snapshot, intent, exposure, context)
+    problems = {}
     if change.rollout.failed:
-        context.problems["RolloutFailed"] = (
+        problems["RolloutFailed"] = (
             f"{change.rollout.failed}: {len(change.rollout.pending)} of its shards stay on the previous version "
             f"(kubectl embereye rollout status {snapshot.fleet.name})"
         )
     if change.epoch != snapshot.record.epoch:
+        published = (await context.children.record()).assignments
         memory.note_redeclared(published, change.assignments, change.epoch)
     if (size := placement_size(change.manifests[0])) > MAX_PLACEMENT:
-        context.problems["PlacementTooLarge"] = (
+        problems["PlacementTooLarge"] = (
             f"the placement has {size} bytes, and a ConfigMap at most {MAX_PLACEMENT}: split the fleet, or use fewer "
             "shards"
         )
-        return keep_placement(snapshot, wanted)
+        return Applied(keep_placement(snapshot, wanted), change.rollout, problems)
     intent = replace(intent, epoch=change.epoch)
     if not await applier.apply_change(intent, change):
-        return keep_placement(snapshot, wanted)
-    if not context.actions and not context.problems and not memory.rollout.is_active:
+        return Applied(keep_placement(snapshot, wanted), change.rollout, problems)
+    if healthy and not (problems or applier.problems or applier.actions or memory.rollout.is_active):
         memory.applied = fingerprint
-    return intent
+    return Applied(intent, change.rollout, problems)
+
+
+async def _build_change(snapshot: Snapshot, intent: Intent, exposure: Exposure | None, context: Context) -> Change:
+    fleet, cluster = snapshot.fleet, context.runtime.cluster
+    addresses = {shard: context.runtime.world.address(fleet, shard) for shard in intent.plan.members}
+    if exposure:
+        addresses = {shard: exposure.advertise(address) for shard, address in addresses.items()}
+    return build_change(
+        snapshot,
+        intent,
+        context.settings,
+        children=await context.children.objects(),
+        published=(await context.children.record()).assignments,
+        addresses=addresses,
+        budget_owner=await cluster.budget_owner(fleet) if cluster else None,
+        memory=context.memory.rollout,
+    )
+
+
+def _actions(applied: Sequence[str], scaled: LastScale | None, *, written: bool) -> tuple[str, ...]:
+    scalings = (f"scale from {scaled.from_} to {scaled.to}",) if scaled else ()
+    return (*applied, *scalings, *(("write status",) if written else ()))
+
+
+def _outcome(facts: Facts, status: FleetStatus, actions: tuple[str, ...], memory: FleetMemory) -> Outcome:
+    complete = _is_condition(status, "Progressing", "False")
+    at_rest = (
+        complete
+        and not memory.rollout.is_active
+        and not actions
+        and _is_condition(status, "Covered", "True")
+        and _is_far_from_scaling(facts)
+    )
+    return Outcome(status, actions, complete, at_rest)
 
 
 def _is_condition(status: FleetStatus, type_: str, answer: str) -> bool:
@@ -173,9 +197,9 @@ def _is_condition(status: FleetStatus, type_: str, answer: str) -> bool:
     return condition is not None and condition.status == answer
 
 
-def _is_far_from_scaling(snapshot: Snapshot, facts: Facts) -> bool:
+def _is_far_from_scaling(facts: Facts) -> bool:
     decision, shards = facts.decision, facts.fleet.spec.shards
     calm = all(shard is not None and shard.load.utilization < BUSY for shard in facts.statuses.values())
     # A fleet that may lose shards gets frequent passes: the stabilization window needs continuous measurements.
-    idle = decision.required < shards and can_scale(snapshot)
+    idle = decision.required < shards and can_scale(facts.snapshot)
     return calm and decision.known and decision.required <= shards and not idle

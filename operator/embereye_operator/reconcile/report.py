@@ -12,45 +12,44 @@ from embereye_operator.decide.scaling.report import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import Facts
 from embereye_operator.errors import UnavailableError
-from embereye_operator.reconcile.context import Context
+from embereye_operator.reconcile.context import Context, Problems
 from embereye_operator.runtime.interface import Writer
 
 logger = logging.getLogger(__name__)
 ANNOUNCED = ("Covered", "Ready")  # conditions whose changes become Events, in addition to Degraded
 
 
-async def report_roster(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
+async def report_roster(snapshot: Snapshot, epoch: int, context: Context) -> tuple[FleetLedger | None, Problems]:
     """Report all declared devices to the hub; return the hub's ledger of their messages, None if unavailable."""
     if not epoch or snapshot.fleet.spec.paused or snapshot.hub is None:
-        return None
+        return None, {}
     memory = context.memory
     inputs = (*snapshot.declared_by, epoch)
     if not snapshot.declared_by or inputs != memory.roster[0]:
         memory.roster = inputs, build_roster(snapshot.fleet, [*snapshot.devices, *snapshot.incomplete], epoch)
     try:
-        return await context.runtime.links.set_roster(memory.roster[1], snapshot.hub.name)
+        return await context.runtime.links.set_roster(memory.roster[1], snapshot.hub.name), {}
     except UnavailableError as error:
-        context.problems["HubUnreachable"] = str(error)
-        return None
+        return None, {"HubUnreachable": str(error)}
 
 
 async def report_scaling(facts: Facts, status: FleetStatus, context: Context) -> None:
     """Report load and required shards to the hub. Only people see them, so failures are ignored."""
-    if facts.epoch and not facts.fleet.spec.paused:
+    if facts.intent.epoch and not facts.fleet.spec.paused:
         with contextlib.suppress(UnavailableError):
             await context.runtime.links.report_scaling(build_scaling(facts, status))
 
 
-async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:
-    """Write `status` if it is new; return the one to remember."""
+async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> tuple[FleetStatus, bool]:
+    """Write `status` if it is new; return the one to remember, and True if it was written."""
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
-    if status is not context.memory.status:
-        await context.runtime.writer.write_status(snapshot.fleet, to_manifest(status))
-        context.memory.status = status
-        context.actions.append("write status")
-        await _announce(snapshot.fleet, snapshot.previous, status, context.runtime.writer)
-    return status
+    if status is context.memory.status:
+        return status, False
+    await context.runtime.writer.write_status(snapshot.fleet, to_manifest(status))
+    context.memory.status = status
+    await _announce(snapshot.fleet, snapshot.previous, status, context.runtime.writer)
+    return status, True
 
 
 async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, writer: Writer) -> None:

@@ -1,6 +1,7 @@
 """The number of a fleet's shards: decide it, and change it if that is the operator's task."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import ShardStatus
@@ -14,7 +15,7 @@ from embereye_operator.decide.scaling.writers import describe_contest, latest_wr
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import timestamp
 from embereye_operator.errors import RefusedError
-from embereye_operator.reconcile.context import Context
+from embereye_operator.reconcile.context import Context, Problems
 
 
 def can_scale(snapshot: Snapshot) -> bool:
@@ -24,33 +25,42 @@ def can_scale(snapshot: Snapshot) -> bool:
     return ours and not snapshot.rivals
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """The decided number of shards, and the change towards it."""
+
+    decision: Decision
+    scaled: LastScale | None = None  # None: unchanged
+    problems: Problems = field(default_factory=dict)
+
+
 async def scale_fleet(
     snapshot: Snapshot, intent: Intent, statuses: Mapping[str, ShardStatus | None], context: Context
-) -> tuple[Decision, LastScale | None]:
-    """Decide the number of shards; return the decision, and the change if one was made."""
-    fleet = snapshot.fleet
+) -> Scaling:
+    """Decide the number of shards, and change it if that is the operator's task."""
+    fleet, memory = snapshot.fleet, context.memory
     limits, deadline = fleet.spec.autoscaling, fleet.spec.deadline / SECOND
-    observed = _observe(snapshot, intent, statuses, context.memory.lead)
-    decision = context.memory.scaler.decide(limits, observed, deadline)
+    observed = _observe(snapshot, intent, statuses, memory.lead)
+    decision = memory.scaler.decide(limits, observed, deadline)
     if context.settings.trace:
         context.settings.trace(fleet, observed)
+    problems = {}
     kind = SCALERS.get(limits.mode)
     if kind and kind not in snapshot.offered:
-        context.problems["ScalerMissing"] = (
-            f"autoscaling.mode is {limits.mode}, but the cluster has no {kind}: use embedded"
-        )
+        problems["ScalerMissing"] = f"autoscaling.mode is {limits.mode}, but the cluster has no {kind}: use embedded"
     ours = limits.mode != "none" and not limits.observe  # otherwise the other scaler is alone
     # KEDA creates an autoscaler, which is no rival.
     if ours and snapshot.rivals and (limits.mode != "keda" or len(snapshot.rivals) > 1):
-        rivals = ", ".join(snapshot.rivals)
-        context.problems["TwoScalers"] = f"{rivals} also scales it: delete it, or set mode: none"
-    memory = context.memory
+        problems["TwoScalers"] = f"{', '.join(snapshot.rivals)} also scales it: delete it, or set mode: none"
     memory.writes = remember(memory.writes, latest_write(fleet.manifest, fleet.spec.shards, snapshot.now))
     if contest := describe_contest(memory.writes, snapshot.now):
-        context.problems["ShardsContested"] = contest
+        problems["ShardsContested"] = contest
     if not can_scale(snapshot) or decision.shards == fleet.spec.shards or not snapshot.record.epoch:
-        return decision, None
-    return decision, await _set_shards(snapshot, decision, context)
+        return Scaling(decision, problems=problems)
+    try:
+        return Scaling(decision, await _set_shards(snapshot, decision, context), problems)
+    except RefusedError as error:
+        return Scaling(decision, problems={**problems, "ApplyRefused": str(error)})
 
 
 def _observe(snapshot: Snapshot, intent: Intent, statuses: Mapping[str, ShardStatus | None], lead: float) -> Observed:
@@ -66,22 +76,19 @@ def _observe(snapshot: Snapshot, intent: Intent, statuses: Mapping[str, ShardSta
     )
 
 
-async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) -> LastScale | None:
-    """Change the number of shards; None if that is refused, which becomes a problem of the pass."""
+async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) -> LastScale:
+    """Change the number of shards; RefusedError if that is not allowed."""
     fleet, memory = snapshot.fleet, context.memory
     before, after = fleet.spec.shards, decision.shards
     name = fleet.type.resource, fleet.name
     if refusal := memory.refusal(name, fleet.generation, snapshot.now):
-        context.problems["ApplyRefused"] = refusal
-        return None
+        raise RefusedError(refusal)
     try:
         await context.runtime.writer.scale(fleet, after)
     except RefusedError as error:
-        context.problems["ApplyRefused"] = str(error)
         memory.note_refusal(name, str(error), fleet.generation, snapshot.now)
-        return None
+        raise
     memory.refused.pop(name, None)
-    context.actions.append(f"scale from {before} to {after}")
     message = f"from {before} to {counted(after, 'shard')}: {decision.reason}"
     await context.runtime.writer.event(fleet, "Normal", "Scaled", message)
     return LastScale(timestamp(snapshot.wall_time_ns), before, after, decision.reason[:1024], dict(decision.inputs))

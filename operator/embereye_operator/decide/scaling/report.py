@@ -15,7 +15,7 @@ def build_scaling(facts: Facts, status: FleetStatus) -> FleetScaling:
         fleet=facts.fleet.key, mode=limits.mode, min_shards=limits.min_shards, max_shards=limits.max_shards,
         shards=facts.fleet.spec.shards, ready_shards=status.ready_shards, known=decision.known,
         required_shards=decision.required, reason=decision.reason[:1024],
-        members=[_member(facts, shard) for shard in sorted({*facts.wanted, *facts.existing})],
+        members=[_member(facts, shard) for shard in sorted({*facts.intent.wanted, *facts.existing})],
     )  # fmt: skip
     if measured := measure([known.load for known in facts.statuses.values() if known]):
         scaling.load.CopyFrom(
