@@ -170,6 +170,13 @@ def add_database(parser: ArgumentParser) -> None:
                         "[EMBEREYE_DATABASE]")  # fmt: skip
 
 
+def _check_advertised(arguments: Namespace) -> None:
+    if arguments.advertise and not arguments.database:
+        raise UserError("--advertise needs --database: hubs share their history in PostgreSQL")
+    if arguments.advertise and not all((arguments.grpc_port, arguments.control_port, arguments.http_port)):
+        raise UserError("--advertise needs fixed ports: none of them can be 0")
+
+
 def run(arguments: Namespace) -> int:
     """Run a hub until SIGTERM or SIGINT, and end the process; return the exit code if a profile is to be written."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
@@ -183,10 +190,7 @@ def run(arguments: Namespace) -> int:
             "every user of this machine can read the password in --database in the list of processes. Write the "
             "address to a file, and use --database @FILE."
         )
-    if arguments.advertise and not arguments.database:
-        raise UserError("--advertise needs --database: hubs share their history in PostgreSQL")
-    if arguments.advertise and not all((arguments.grpc_port, arguments.control_port, arguments.http_port)):
-        raise UserError("--advertise needs fixed ports: none of them can be 0")
+    _check_advertised(arguments)
     try:
         hosts = AllowedHosts(arguments.allowed_host)
     except ValueError as error:

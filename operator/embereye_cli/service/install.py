@@ -50,15 +50,7 @@ def run(arguments: Namespace) -> int:
             f"{closed} is readable by its owner only, and the service runs as another user. Install EmberEye "
             "elsewhere, for example with `python3 -m venv /opt/embereye`, and run this command from there."
         )
-    try:
-        places.manifests.mkdir(parents=True, exist_ok=True)
-        for path in files:
-            _copy(path, places.manifests / path.name)
-        places.unit.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(places.unit, build_unit(sys.executable, names, words).encode())
-        places.unit.chmod(0o644)
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
+    _write_files(places, files, build_unit(sys.executable, names, words))
     print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
     if exposed := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
         print(
@@ -82,6 +74,19 @@ def run(arguments: Namespace) -> int:
     print("started; its log: journalctl --unit embereye --follow")
     print(f"sign in with a link: {options.link_command()}")
     return 0
+
+
+def _write_files(places: Places, files: Sequence[Path], unit: str) -> None:
+    """Copy `files` to the folder of manifests, and write the unit; UserError if that is not allowed."""
+    try:
+        places.manifests.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            _copy(path, places.manifests / path.name)
+        places.unit.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(places.unit, unit.encode())
+        places.unit.chmod(0o644)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
 
 
 def _read_options(words: Sequence[str]) -> UpOptions:

@@ -78,19 +78,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="in a load test: every second packet is a thermal frame")  # fmt: skip
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Simulate until stopped, then print what was sent as one line."""
-    lifecycle.configure_logging()
+def _check_options(arguments: argparse.Namespace) -> None:
     address_option("--target", arguments.target)
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")
     if is_load_test(arguments) and arguments.frame_rate is not None:
         raise UserError("--frame-rate has no effect in a load test: --include-frames makes every second packet a frame")
-    arguments.frame_rate = 4.0 if arguments.frame_rate is None else arguments.frame_rate
     for name in ("rate", "frame_rate", "duration"):
-        if not 0 <= getattr(arguments, name) <= 1e6:
+        if not 0 <= (getattr(arguments, name) or 0.0) <= 1e6:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
     check_load_options(arguments, arguments.rate)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate until stopped, then print what was sent as one line."""
+    lifecycle.configure_logging()
+    _check_options(arguments)
+    frame_rate = 4.0 if arguments.frame_rate is None else arguments.frame_rate
     count = arguments.count if arguments.clients is None else arguments.clients
     specs = arguments.devices or count_devices(count)
     fires = [parse_fire(text) for text in arguments.fire]
@@ -113,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.target,
                 stop,
                 rate=arguments.rate,
-                frame_rate=arguments.frame_rate,
+                frame_rate=frame_rate,
                 seed=arguments.seed,
                 fires=fires,
                 grpc=arguments.grpc,

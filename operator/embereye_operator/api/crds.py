@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -12,6 +13,21 @@ from embereye_operator.api.shared import GROUP, VERSION, VERSIONS
 from embereye_operator.api.status import FleetStatus
 
 HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/api instead.\n"
+SCALE = {
+    "specReplicasPath": ".spec.shards",
+    "statusReplicasPath": ".status.shards",
+    "labelSelectorPath": ".status.selector",
+}
+COVERED = '.status.conditions[?(@.type=="Covered")]'
+COLUMNS: tuple[tuple[Any, ...], ...] = (  # see `_column`
+    ("Shards", "integer", ".spec.shards", "Shards that should exist."),
+    ("Ready", "integer", ".status.readyShards", "Shards that work under the current placement."),
+    ("Devices", "string", ".status.devices.summary", "Devices covered, of those declared."),
+    ("Covered", "string", f"{COVERED}.status", "True if every device is watched."),
+    ("Reason", "string", f"{COVERED}.reason", "The reason.", 1),
+    ("Observed", "date", ".status.lastObserved", "Time since the operator last wrote the status."),
+    ("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
+)
 
 
 def build_crd(fleet: FleetType) -> Manifest:
@@ -32,28 +48,8 @@ def build_crd(fleet: FleetType) -> Manifest:
     version: Manifest = {
         "served": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.shards",
-                "statusReplicasPath": ".status.shards",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
-        "additionalPrinterColumns": [
-            _column("Shards", "integer", ".spec.shards", "Shards that should exist."),
-            _column("Ready", "integer", ".status.readyShards", "Shards that work under the current placement."),
-            _column("Devices", "string", ".status.devices.summary", "Devices covered, of those declared."),
-            _column(
-                "Covered",
-                "string",
-                '.status.conditions[?(@.type=="Covered")].status',
-                "True if every device is watched.",
-            ),
-            _column("Reason", "string", '.status.conditions[?(@.type=="Covered")].reason', "The reason.", 1),
-            _column("Observed", "date", ".status.lastObserved", "Time since the operator last wrote the status."),
-            _column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
-        ],
+        "subresources": {"status": {}, "scale": SCALE},
+        "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

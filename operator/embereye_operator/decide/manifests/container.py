@@ -52,6 +52,42 @@ def _tls_environment(fleet: Fleet) -> dict[str, str]:
 
 def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     """Build the container of `shard`: its environment, ports, probes and mounts."""
+    ready: Manifest = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
+    alive = ready
+    if _tls_environment(fleet):
+        # The kubelet supports no TLS for gRPC probes.
+        ready, alive = (
+            {"httpGet": {"path": path, "port": "metrics"}, "timeoutSeconds": 2} for path in ("/readyz", "/healthz")
+        )
+    environment = _environment(fleet, shard, settings, secrets)
+    container: Manifest = {
+        "name": "shard",
+        "image": settings.image,
+        "command": [],
+        "args": ["shard", fleet.type.component],
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _ports(fleet)],
+        "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**ready, "periodSeconds": 2, "failureThreshold": 2},
+        "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "securityContext": {
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            **build_user(settings),
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _mounts(fleet, secrets),
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    container["resources"] = build_resources(fleet)
+    return container
+
+
+def _environment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> dict[str, str]:
     environment = {
         "EMBEREYE_SHARD": shard,
         "EMBEREYE_FLEET": fleet.key,
@@ -71,30 +107,32 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         environment["EMBEREYE_LOG_FORMAT"] = "json"
     if settings.tracing:
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = settings.tracing
-    if model := model_volume(fleet):
+    if model_volume(fleet):
         environment["EMBEREYE_MODEL"] = MODEL_FOLDER
     if isinstance(fleet.spec, CameraFleetSpec) and fleet.spec.decoding.hardware != "none":
         environment["EMBEREYE_HARDWARE_DECODING"] = fleet.spec.decoding.hardware
-    ports = [("grpc", GRPC_PORT), ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
     if isinstance(fleet.spec, SensorFleetSpec):
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
-        ports.insert(1, ("tcp", fleet.spec.listen.tcp))
         if fleet.spec.listen.tls:
             environment["EMBEREYE_TLS_PORT"] = str(fleet.spec.listen.tls)
-            ports.insert(2, ("tls", fleet.spec.listen.tls))
         if not secrets:
             del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
-    ready: Manifest = {"grpc": {"port": GRPC_PORT, "service": ""}, "timeoutSeconds": 2}
-    alive = ready
-    if tls := _tls_environment(fleet):
-        environment |= tls
-        # The kubelet supports no TLS for gRPC probes.
-        ready, alive = (
-            {"httpGet": {"path": path, "port": "metrics"}, "timeoutSeconds": 2} for path in ("/readyz", "/healthz")
-        )
+    return environment | _tls_environment(fleet)
+
+
+def _ports(fleet: Fleet) -> list[tuple[str, int]]:
+    ports = [("grpc", GRPC_PORT)]
+    if isinstance(fleet.spec, SensorFleetSpec):
+        ports.append(("tcp", fleet.spec.listen.tcp))
+        if fleet.spec.listen.tls:
+            ports.append(("tls", fleet.spec.listen.tls))
+    return [*ports, ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
+
+
+def _mounts(fleet: Fleet, secrets: Sequence[str]) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": "placement", "mountPath": PLACEMENT_FOLDER, "readOnly": True},
         {"name": "identity", "mountPath": IDENTITY_FOLDER, "readOnly": True},
@@ -107,32 +145,10 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         {"name": volume, "mountPath": f"{CREDENTIALS_FOLDER}/{name}", "readOnly": True}
         for name, volume in credential_volumes(secrets).items()
     )
-    mounts.extend({"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model)
-    container: Manifest = {
-        "name": "shard",
-        "image": settings.image,
-        "command": [],
-        "args": ["shard", fleet.type.component],
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports],
-        "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
-        "readinessProbe": {**ready, "periodSeconds": 2, "failureThreshold": 2},
-        "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
-        "securityContext": {
-            "privileged": False,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "runAsNonRoot": True,
-            **build_user(settings),
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": mounts,
-    }
-    if settings.image_pull_policy:
-        container["imagePullPolicy"] = settings.image_pull_policy
-    container["resources"] = build_resources(fleet)
-    return container
+    mounts.extend(
+        {"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model_volume(fleet)
+    )
+    return mounts
 
 
 def build_user(settings: Settings) -> Manifest:

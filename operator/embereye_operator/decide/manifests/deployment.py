@@ -77,13 +77,6 @@ def build_deployment(
 
 def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     template = fleet.spec.template
-    volumes: list[Manifest] = [
-        {"name": "placement", "configMap": {"name": placement_name(fleet)}},
-        {"name": "data", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-    ]
-    if claim := telemetry_claim(fleet):
-        volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
     # Some defaults are explicit: server-side apply leaves omitted fields as somebody else set them.
     pod: Manifest = {
         "hostNetwork": False,
@@ -108,12 +101,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
             for spread in template.topology_spread or SPREAD
         ],
         "containers": [build_container(fleet, shard, settings, secrets)],
-        "volumes": [
-            *volumes,
-            identity_volume(shard),
-            *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
-            *model_volume(fleet),
-        ],
+        "volumes": _build_volumes(fleet, shard, secrets),
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
@@ -128,6 +116,19 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     if pulled := dict.fromkeys([*fleet_secrets, *settings.image_pull_secrets]):
         pod["imagePullSecrets"] = [{"name": name} for name in pulled]
     return pod
+
+
+def _build_volumes(fleet: Fleet, shard: str, secrets: Sequence[str]) -> list[Manifest]:
+    claim = telemetry_claim(fleet)
+    return [
+        {"name": "placement", "configMap": {"name": placement_name(fleet)}},
+        {"name": "data", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        *([{"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}}] if claim else ()),
+        identity_volume(shard),
+        *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
+        *model_volume(fleet),
+    ]
 
 
 def _far(fleet: Fleet, replaced: str) -> list[Manifest]:

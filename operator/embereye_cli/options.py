@@ -1,0 +1,46 @@
+"""Options whose defaults come from environment variables, declared as data."""
+
+import os
+from argparse import ArgumentParser, _ArgumentGroup
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option `--name`; its default is that of EMBEREYE_NAME, or of EMBEREYE_`variable`."""
+
+    name: str  # with its dashes
+    help: str  # the name of the variable is appended
+    default: str = ""
+    type: Callable[[str], Any] = str
+    metavar: str | None = None
+    choices: Sequence[str] | None = None
+    variable: str = ""
+    is_flag: bool = False  # set by the option without a value, or by the variable's value "true"
+
+    def add_to(self, parser: ArgumentParser | _ArgumentGroup) -> None:
+        """Declare it on `parser`. A path without a default is None."""
+        variable = f"EMBEREYE_{self.variable or self.name[2:].replace('-', '_').upper()}"
+        default = os.environ.get(variable, self.default)
+        if self.is_flag:
+            parser.add_argument(
+                self.name, action="store_true", default=default == "true", help=f"{self.help} [{variable}=true]"
+            )
+            return
+        parser.add_argument(
+            self.name,
+            type=self.type,
+            default=default or (None if self.type is Path else ""),
+            metavar=self.metavar,
+            choices=self.choices,
+            help=f"{self.help} [{variable}]",
+        )
+
+
+def add_options(parser: ArgumentParser | _ArgumentGroup, options: Iterable[Option]) -> None:
+    """Declare `options` on `parser`, in their order."""
+    for option in options:
+        option.add_to(parser)
