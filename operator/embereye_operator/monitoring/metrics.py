@@ -7,18 +7,20 @@ from importlib import import_module
 
 import embereye
 import embereye_operator.monitoring.fleets  # noqa: F401 # it declares the operator's
+from embereye.process.addons import addon_modules
 from embereye.process.telemetry.metric import CAMERA, DECLARED, EVERYBODY, HUB, OPERATOR, SENSOR, SHARDS, Metric
 
 TARGET = ("job", "instance")  # labels that Prometheus adds to every series
-WITHOUT_METRICS = ("embereye.v1", "embereye.sim", "embereye.wire", "embereye.detect")
+WITHOUT_METRICS = ("embereye.v1", "embereye.sim", "embereye.wire", "embereye.detect", "embereye.addons")
 
 
 @cache
 def metrics() -> tuple[Metric, ...]:
-    """Import all of the service, and return every metric, by name."""
+    """Import all of the service and the metrics of its add-ons, and return every metric, by name."""
     for module in pkgutil.walk_packages(embereye.__path__, "embereye."):
         if not module.name.startswith(WITHOUT_METRICS):
             import_module(module.name)
+    list(addon_modules("metrics"))
     return tuple(sorted(DECLARED.values(), key=lambda metric: metric.name))
 
 
