@@ -16,8 +16,10 @@ PROCESS = f"{FLEET}, job, shard, pod, instance"
 # A label of their pods, which scraping preserves, distinguishes hubs of a release, and releases in a namespace.
 RELEASE = "cluster, namespace, job, app_kubernetes_io_instance"
 HUB = "cluster, namespace, pod, instance"
+ZONE = "cluster, namespace, zone, sign"
 
 # The subject of an alert for people, and the command to inspect it.
+THE_ZONE = "{{ $labels.namespace }}/{{ $labels.zone }}"
 THE_FLEET = "{{ $labels.namespace }}/{{ $labels.fleet }} ({{ $labels.kind }})"
 THE_SHARD = "{{ $labels.shard }}{{ if not $labels.shard }}{{ $labels.instance }}{{ end }} of {{ $labels.namespace }}"
 STATUS = "kubectl embereye status -n {{ $labels.namespace }}"
@@ -33,7 +35,8 @@ class Alert:
 
     name: str
     severity: Literal["critical", "warning"]
-    scope: Literal["fleet", "shard", "release"]  # the subject of an alert, and so the meaning of its namespace label
+    # The subject of an alert, and so the meaning of its namespace label.
+    scope: Literal["zone", "fleet", "shard", "release"]
     expression: str
     wait: str  # how long the expression must be true
     summary: str
@@ -93,6 +96,28 @@ SENSORS_COMPACTED = 'embereye_sensor_shed_total{reason="compacted"}'
 FRAMES_SHED = 'embereye_camera_frames_shed_total{reason=~"overload|superseded"}'
 
 ALERTS = (
+    Alert(
+        "EmberEyeZoneInAlarm", "critical", "zone",
+        f'max by ({ZONE}) (embereye_hub_zone_active{{state=~"alarm|acknowledged"}}) == 1', "0s",
+        f"Fire alarm: {{{{ $labels.sign }}}} in zone {THE_ZONE}",
+        "Act by the site's alarm plan. The console shows the pictures, the measured values, and whether somebody has "
+        "acknowledged the alarm.",
+        BY_HUB,
+    ),
+    Alert(
+        "EmberEyeAlarmUnacknowledged", "critical", "zone",
+        f'max by ({ZONE}) (embereye_hub_zone_active{{state="alarm"}}) == 1', "3m",
+        f"Nobody has acknowledged the fire alarm in zone {THE_ZONE}",
+        "The zone has been in alarm for three minutes. Send somebody, then acknowledge the alarm.",
+        BY_HUB,
+    ),
+    Alert(
+        "EmberEyeZoneInPreAlarm", "warning", "zone",
+        f'max by ({ZONE}) (embereye_hub_zone_active{{state="pre_alarm"}}) == 1', "0s",
+        f"First sign of a fire: {{{{ $labels.sign }}}} in zone {THE_ZONE}",
+        "Have somebody look: at the picture in the console, or at the place itself.",
+        BY_HUB,
+    ),
     Alert(
         "EmberEyeDevicesDark", "critical", "fleet",
         f"{_fleet('embereye_fleet_devices')} - {_fleet('embereye_fleet_devices_covered')} > 0", "1m",
@@ -430,6 +455,6 @@ BY_NAME = {alert.name: alert for alert in ALERTS}
 
 def expression(alert: Alert) -> str:
     """Return the expression for Prometheus: without fleets and shards that turned alerts off by spec.alerts.enabled."""
-    if alert.scope == "release":
+    if alert.scope in {"release", "zone"}:
         return alert.expression
     return f"({alert.expression}) unless on ({FLEET}) (max by ({FLEET}) (embereye_fleet_alerts_enabled) == 0)"

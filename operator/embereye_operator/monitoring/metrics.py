@@ -45,6 +45,7 @@ LABELS = {
     "webhook: `delivered`, `failed`",
     "webhook": "its name, as declared",
     "stage": "`wait`, `analyse`",
+    "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",
     "type": "`state`, `fault`, `fault_cleared`, `test`, `evidence`",
     "bound": "`in_force`, `target`, `least`",

@@ -8,6 +8,7 @@ import yaml
 from embereye_operator.monitoring.alerts import ALERTS, RECORDINGS, RUNBOOKS, Alert, expression
 
 INTERVAL = "30s"  # between evaluations
+FIRE_INTERVAL = "10s"  # of alerts on fires; Grafana evaluates at most every 10 s
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -19,11 +20,12 @@ def runbook(alert: Alert, base: str = RUNBOOKS) -> str:
 def prometheus_rules() -> dict[str, Any]:
     """Return a rule file, which is also the spec of a PrometheusRule."""
     recordings = [{"record": rule.name, "expr": rule.expression} for rule in RECORDINGS]
-    scopes = {"fleet": "fleets", "shard": "processes", "release": "release"}
+    scopes = {"zone": "fires", "fleet": "fleets", "shard": "processes", "release": "release"}
     groups = [{"name": "embereye.recordings", "interval": INTERVAL, "rules": recordings}]
     for scope, name in scopes.items():
         rules = [_prometheus_rule(alert) for alert in ALERTS if alert.scope == scope]
-        groups.append({"name": f"embereye.{name}", "interval": INTERVAL, "rules": rules})
+        interval = FIRE_INTERVAL if scope == "zone" else INTERVAL
+        groups.append({"name": f"embereye.{name}", "interval": interval, "rules": rules})
     return {"groups": groups}
 
 
@@ -48,11 +50,15 @@ def grafana_rules(folder: str = "EmberEye", datasource: str = "prometheus") -> d
         "groups": [
             {
                 "orgId": 1,
-                "name": "embereye",
+                "name": name,
                 "folder": folder,
-                "interval": INTERVAL,
-                "rules": [_grafana_rule(alert, datasource) for alert in ALERTS],
+                "interval": interval,
+                "rules": [_grafana_rule(alert, datasource) for alert in ALERTS if (alert.scope == "zone") == is_fire],
             }
+            for name, interval, is_fire in (
+                ("embereye-fires", FIRE_INTERVAL, True),
+                ("embereye", INTERVAL, False),
+            )
         ],
     }
 

@@ -30,6 +30,7 @@ CAMERAS = 'namespace="site",kind="cameras",fleet="yard"'
 OPERATOR = 'namespace="embereye",pod="operator-0",instance="10.0.0.3:8081",job="embereye-operator"'
 STANDBY = 'namespace="embereye",pod="operator-1",instance="10.0.0.4:8081",job="embereye-operator"'
 HUB = 'namespace="embereye",pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'
+ZONE = 'namespace="site",zone="battery room",sign="heat"'
 BY_HUB = 'pod="hub-0",instance="10.0.0.5:8080",job="embereye-hub"'  # its samples about others
 
 Values = Callable[[int], float | None]  # by minute; None: no sample
@@ -102,6 +103,9 @@ def healthy() -> dict[str, Values]:
         f"embereye_camera_decoders_died_total{{{CAMERA}}}": counter(0),
         f"embereye_camera_clips_failing{{{CAMERA}}}": gauge(0),
         f"up{{{HUB}}}": gauge(1),
+        f'embereye_hub_zone_active{{{ZONE},state="alarm",{BY_HUB}}}': gauge(None),
+        f'embereye_hub_zone_active{{{ZONE},state="acknowledged",{BY_HUB}}}': gauge(None),
+        f'embereye_hub_zone_active{{{ZONE},state="pre_alarm",{BY_HUB}}}': gauge(None),
         f"embereye_hub_store_failing{{{HUB}}}": gauge(0),
         f"embereye_hub_database_losses{{{HUB}}}": gauge(0),
         f"embereye_hub_clips_failing{{{HUB}}}": gauge(0),
@@ -163,6 +167,10 @@ def slower(values: Values, factor: float) -> Values:
 
 
 FAULTS = (
+    fault("EmberEyeZoneInPreAlarm", series('state="pre_alarm"', gauge(1))),
+    fault("EmberEyeZoneInAlarm", series('state="alarm"', gauge(1)), also=("EmberEyeAlarmUnacknowledged",)),
+    fault("EmberEyeZoneInAlarm", series('state="acknowledged"', gauge(1)), name="an acknowledged fire continues"),
+    fault("EmberEyeZoneInAlarm", series('state="alarm"', gauge(1)), during=3, name="a fire of less than three minutes"),
     fault("EmberEyeDevicesDark", series(f"fleet_devices_covered{{{FLEET}", gauge(999))),
     # Devices that fail at times are never dark for a minute in a row.
     fault("EmberEyeCoverageBurnsFast", series(f"fleet_devices_covered{{{FLEET}", lambda m: 900 if m % 2 else 1000),
@@ -228,6 +236,8 @@ FAULTS = (
     fault("EmberEyeArchiveFailing", series("archive_failing", gauge(1))),
     fault("EmberEyeClockSkew", series("clocks_wrong", gauge(1))),
     # No faults:
+    Fault("a zone is silenced, or under test",
+          series('state="alarm"', gauge(0)) | series('state="pre_alarm"', gauge(0))),
     Fault("one operator of two is gone", series(f"up{{{STANDBY}", gauge(0)), before=10),
     Fault("a fleet that wants no alerts has none",
           series(f"fleet_devices_covered{{{FLEET}", gauge(0)) | series(f"hub_connected{{{SENSOR}", gauge(0))
@@ -376,8 +386,8 @@ def test_every_alert_has_a_runbook_and_a_subject() -> None:
 
 
 def test_grafana_evaluates_the_expressions_of_prometheus() -> None:
-    (group,) = grafana_rules()["groups"]
-    actual = {rule["title"]: rule["data"][0]["model"]["expr"] for rule in group["rules"]}
+    grafana = [rule for group in grafana_rules()["groups"] for rule in group["rules"]]
+    actual = {rule["title"]: rule["data"][0]["model"]["expr"] for rule in grafana}
     expected = {
         rule["alert"]: rule["expr"]
         for group in prometheus_rules()["groups"]
@@ -389,8 +399,8 @@ def test_grafana_evaluates_the_expressions_of_prometheus() -> None:
         assert actual[name] == grafana_expression(BY_NAME[name])
         if not any(rule.name in text for rule in RECORDINGS):
             assert actual[name] == text
-    assert len({rule["uid"] for rule in group["rules"]}) == len(expected)
-    assert all(len(rule["uid"]) <= 40 for rule in group["rules"])
+    assert len({rule["uid"] for rule in grafana}) == len(expected)
+    assert all(len(rule["uid"]) <= 40 for rule in grafana)
 
 
 def test_grafanas_file_is_equivalent_yaml() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,18 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
-from embereye.levels import ZoneState
+from embereye.levels import Kind, ZoneState
 from embereye.process.telemetry.metric import HUB, counter, gauge, histogram, summary
 from embereye.process.telemetry.metric import Metric as Declaration
 from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import Zone
 
 if TYPE_CHECKING:
     from embereye.hub.mqtt.publisher import MqttPublisher
 
 CANARY_SERIES = 1_000  # most shards with separate series
+ZONE_SERIES = 1_000  # most zones with separate series, the most urgent ones
 EVENT_TYPES = ("state", "fault", "fault_cleared", "test", "evidence")
 
 EVIDENCE_RECEIVED = counter(
@@ -48,6 +51,12 @@ PACKETS = counter(
     ["fleet", "outcome"],
 )
 ZONES = gauge("embereye_hub_zones", "Zones.", ["state"])
+ZONE_ACTIVE = gauge(
+    "embereye_hub_zone_active",
+    "1 for a zone that is not normal; 0 while its notifications are paused, or it is under test. `sign` is the kind of "
+    "its first sign.",
+    ["namespace", "zone", "state", "sign"],
+)
 ZONES_TESTING = gauge("embereye_hub_zones_testing", "Zones under test.")
 DEVICES = gauge("embereye_hub_devices", "Devices that are declared.")
 DEVICES_COVERED = gauge("embereye_hub_devices_covered", "Devices that are covered.")
@@ -172,6 +181,7 @@ class HubCollector(Collector):
         yield ZONES.rows(
             ((state.name.lower(),), states[state]) for state in ZoneState if state is not ZoneState.UNSPECIFIED
         )
+        yield ZONE_ACTIVE.rows(_active_zones(zones))
         yield ZONES_TESTING.value(sum(zone.testing for zone in zones))
         yield DEVICES.value(sum(zone.declared for zone in zones))
         yield DEVICES_COVERED.value(sum(zone.covered for zone in zones))
@@ -183,6 +193,15 @@ class HubCollector(Collector):
         yield CURSOR.value(hub.feed.latest)
         yield STORE_FAILING.value(bool(hub.committer.failing))
         yield DATABASE_LOSSES.value(hub.database_losses)
+
+
+def _active_zones(zones: Iterable[Zone]) -> Iterator[tuple[tuple[str, ...], float]]:
+    active = (zone for zone in zones if ZoneState(zone.state) not in {ZoneState.UNSPECIFIED, ZoneState.NORMAL})
+    for zone in islice(active, ZONE_SERIES):
+        first = min(zone.contributions, key=lambda item: item.since_ns, default=None)
+        sign = Kind(first.kind).word if first else "unknown"
+        labels = zone.namespace, zone.name, ZoneState(zone.state).name.lower(), sign
+        yield labels, not (zone.silenced or zone.testing)
 
 
 def _clip_metrics(clips: ClipStore) -> Iterator[Metric]:

@@ -262,6 +262,23 @@ async def test_metrics_have_states_devices_and_commits(served: Served) -> None:
     assert "embereye_hub_commit_seconds_count" in text
 
 
+async def test_a_zone_in_alarm_has_a_series_until_it_is_normal(served: Served) -> None:
+    async def series() -> list[str]:
+        async with served.session.get(f"{served.base}/metrics") as response:
+            return [
+                line for line in (await response.text()).splitlines() if line.startswith("embereye_hub_zone_active{")
+            ]
+
+    served.coverage()
+    assert await series() == []
+    await served.alarm()
+    zone = 'embereye_hub_zone_active{namespace="default",zone="hall"'
+    assert await series() == [f'{zone},state="alarm",sign="heat"}} 1.0']
+    silence = await served.post("/v1/zones/default/hall/silences", {"reason": "welding", "minutes": 5})
+    assert silence[0] == 200, silence
+    assert await series() == [f'{zone},state="alarm",sign="heat"}} 0.0']
+
+
 async def test_a_hub_that_cannot_write_stays_alive_and_reports_why(served: Served) -> None:
     served.hub.committer.failing = "the hub cannot write its database: disk full"
     async with served.session.get(f"{served.base}/healthz") as response:
