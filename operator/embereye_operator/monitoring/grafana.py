@@ -10,18 +10,22 @@ from grafana_foundation_sdk.models.common import BigValueColorMode
 from grafana_foundation_sdk.models.dashboard import (
     DashboardLinkType,
     DataSourceRef,
+    DynamicConfigValue,
     Threshold,
     ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
     VariableRefresh,
     VariableSort,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from embereye_operator.monitoring.alerts import BY_NAME, FLEET
+from embereye_operator.monitoring.alerts import BY_NAME, FLEET, ZONE
 from embereye_operator.monitoring.panels import C, Dashboard, F, Panel
 from embereye_operator.monitoring.rules import runbook
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+COLORED = {"type": "color-background", "mode": "basic"}
 HEIGHT = {"stat": 5, "timeseries": 8, "table": 8}
 VARIABLES = {
     "cluster": ("cluster", "Cluster", "label_values(embereye_fleet_shards, cluster)"),
@@ -62,21 +66,22 @@ def _dashboard(source: Dashboard) -> dashboard.Dashboard:
     )  # fmt: skip
     for name in ("cluster", *source.variables):
         builder = builder.with_variable(_variable(*VARIABLES[name]))
+    if source.fires:
+        expression = f'max by ({ZONE}) (embereye_hub_zone_active{{{C},state="alarm"}})'
+        builder = builder.annotation(_annotation("Fire alarms", "red", expression))
     if source.scaling:
-        builder = builder.annotation(
-            dashboard.AnnotationQuery()
-            .name("Number of shards changed")
-            .datasource(SOURCE)
-            .enable(True)
-            .icon_color("purple")
-            .expr(f"max by ({FLEET}) (changes(embereye_fleet_shards{{{F}}}[2m])) > 0")
-        )
+        expression = f"max by ({FLEET}) (changes(embereye_fleet_shards{{{F}}}[2m])) > 0"
+        builder = builder.annotation(_annotation("Number of shards changed", "purple", expression))
     numbers = itertools.count(1)
     for row in source.rows:
         builder = builder.with_row(dashboard.Row(row.title).id(next(numbers)))
         for panel in row.panels:
             builder = builder.with_panel(_panel(panel).id(next(numbers)))
     return builder
+
+
+def _annotation(name: str, color: str, expression: str) -> dashboard.AnnotationQuery:
+    return dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color).expr(expression)
 
 
 def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
@@ -115,6 +120,15 @@ def _panel(panel: Panel) -> Any:
         .links([dashboard.DashboardLink(f"Runbook {alert.name}").type(DashboardLinkType.LINK).url(runbook(alert))
                 .target_blank(True)])
     )  # fmt: skip
+    if panel.words:
+        options = {
+            str(value): ValueMappingResult(text=text, color=color, index=value)
+            for value, (text, color) in enumerate(panel.words)
+        }
+        builder = builder.mappings([ValueMap(options=options)])
+    if panel.words and panel.form == "table":
+        # The color of the value's cell.
+        builder = builder.override_by_name("Value", [DynamicConfigValue(id_val="custom.cellOptions", value=COLORED)])
     for number, query in enumerate(panel.queries):
         target = prometheus.Dataquery().expr(query.expression).ref_id(chr(ord("A") + number))
         if query.legend:

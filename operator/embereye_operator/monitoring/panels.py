@@ -45,6 +45,7 @@ class Panel:
     width: int = 8  # of 24
     # The condition under which it shows anything.
     needs: str = ""
+    words: tuple[tuple[str, str], ...] = ()  # shown instead of the values 0, 1, …: text and color
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Dashboard:
     variables: tuple[Literal["namespace", "fleet", "sensor shard", "camera shard"], ...]
     rows: tuple[Row, ...]
     scaling: bool = False  # mark changes of the number of shards
+    fires: bool = False  # mark the times of fire alarms
 
 
 def _fleet(metric: str, selector: str = F) -> str:
@@ -94,15 +96,28 @@ def _line(expression: str, legend: str = "") -> tuple[Query, ...]:
 # A shard's use as a share of its capacity, which may be more or less than one core.
 USED = f"({_fleet('utilization_ratio')} / {_fleet('shard_capacity_cores')})"
 
+# Two is added to a condition that should be false, and four to one that may be either, for other words.
+CONDITIONS = " or ".join(
+    f"max by ({BY_FLEET}, condition) (embereye_fleet_condition{{{F},condition{which}}}) + {shift}"
+    for which, shift in (('!~"Degraded|Progressing"', 0), ('="Degraded"', 2), ('="Progressing"', 4))
+)
+FIRES = Row("Fires", (
+    Panel("Zones that are not normal", "Zones in alarm or pre-alarm, and the kind of their first sign. Empty: none.",
+          "short", "EmberEyeZoneInAlarm",
+          _line(f"max by (cluster, namespace, zone, state, sign) (embereye_hub_zone_active{{{C}}})"), "table", width=24,
+          needs="a fire", words=(("notifications paused", "orange"), ("active", "red"))),
+))  # fmt: skip
 OVERVIEW = Dashboard(
     "fleet-overview", "EmberEye / Fleet overview", "Are all devices watched? Which zones are in alarm?",
     ("namespace", "fleet"),
     (
+        FIRES,
         Row("Now", (
             Panel("Zones in alarm", "Zones with an unacknowledged alarm, of all hubs.", "short",
-                  "EmberEyeHubDown", _line(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
-            Panel("Zones with a pre-alarm", "Zones with a first sign of fire, of all hubs.", "short", "EmberEyeHubDown",
-                  _line(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat", 1, None, 4),
+                  "EmberEyeZoneInAlarm", _line(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
+            Panel("Zones with a pre-alarm", "Zones with a first sign of fire, of all hubs.", "short",
+                  "EmberEyeZoneInPreAlarm", _line(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat",
+                  1, None, 4),
             Panel("Dark devices", "Declared devices that are not watched right now.", "short",
                   "EmberEyeDevicesDark", _line(f"sum({_fleet('devices')} - {_fleet('devices_covered')})"), "stat",
                   1, 1, 4),
@@ -122,9 +137,10 @@ OVERVIEW = Dashboard(
                   warning=1, critical=1, width=12),
             Panel("Shards by fleet", "Shards that follow the placement in force.", "short",
                   "EmberEyeFleetNotReady", _line(_fleet("ready_shards"), FLEET_NAME), width=12),
-            Panel("Conditions", "1 if a condition is true. Ready, Covered and MetricsAvailable should be 1, "
-                  "Degraded should be 0.", "short", "EmberEyeFleetDegraded",
-                  _line(f"max by ({BY_FLEET}, condition) (embereye_fleet_condition{{{F}}})"), "table", width=12),
+            Panel("Conditions", "The conditions of each fleet. Green is as it should be; blue passes.", "short",
+                  "EmberEyeFleetDegraded", (Query(CONDITIONS),), "table", width=12,
+                  words=(("no", "orange"), ("yes", "green"), ("no", "green"), ("yes", "red"), ("no", "green"),
+                         ("yes", "blue"))),
             Panel("Arrivals", "Readings, packets and frames per second, over all shards of a fleet.", "cps",
                   "EmberEyeFleetAtMaximum", _line(_fleet("arrivals_per_second"), FLEET_NAME), width=12),
         )),
@@ -135,6 +151,7 @@ OVERVIEW = Dashboard(
                   _line(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
         )),
     ),
+    fires=True,
 )  # fmt: skip
 
 SENSOR = Dashboard(
@@ -349,6 +366,7 @@ ALARMS = Dashboard(
     "alarms-coverage", "EmberEye / Alarms and coverage", "The promise: every device is watched; fires raise alarms.",
     ("namespace", "fleet"),
     (
+        FIRES,
         Row(f"Coverage: {OBJECTIVE:.1%} of device time", (
             Panel("Coverage, 30 days", "Share of device time that was watched, as far back as data exists.",
                   "percentunit", "EmberEyeCoverageBurnsSlowly",
@@ -402,6 +420,7 @@ ALARMS = Dashboard(
                   needs="canaries"),
         )),
     ),
+    fires=True,
 )  # fmt: skip
 
 OPERATION = Dashboard(
