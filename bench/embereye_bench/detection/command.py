@@ -39,6 +39,7 @@ from embereye_bench.detection import distant
 from embereye_bench.detection.day import detection_digest, results_of, watch_day
 from embereye_bench.detection.folds import LabelledClip, labelled_clips
 from embereye_bench.detection.score_folds import RATE, load_networks, score_folds
+from embereye_bench.detection.score_smoke import all_folders, report, watch_all
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
@@ -109,6 +110,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="leave one scene out: judge each clip by weights fitted to the other scenes")  # fmt: skip
     parser.add_argument("--networks", type=Path, metavar="DIR",
                         help="with --folds: the appearance networks of the folds (`make model`)")  # fmt: skip
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="with --folds: only score smoke, each clip with fresh state (default: video, video2, video3)",
+    )
+    parser.add_argument("--grey", action="store_true", help="with --smoke: without colour")
     parser.add_argument("--smaller", action="store_true",
                         help="with --folds: only count the fires found when made 2 to 8 times smaller")  # fmt: skip
     parser.add_argument("--hours", type=float, default=0.0, metavar="N",
@@ -125,6 +132,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the folder; return 1 if a result misses its goal."""
     cv2.setNumThreads(1)
+    if arguments.folds and arguments.smoke:
+        clips_of_all = [clip for folder in arguments.folder or all_folders(DATA) for clip in read_labels(folder)]
+        outcomes = list(watch_all(clips_of_all, load_networks(arguments.networks), grey=arguments.grey))
+        return report(outcomes, as_json=arguments.json)
     if arguments.folds:
         folders = arguments.folder or [FOLDER, DATA / "video2"]
         clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
