@@ -104,11 +104,11 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 bench-gate: install ## Measure against the newest record of a similar machine; fails if a row is worse by 5 % beyond noise
 	$(BIN)/embereye bench gate $(ARGS)
 
-model: install ## Train the appearance network from labelled pictures in DATA (three minutes): docs/evidence/appearance.md
-	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
+model: install ## Train the appearance network from labelled pictures in DATA (ten minutes): docs/evidence/appearance.md
+	@for set in video video2 video3 images images3; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
-	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)
+	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)$(if $(FLAME), --flame $(FLAME))
 	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/networks/)
 
 image: install ## Build the image of every component, with the chart's tag, and the same with simulators, TAG-simulate

@@ -35,14 +35,15 @@ def load_clip(clip: LabelledClip, cache: Path) -> Group:
     """Load two frames per second of `clip`, decoded once and then cached in `cache`."""
     cache_file = cache / f"{clip.name}-{content_digest(clip.path)}.npz"
     if not cache_file.exists():
-        pictures, seconds = _frames(clip.path)
+        pictures, seconds = frames_of(clip.path)
         cache.mkdir(parents=True, exist_ok=True)
         np.savez(cache_file, pictures=pictures, seconds=seconds)
     arrays = np.load(cache_file)
     return Group(clip.name, clip.scene, clip.label in {"fire", "ambiguous"}, arrays["pictures"], arrays["seconds"])
 
 
-def _frames(path: Path) -> tuple[Pictures, npt.NDArray[np.float64]]:
+def frames_of(path: Path) -> tuple[Pictures, npt.NDArray[np.float64]]:
+    """Decode two frames per second of `path`, squeezed, and their seconds."""
     video = cv2.VideoCapture(str(path))
     rate = video.get(cv2.CAP_PROP_FPS) or 25.0
     pictures, seconds, number, due = [], [], 0, 0.0

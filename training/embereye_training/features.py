@@ -34,7 +34,8 @@ class Described:
 class Trunk:
     """The trunk in OpenCV, with all threads that are available."""
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, output: str = "pooled") -> None:
+        self._output = output  # OpenCV computes all outputs or none
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(model, np.uint8))
         self._digest = hashlib.sha256(model)
 
@@ -44,8 +45,13 @@ class Trunk:
         for start in range(0, len(pictures), _BATCH):
             batch = [squeezed(picture, INPUT_SIDE) for picture in pictures[start : start + _BATCH]]
             self._net.setInput(cv2.dnn.blobFromImages(batch, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
-            batches.append(self._net.forward().reshape(len(batch), -1).copy())
+            batches.append(self._run().reshape(len(batch), -1).copy())
         return np.concatenate(batches)
+
+    def _run(self) -> Floats:
+        names = self._net.getUnconnectedOutLayersNames()
+        outputs: dict[str, Floats] = dict(zip(names, self._net.forward(names), strict=True))  # type: ignore[arg-type]
+        return outputs[self._output]
 
     def cached_features(self, group: Group, versions: Sequence[npt.NDArray[np.uint8]], cache: Path) -> Floats:
         """Compute the features of `versions`, cached in `cache` until they or the trunk change."""

@@ -1,7 +1,12 @@
-"""The appearance network as ONNX: the trunk, its pooled channels, and a linear head."""
+"""The appearance network as ONNX: the trunk, its pooled channels, and linear heads for flame and smoke.
 
-from collections.abc import Sequence
+All sides of the input that are multiples of 32 give the same padding, so one graph serves both sides: flame looks at
+INPUT_SIDE pixels, smoke at SMOKE_SIDE.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from embereye_training.trunk import Convolution
 
-INPUT_SIDE = 96  # pixels
+INPUT_SIDE = 96  # pixels, for flame
+SMOKE_SIDE = 128  # pixels, for smoke
+SOURCE = "blocks.10._project_conv.sum"  # the map of 112 channels, a 16th of the input's side
+SOURCE_CHANNELS = 112
+LAST = "blocks.15._project_conv"  # the map of 320 channels, a 32nd of the input's side
 OPSET = 13
 
 Floats = npt.NDArray[np.float32]
@@ -25,9 +34,28 @@ class Head:
     offset: float
 
 
-def parameter_count(trunk: Sequence[Convolution], head: Head) -> int:
+@dataclass(frozen=True)
+class SmokeHeads:
+    """The linear maps to natural log odds of smoke, in the whole picture and in each of its places."""
+
+    # For the whole picture: means and maxima of the source map, then of the trunk's last map.
+    whole: Head
+    # For a place: the source map's channels, then those of the last map, at that place.
+    place: Head
+
+
+def parameter_count(trunk: Sequence[Convolution], head: Head, smoke: SmokeHeads | None = None) -> int:
     """Count the network's parameters."""
-    return sum(layer.kernel.size + layer.offset.size for layer in trunk) + head.kernel.size + 1
+    heads = (head, smoke.whole, smoke.place) if smoke else (head,)
+    layers = sum(layer.kernel.size + layer.offset.size for layer in trunk)
+    return layers + sum(entry.kernel.size + 1 for entry in heads)
+
+
+def flame_head(path: Path) -> Head:
+    """Read the head for flames of the network in the file `path`."""
+    arrays = {array.name: numpy_helper.to_array(array) for array in onnx.load(str(path)).graph.initializer}
+    prefix = "odds" if "odds.kernel" in arrays else "head"
+    return Head(arrays[f"{prefix}.kernel"].ravel(), float(arrays[f"{prefix}.offset"][0]))
 
 
 class _Graph:
@@ -72,12 +100,14 @@ class _Graph:
         )
 
 
-def model(trunk: Sequence[Convolution], head: Head | None, side: int = INPUT_SIDE) -> onnx.ModelProto:
-    """Build the network: input (1, 3, side, side), BGR, -1..1; output (1, 1, 1, 1), the log odds.
+def model(trunk: Sequence[Convolution], head: Head | None, smoke: SmokeHeads | None = None) -> onnx.ModelProto:
+    """Build the network: input "pixels" (count, 3, side, side), BGR, -1..1.
 
-    Without a `head`, the output is the head's input: (1, 2 * channels, 1, 1).
+    Outputs: "odds" (count, 1, 1, 1), the log odds of a flame; with `smoke` also "smoke" (count, 1, 1, 1), those of
+    smoke in the whole picture, and "places" (count, 1, side / 16, side / 16), those in each place. Without a `head`,
+    the outputs are what heads need: "pooled", "source" and "last".
     """
-    graph, x, entry, width = _Graph(), "pixels", "pixels", side
+    graph, x, entry, width = _Graph(), "pixels", "pixels", INPUT_SIDE
     for number, layer in enumerate(trunk):
         x = graph.convolution(x, layer, width)
         width = -(-width // layer.stride)
@@ -87,18 +117,57 @@ def model(trunk: Sequence[Convolution], head: Head | None, side: int = INPUT_SID
             x = graph.node("Add", [x, entry], f"{x}.sum") if layer.adds else x
             entry = x
         entry = x if number == 0 else entry
-    graph.node("GlobalAveragePool", [x], "mean")
-    graph.node("GlobalMaxPool", [x], "most.of.all")
-    output, channels = graph.node("Concat", ["mean", "most.of.all"], "pooled", axis=1), 2 * layer.kernel.shape[0]
-    if head:
-        inputs = ["pooled", graph.constant("head.kernel", head.kernel.reshape(1, -1, 1, 1))]
-        inputs.append(graph.constant("head.offset", np.array([head.offset], np.float32)))
-        output, channels = graph.node("Conv", inputs, "odds", kernel_shape=[1, 1]), 1
+    channels = layer.kernel.shape[0]
+    pooled = _pooled(graph, x, "")
+    if head is None:
+        outputs = {pooled: (2 * channels, 1), SOURCE: (SOURCE_CHANNELS, 16), x: (channels, 32)}
+    else:
+        outputs = {_head(graph, pooled, head, "odds"): (1, 1)}
+        if smoke:
+            both = graph.node("Concat", [_pooled(graph, SOURCE, "source."), pooled], "pooled.both", axis=1)
+            outputs[_head(graph, both, smoke.whole, "smoke")] = (1, 1)
+            outputs[_places(graph, x, smoke.place)] = (1, 16)
+    return _whole_model(graph, outputs)
+
+
+def _pooled(graph: _Graph, x: str, prefix: str) -> str:
+    graph.node("GlobalAveragePool", [x], f"{prefix}mean")
+    graph.node("GlobalMaxPool", [x], f"{prefix}most.of.all")
+    return graph.node("Concat", [f"{prefix}mean", f"{prefix}most.of.all"], f"{prefix}pooled", axis=1)
+
+
+def _head(graph: _Graph, x: str, head: Head, name: str) -> str:
+    kernel = graph.constant(f"{name}.kernel", head.kernel.astype(np.float32).reshape(1, -1, 1, 1))
+    offset = graph.constant(f"{name}.offset", np.array([head.offset], np.float32))
+    return graph.node("Conv", [x, kernel, offset], name, kernel_shape=[1, 1])
+
+
+def _places(graph: _Graph, last: str, head: Head) -> str:
+    """Add the head for places: one convolution per map, the coarse map's doubled in width and height."""
+    near = _head(graph, SOURCE, Head(head.kernel[:SOURCE_CHANNELS], head.offset), "places.near")
+    far = _head(graph, last, Head(head.kernel[SOURCE_CHANNELS:], 0.0), "places.far")
+    graph.constant("no.region", np.zeros(0, np.float32))
+    graph.constant("doubled", np.array([1, 1, 2, 2], np.float32))
+    far = graph.node(
+        "Resize", [far, "no.region", "doubled"], "places.doubled", mode="nearest",
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    )  # fmt: skip
+    return graph.node("Add", [near, far], "places")
+
+
+def _whole_model(graph: _Graph, outputs: Mapping[str, tuple[int, int]]) -> onnx.ModelProto:
+    """Close `graph` with `outputs`, each with its channels and the pixels per place (1: a single place)."""
+    described = [
+        helper.make_tensor_value_info(
+            name, TensorProto.FLOAT, ["count", channels, *([1, 1] if pixels == 1 else [f"side/{pixels}"] * 2)]
+        )
+        for name, (channels, pixels) in outputs.items()
+    ]
     made = helper.make_graph(
         graph.nodes,
         "appearance",
-        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, [1, 3, side, side])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, [1, channels, 1, 1])],
+        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["count", 3, "side", "side"])],
+        described,
         graph.constants,
     )
     whole = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)

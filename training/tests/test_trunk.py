@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from embereye_training.network import Head, model, parameter_count
+from embereye_training.network import Head, SmokeHeads, model, parameter_count
 from embereye_training.trunk import EPSILON, Convolution, WeightsError, convolutions, read_weights
 
 RNG = np.random.default_rng(2)
@@ -133,12 +133,16 @@ def convolved(x, layer: Convolution):
     return result + layer.offset[:, None, None]
 
 
+def normal(count):
+    return RNG.normal(0, 0.05, count).astype(np.float32)
+
+
 def test_the_exported_network_computes_the_same_as_its_layers():
     onnxruntime = pytest.importorskip("onnxruntime")
     layers = list(convolutions(random_weights()))
     head = Head(RNG.normal(0, 0.05, 640).astype(np.float32), 0.3)
     pixels = RNG.uniform(-1, 1, (3, 64, 64)).astype(np.float32)
-    x = entry = pixels
+    x = entry = source = pixels
     for number, layer in enumerate(layers):
         x = convolved(x, layer)
         if layer.bounded:
@@ -147,9 +151,16 @@ def test_the_exported_network_computes_the_same_as_its_layers():
             x = x + entry if layer.adds else x
             entry = x
         entry = x if number == 0 else entry
+        source = x if x.shape[0] == 112 and not layer.bounded else source
     expected = np.concatenate([x.mean((1, 2)), x.max((1, 2))]) @ head.kernel + head.offset
-    session = onnxruntime.InferenceSession(model(layers, head, 64).SerializeToString())
-    (output,) = session.run(None, {"pixels": pixels[None]})
-    assert output.shape == (1, 1, 1, 1)
-    assert float(output.ravel()[0]) == pytest.approx(float(expected), abs=0.02 * max(1.0, abs(float(expected))))
+    smoke = SmokeHeads(Head(normal(864), 0.1), Head(normal(432), -0.2))
+    session = onnxruntime.InferenceSession(model(layers, head, smoke).SerializeToString())
+    odds, whole, places = session.run(["odds", "smoke", "places"], {"pixels": pixels[None]})
+    assert odds.shape == whole.shape == (1, 1, 1, 1)
+    assert float(odds.ravel()[0]) == pytest.approx(float(expected), abs=0.02 * max(1.0, abs(float(expected))))
+    pooled = np.concatenate([source.mean((1, 2)), source.max((1, 2)), x.mean((1, 2)), x.max((1, 2))])
+    assert float(whole.ravel()[0]) == pytest.approx(float(pooled @ smoke.whole.kernel + 0.1), abs=0.05)
+    doubled = x.repeat(2, axis=1).repeat(2, axis=2)
+    expected_places = np.tensordot(smoke.place.kernel, np.concatenate([source, doubled]), 1) - 0.2
+    assert places[0, 0] == pytest.approx(expected_places, abs=0.05)
     assert parameter_count(layers, head) == 2_939_120 + 641

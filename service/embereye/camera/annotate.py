@@ -9,6 +9,7 @@ from embereye.camera.decode.image import DecodedImage, UndecodableError, decode
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.lifecycle import UserError
+from embereye.zone.sentences import smoke_words
 
 RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to match
 _COLOURS = {Level.CLEAR: (160, 160, 160), Level.PRE_ALARM: (0, 200, 255)}  # BGR; above: red
@@ -60,6 +61,8 @@ def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> Non
     for finding in seen.findings if seen else ():
         colour = _COLOURS.get(finding.level, _RED)
         words = f"{finding.kind.word} {finding.score:.2f} for {finding.lasted_ns / 1e9:.1f} s"
+        if smoke := smoke_words(finding.terms):
+            words += f", smoke{smoke}"
         lines.append((words, colour))
         if finding.box and finding.lasted_ns:
             x, y, w, h = finding.box

@@ -8,6 +8,7 @@ from embereye.v1.types_pb2 import Term
 
 _MINUTE = 60
 _OVER_NORMAL = "temperature.over_normal"
+_DRIFTS = {"left": "to the left", "right": "to the right", "up": "upwards", "down": "downwards"}
 
 
 def quantity(value: float, unit: str) -> str:
@@ -25,8 +26,24 @@ def _decisive(terms: Sequence[Term]) -> Term | None:
     return next(iter(crossed or terms), None)
 
 
+def smoke_words(terms: Sequence[Term]) -> str:
+    """Say in words how smoke-like a place is to the appearance network; "" if the terms do not say."""
+    values = {term.name: term.value for term in terms}
+    if "smoke.likeness" not in values:
+        return ""
+    words = f"-like {values['smoke.likeness']:.0f} % of this place, usually {values.get('smoke.usual', 0.0):.0f} %"
+    if growing := values.get("smoke.growing"):
+        words += f"; growing for {growing:.0f} s"
+    for direction, phrase in _DRIFTS.items():
+        if f"smoke.drift.{direction}" in values:
+            words += f"; drifts {phrase}"
+    return words
+
+
 def sign(item: EvidenceItem) -> str:
     """One sign in words: "heat 61.3 °C ≥ 57 °C at s-01"."""
+    if words := smoke_words(item.why):
+        return f"{Kind(item.kind).word}{words} at {item.device}"
     term = _decisive(item.why)
     if term is None:
         measured = f"score {quantity(item.score, '')}"

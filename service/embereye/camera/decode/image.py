@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from embereye.detect.vision.networks.appearance import AppearanceNetwork
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, has_close_up
 from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI, is_finished
@@ -93,7 +93,9 @@ def decode_frame(
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
         closer = detail = None
-        if (order.close_ups or order.detail) and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
+        if (has_close_up(order.close_ups) or order.detail) and (
+            scale := reduction(width, height, CLOSER_SIDE)
+        ) < order.scale:
             closer = decode(data, scale, (width, height))
             detail = cut(closer, order.detail) if order.detail else None
         image = to_working_size(image)

@@ -24,6 +24,7 @@ from embereye.camera.decode.image import (
     UndecodableError,
     make_still,
 )
+from embereye.detect.vision.networks.appearance import has_close_up
 from embereye.detect.vision.working import (
     CLOSER_SIDE,
     INTERPOLATED,
@@ -91,7 +92,7 @@ class VideoDecoder:
             image = bgr(frame, WORKING_SIDE, WORKING_SLACK) if order.image else NO_IMAGE
             still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
             picture = self._coded(bgr(frame, order.picture_side)) if order.picture_side else b""
-            closer = bgr(frame, CLOSER_SIDE) if order.close_ups else None
+            closer = bgr(frame, CLOSER_SIDE) if has_close_up(order.close_ups) else None
             more = WORKING_SLACK * max(frame.width, frame.height) >= WORKING_SIDE
             detail = to_working_size(bgr(frame, CLOSER_SIDE, place=order.detail)) if order.detail and more else None
         except (cv2.error, ValueError) as error:

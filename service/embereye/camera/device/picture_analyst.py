@@ -9,7 +9,7 @@ from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector, without
 from embereye.detect.vision.health.health import PictureHealth
-from embereye.detect.vision.networks.appearance import Inspection
+from embereye.detect.vision.networks.appearance import FOR_SMOKE, Inspection, has_close_up
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import CLOSER_SIDE, SCALES, reduction, working_scale
 from embereye.levels import Level
@@ -64,8 +64,8 @@ class PictureAnalyst:
         is_repeat = self.is_repeat(frame)
         scale = working_scale(frame.header.width, frame.header.height)
         self._close_ups = None if frame.lost else self.detector.due_inspection(frame.time_ns)
-        if self._close_ups and not self.close_ups.allow(frame.received_ns):
-            self._close_ups = ()
+        if has_close_up(self._close_ups) and not self.close_ups.allow(frame.received_ns):
+            self._close_ups = tuple(box for box in self._close_ups or () if box == FOR_SMOKE)
         if is_repeat and self._close_ups is None:
             return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
         detail = self._wanted_detail(frame, scale)

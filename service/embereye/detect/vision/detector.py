@@ -2,8 +2,9 @@
 
 `detect` takes one frame and returns an `Observation`. It combines three sources of flame findings: `FlameDetector` on
 the whole picture, `DetailDetector` on a part with more pixels, and `Likeness` from the appearance network alone; the
-clearest one counts. The caller runs the network: it asks `due_inspection` and `wanted_detail` before it decodes a
-frame, and passes results to `add_inspection` and `detect`.
+clearest one counts. For smoke, it combines the veil (`SmokeDetector`) and what the network sees (`SmokeLikeness`). The
+caller runs the network: it asks `due_inspection` and `wanted_detail` before it decodes a frame, and passes results to
+`add_inspection` and `detect`.
 """
 
 import math
@@ -19,10 +20,11 @@ from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import SITES, Inspection, Inspections, Interest
+from embereye.detect.vision.networks.appearance import FOR_SMOKE, SITES, Inspection, Inspections, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
+from embereye.detect.vision.smoke_likeness import SmokeLikeness
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
 from embereye.levels import Kind, Level
@@ -54,6 +56,12 @@ class Detector:
         self.flame = FlameDetector(flame, Inspections(phase), usual_levels) if flame else None
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
+        self._smoke_likeness = (
+            SmokeLikeness(smoke, self.flame.usual_levels if self.flame else usual_levels or UsualLevels(), phase)
+            if smoke
+            else None
+        )
+        self._for_smoke_ns = 0  # time of the picture that is inspected for smoke only
         self._motion = MotionGate()
         self._masks = tuple(masks)
         # The network also sees masked places, so it decides nothing alone if there are masks.
@@ -73,6 +81,14 @@ class Detector:
 
         None: the network should not run on that picture.
         """
+        flame = self._due_flame_inspection(time_ns)
+        if self._smoke_likeness and self._smoke_likeness.start_if_due(time_ns, beside_flame=flame is not None):
+            if flame is None:
+                self._for_smoke_ns = time_ns
+            return *(flame or ()), FOR_SMOKE
+        return flame
+
+    def _due_flame_inspection(self, time_ns: int) -> tuple[Box, ...] | None:
         if not self.flame:
             return None
         flames = [self.flame, self._detail.flame] if self._detail and self._detail.flame else [self.flame]
@@ -95,6 +111,10 @@ class Detector:
 
     def add_inspection(self, inspection: Inspection) -> None:
         """Store the network's result for a picture before `detect` gets that picture."""
+        if self._smoke_likeness:
+            self._smoke_likeness.note(inspection)
+        if inspection.time_ns == self._for_smoke_ns:
+            return  # flames count their own inspections only
         if self.flame:
             self.flame.inspections.note(inspection)
         if self._likeness:
@@ -139,7 +159,13 @@ class Detector:
             findings.append(finding)
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
-            findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits, self._share(smoke.box)))
+            finding = self._finding(SMOKE_KIND, smoke, self._smoke.limits, self._share(smoke.box))
+            if self._smoke_likeness:
+                self._smoke_likeness.see(frame, time_ns)
+                seen = self._smoke_likeness.seen((height, width))
+                alike = self._finding(SMOKE_KIND, seen, self._smoke.limits, self._share(seen.box))
+                finding = _clearer(finding, alike)
+            findings.append(finding)
         self._observation = Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
         watched = self.flame and (self.flame.sites or self.flame.distant)
         self._calm = not self._observation.urgent and not watched
@@ -168,9 +194,9 @@ class Detector:
         kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds, box: Box | None
     ) -> Finding:
         level: Level = CLEAR
-        if seen.lasted_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
+        if seen.needed_ns is not None and seen.lasted_ns >= seen.needed_ns:
             level = Level.ALARM
-        elif seen.lasted_ns >= limits.pre_alarm_ns:
+        elif seen.lasted_ns >= (seen.pre_alarm_ns if isinstance(seen, Smoke) else limits.pre_alarm_ns):
             level = Level.PRE_ALARM
         if isinstance(seen, Flame) and seen.colourless:
             level = min(level, Level.PRE_ALARM)

@@ -34,6 +34,8 @@ class Smoke:
     lasted_ns: int = 0  # how long there has been smoke at the most persistent place
     box: PixelBox | None = None  # x, y, width, height in pixels of the working picture
     terms: tuple[Term, ...] = ()
+    needed_ns: int | None = SmokeThresholds.alarm_ns  # how long that is needed for an alarm; None: at most a pre-alarm
+    pre_alarm_ns: int = SmokeThresholds.pre_alarm_ns
 
 
 @dataclass(frozen=True)

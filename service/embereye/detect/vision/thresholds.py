@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from embereye.v1.types_pb2 import Term
 
@@ -236,9 +237,24 @@ def _smoke_weights() -> dict[str, Weight]:
     }
 
 
+class SmokeScene(Enum):
+    """The kind of place that a camera watches."""
+
+    ROOM = "room"
+    YARD = "yard"
+    LANDSCAPE = "landscape"
+
+    @property
+    def patience(self) -> float:
+        """Factor of the time for which the network must see smoke: outdoors, more resembles it and it is farther."""
+        return {SmokeScene.ROOM: 1.0, SmokeScene.YARD: 1.5, SmokeScene.LANDSCAPE: 3.0}[self]
+
+
 @dataclass(frozen=True)
 class SmokeThresholds:
     """Limits of the smoke detector."""
+
+    scene: SmokeScene = SmokeScene.ROOM
 
     period_ns: int = 240_000_000  # between two detections; smoke is slow
     gap_max_ns: int = 500_000_000  # longest time that one detection counts
@@ -269,6 +285,38 @@ class SmokeThresholds:
     persistence_max_ns: int = 30_000_000_000
     decay: float = 1.0  # of the persistence lost per time without evidence: traffic and waves are sometimes veils
     score_min: float = 0.5  # even odds
+
+    # The appearance network. An inspection takes 5 ms. Intervals: calm, while smoke is suspected, and beside flames'.
+    inspect_ns: int = 5_000_000_000
+    inspect_suspected_ns: int = 1_000_000_000
+    inspect_beside_ns: int = 2_500_000_000
+    suspect_odds: float = 0.5  # log odds of a single inspection, for the shorter interval
+    span_ns: int = 5_500_000_000  # whose inspections count, as their mean
+    inspections_min: int = 3  # for a mean
+    gap_ns: int = 15_000_000_000  # longest interval between two inspections
+    before_ns: int = 9_000_000_000  # older inspections show what was before
+    before_rate: float = 0.2  # weight of an inspection in that
+    top_places: int = 3  # of 64: smoke of 5 % of the picture
+    # Levels: log odds of the whole picture plus those of its top places, both above the usual of the view.
+    likeness_pre: float = 2.0
+    likeness_alarm: float = 3.6
+    likeness_alarm_new: float = 3.3  # if it rose or grows
+    rise_odds: float = 1.5  # by which top places exceed what was before
+    cover_share: float = 0.85  # of the places that rise together: fog, a lens that mists over
+    growth_places: int = 3
+    drift_min: float = 0.06  # of the picture
+    # Smoke stirs; mist over hills and a painted cloud do not. Counts of grey within stir_ns.
+    stir_ns: int = 500_000_000
+    stir_rate: float = 0.3  # weight of a measurement
+    stir_counts: float = 0.8
+    # A change of all places by step_counts at once is a new exposure or a lamp.
+    step_counts: float = 12.0
+    step_share: float = 0.7
+    step_ns: int = 2_000_000_000  # after which inspections count again
+    likeness_pre_ns: int = 2_000_000_000
+    likeness_new_ns: int = 4_000_000_000
+    likeness_ns: int = 8_000_000_000  # smoke-like from the first picture on
+    likeness_most_ns: int = 40_000_000_000
 
 
 @dataclass(frozen=True)

@@ -138,10 +138,23 @@ export const measured = (term, value = term.value) => amount(value || 0, term.un
 /** A number with its noun: "1 shard", "2 shards"; `many` is the plural if it is not `noun` with an s. */
 export const counted = (number, noun, many = `${noun}s`) => `${number} ${number === 1 ? noun : many}`;
 
+const DRIFTS = { left: "to the left", right: "to the right", up: "upwards", down: "downwards" };
+
+/** What the appearance network saw of smoke. */
+function smokeWords(terms) {
+  const values = new Map(terms.map((term) => [term.name, term.value || 0]));
+  const percent = (name) => `${Math.round(values.get(name) || 0)} %`;
+  const growing = values.get("smoke.growing");
+  const drift = Object.keys(DRIFTS).find((direction) => values.has(`smoke.drift.${direction}`));
+  return `-like ${percent("smoke.likeness")} of this place, usually ${percent("smoke.usual")}`
+    + (growing ? `; growing for ${Math.round(growing)} s` : "") + (drift ? `; drifts ${DRIFTS[drift]}` : "");
+}
+
 export function signText(item) {
   const [kind] = KINDS[item.kind] || ["sign"];
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
+  if (terms.some((term) => term.name === "smoke.likeness")) return `${kind}${smokeWords(terms)} at ${item.device}`;
   const reading = !over ? (item.score ? ` score ${amount(item.score)}` : "")
     : ` ${measured(over)}${over.name === "temperature.over_normal" ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
   return `${kind}${reading} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;

@@ -10,20 +10,25 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.networks.appearance import PLACES, Odds
 from embereye.units import SECOND, Box
 
 ROWS, COLUMNS = 12, 16  # cells of the picture
 HOURS = 24  # of the day, in UTC, so that a camera's location does not matter
 NEIGHBOURS = (-1, 0, 1)  # hours that count as the same time of day: the sun and people are not punctual
 KNOWN_S = 600.0  # of having been seen, after which a thing is fully known …
+NO_SMOKE = -3.0  # log odds: fewer are not distinguished
 NOTICED_S = 120.0  # … and before which it is not known at all: a fire is detected long before
 MOST_S = 3600.0  # remembered per hour, so that a thing that never returns is forgotten in weeks
 FORGOTTEN_S = 14 * 86400.0  # time constant of forgetting
 LARGER = 1.6  # times the area seen there; a larger thing is new
 LARGE = 0.03  # of the picture; a thing this large is never known
 MARKED_S = 2 * KNOWN_S  # that a marked false alarm counts for, in every hour
+SMOKE_KNOWN_S = 120.0  # time constant with which a place is learned as smoke-like: steam returns within minutes …
+SMOKE_MEMORY_S = 1800.0  # … and with which it is learned as clear again
 _FORMAT = np.dtype("<f4")
 _SIZE = HOURS * ROWS * COLUMNS
+_SMOKE_SIZE = HOURS * PLACES * PLACES
 
 
 class UsualLevels:
@@ -35,6 +40,8 @@ class UsualLevels:
         self._marked = np.zeros((ROWS, COLUMNS), np.float32)  # the same for places that people marked as no fire, …
         self._marked_area = np.zeros((ROWS, COLUMNS), np.float32)  # … at any time of day
         self._usual = np.zeros(HOURS, np.float32)  # log odds of the network for whole pictures, above 0
+        self._smoke = np.full((HOURS, PLACES, PLACES), NO_SMOKE, np.float32)  # log odds of smoke in each place
+        self._smoke_seconds = np.zeros(HOURS, np.float32)  # for how long they were learned
         self._forgot_ns = 0
 
     def familiarity(self, box: Box, area: float, time_ns: int) -> float:
@@ -75,6 +82,24 @@ class UsualLevels:
         hour = _hour(time_ns)
         self._usual[hour] += min(1.0, seconds / KNOWN_S) * (max(0.0, odds) - self._usual[hour])
 
+    def usual_smoke(self, time_ns: int) -> Odds:
+        """The natural log odds of smoke (PLACES, PLACES) that this view usually has at this time of day."""
+        hour = _hour(time_ns)
+        usual: Odds = self._smoke[[(hour + neighbour) % HOURS for neighbour in NEIGHBOURS]].max(axis=0)
+        return usual
+
+    def learn_smoke(self, odds: Odds, seconds: float, time_ns: int) -> None:
+        """Record that the network gave each place `odds` of smoke for `seconds` up to `time_ns`.
+
+        A place that was never smoke-like is not learned as less than NO_SMOKE.
+        """
+        self._forget(time_ns)
+        hour = _hour(time_ns)
+        self._smoke_seconds[hour] = min(MOST_S, self._smoke_seconds[hour] + seconds)
+        more = np.maximum(odds, NO_SMOKE) - self._smoke[hour]
+        memory = np.where(more > 0, np.float32(SMOKE_KNOWN_S), np.float32(SMOKE_MEMORY_S))
+        self._smoke[hour] += np.minimum(1.0, np.float32(seconds) / memory) * more
+
     def set_marks(self, places: Iterable[tuple[Box, float]]) -> None:
         """Set all `places`, each a box and an area, that people marked as no fire.
 
@@ -90,7 +115,7 @@ class UsualLevels:
     @property
     def has_content(self) -> bool:
         """True if anything was learned that is worth saving."""
-        return bool(self._seconds.any() or self._usual.any())
+        return bool(self._seconds.any() or self._usual.any() or self._smoke_seconds.any())
 
     def known_share(self, time_ns: int) -> float:
         """The share of the picture, 0..1, where something is known at this time of day."""
@@ -100,14 +125,15 @@ class UsualLevels:
 
     def dump(self) -> bytes:
         """Serialise the learned levels for `load`."""
-        return b"".join(array.astype(_FORMAT).tobytes() for array in (self._seconds, self._area, self._usual))
+        arrays = (self._seconds, self._area, self._usual, self._smoke - NO_SMOKE, self._smoke_seconds)
+        return b"".join(array.astype(_FORMAT).tobytes() for array in arrays)
 
     @classmethod
     def load(cls, data: bytes) -> "UsualLevels":
         """Restore the levels from the bytes of `dump`; raise ValueError if they are invalid."""
-        size = (2 * _SIZE + HOURS) * _FORMAT.itemsize
-        if len(data) == 2 * _SIZE * _FORMAT.itemsize:
-            data += bytes(HOURS * _FORMAT.itemsize)  # saved before usual odds existed
+        size = (2 * _SIZE + HOURS + _SMOKE_SIZE + HOURS) * _FORMAT.itemsize
+        if len(data) in (_FORMAT.itemsize * 2 * _SIZE, _FORMAT.itemsize * (2 * _SIZE + HOURS)):
+            data += bytes(size - len(data))  # saved before the usual odds of flame, or of smoke, existed
         if len(data) != size:
             raise ValueError(f"{len(data)} bytes are not a saved view, which has {size}")
         values: npt.NDArray[np.float32] = np.frombuffer(data, _FORMAT)
@@ -115,7 +141,9 @@ class UsualLevels:
             raise ValueError("a saved view contains no negative or non-finite numbers")
         usual_levels = cls()
         usual_levels._seconds[:] = np.minimum(values[:_SIZE].reshape(usual_levels._seconds.shape), MOST_S)
-        usual_levels._usual[:] = values[2 * _SIZE :]
+        usual_levels._usual[:] = values[2 * _SIZE : 2 * _SIZE + HOURS]
+        usual_levels._smoke[:] = NO_SMOKE + values[2 * _SIZE + HOURS : -HOURS].reshape(usual_levels._smoke.shape)
+        usual_levels._smoke_seconds[:] = np.minimum(values[-HOURS:], MOST_S)
         usual_levels._area[:] = np.minimum(values[_SIZE : 2 * _SIZE].reshape(usual_levels._area.shape), LARGE)
         return usual_levels
 
@@ -128,6 +156,8 @@ class UsualLevels:
             remaining = np.float32(math.exp(-min(elapsed / SECOND, FORGOTTEN_S) / FORGOTTEN_S))
             self._seconds *= remaining
             self._usual *= remaining
+            self._smoke += (1.0 - remaining) * (NO_SMOKE - self._smoke)
+            self._smoke_seconds *= remaining
         self._forgot_ns = time_ns
 
 

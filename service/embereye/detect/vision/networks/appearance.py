@@ -1,4 +1,4 @@
-"""The appearance network: the log odds that a picture shows a flame. Pure.
+"""The appearance network: the log odds that a picture shows a flame, and smoke in each of its places. Pure.
 
 Movement distinguishes a flame from a lamp; the network distinguishes it from cloth and headlights. They err in
 different places, so they are combined.
@@ -11,11 +11,17 @@ from enum import IntEnum
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from embereye.detect.vision.pixels import Picture
 from embereye.units import SECOND, Box
 
-SIDE = 96  # pixels; every picture is squeezed to a square of this side
+SIDE = 96  # pixels; every picture is squeezed to a square of this side, for flame
+SMOKE_SIDE = 128  # pixels; the same for smoke, which is faint
+PLACES = SMOKE_SIDE // 16  # rows and columns of the places for which the network knows smoke
+FOR_SMOKE: Box = (0.0, 0.0, 0.0, 0.0)  # an empty box among the close-ups: judge the whole picture for smoke, too
+
+Odds = npt.NDArray[np.float32]
 
 
 class Interest(IntEnum):
@@ -43,26 +49,57 @@ class AppearanceNetwork:
     """The loaded network. Not thread-safe."""
 
     def __init__(self, data: bytes) -> None:
-        """Load an ONNX file: input (1 or more, 3, SIDE, SIDE), BGR, -1..1; output: log odds per input."""
+        """Load an ONNX file: input "pixels" (1 or more, 3, side, side), BGR, -1..1; outputs as in `training`.
+
+        The output "odds" is that of flames, at SIDE. A file without the outputs "smoke" and "places", at SMOKE_SIDE,
+        sees no smoke.
+        """
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
-        self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
+        self._names = self._net.getUnconnectedOutLayersNames()  # OpenCV computes all outputs or none
+        self._sees_smoke = {"smoke", "places"} <= set(self._names)
+        self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), (FOR_SMOKE,))  # the first run allocates
 
     def logits(self, picture: Picture, close_ups: Sequence[Box], closer: Picture | None = None) -> tuple[float, ...]:
         """Return natural log odds of a flame: in all of `picture` (BGR), then in each of `close_ups`.
 
-        `closer` is the same picture with more pixels, if available; close-ups are cut from it.
+        If FOR_SMOKE is among `close_ups`, those of smoke follow: in all of `picture`, then in its PLACES x PLACES
+        places, row by row. `closer` is the same picture with more pixels, if available; close-ups are cut from it.
         """
-        parts = []
-        for number, (x, y, w, h) in enumerate(((0.0, 0.0, 1.0, 1.0), *close_ups)):
-            if number == 1 and closer is not None:
-                picture = closer
-            height, width = picture.shape[:2]
+        parts = [_squeezed(picture, SIDE)]
+        for x, y, w, h in (box for box in close_ups if box != FOR_SMOKE):
+            source = picture if closer is None else closer
+            height, width = source.shape[:2]
             left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
-            part = picture[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
-            interpolation = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR
-            parts.append(cv2.resize(part, (SIDE, SIDE), interpolation=interpolation))
+            part = source[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
+            parts.append(_squeezed(part, SIDE))
+        outputs = self._outputs(parts)
+        logits = tuple(map(float, outputs.get("odds", next(iter(outputs.values()))).ravel()))
+        if FOR_SMOKE in close_ups and self._sees_smoke:
+            outputs = self._outputs([_squeezed(picture, SMOKE_SIDE)])
+            logits += (float(outputs["smoke"].ravel()[0]), *map(float, outputs["places"].ravel()))
+        return logits
+
+    def _outputs(self, parts: Sequence[Picture]) -> dict[str, Odds]:
         self._net.setInput(cv2.dnn.blobFromImages(parts, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
-        return tuple(map(float, self._net.forward().ravel()))
+        return dict(zip(self._names, self._net.forward(self._names), strict=True))  # type: ignore[arg-type]
+
+
+def _squeezed(picture: Picture, side: int) -> Picture:
+    interpolation = cv2.INTER_AREA if min(picture.shape[:2]) >= side else cv2.INTER_LINEAR
+    return cv2.resize(picture, (side, side), interpolation=interpolation)  # type: ignore[return-value]
+
+
+def has_close_up(close_ups: Sequence[Box] | None) -> bool:
+    """True if any of `close_ups` is cut from the picture with more pixels."""
+    return any(box != FOR_SMOKE for box in close_ups or ())
+
+
+@dataclass(frozen=True)
+class SmokeOdds:
+    """The network's natural log odds of smoke in one picture."""
+
+    whole: float
+    places: Odds  # (PLACES, PLACES)
 
 
 @dataclass(frozen=True)
@@ -72,12 +109,20 @@ class Inspection:
     time_ns: int
     whole: float  # log odds
     close_ups: tuple[tuple[Box, float], ...] = ()
+    smoke: SmokeOdds | None = None  # None: not judged
 
     @classmethod
     def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Inspection":
         """Create an inspection from the network's `logits` for a picture and its `close_ups`."""
+        boxes = [box for box in close_ups if box != FOR_SMOKE]
         whole, *others = logits
-        return cls(time_ns, whole, tuple(zip(close_ups, others, strict=True)))
+        smoke = others[len(boxes) :]
+        return cls(
+            time_ns,
+            whole,
+            tuple(zip(boxes, others, strict=not smoke)),
+            SmokeOdds(smoke[0], np.array(smoke[1:], np.float32).reshape(PLACES, PLACES)) if smoke else None,
+        )
 
 
 class Inspections:

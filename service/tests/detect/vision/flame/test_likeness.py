@@ -91,10 +91,10 @@ def test_a_still_view_is_inspected_rarely_and_a_moving_one_at_once():
         asked.append(second)
         return -3.0
 
-    watch(odds_at, 60.0, moves=False)
+    watch(odds_at, 60.0, moves=False, smoke=None)
     assert len(asked) <= 8
     asked.clear()
-    watch(odds_at, 60.0)
+    watch(odds_at, 60.0, smoke=None)
     assert len(asked) >= 19
 
 

@@ -11,8 +11,11 @@ import pytest
 from embereye.camera.decode.shipped import FILE, load_network
 from embereye.detect.vision.networks.appearance import (
     EVERY_NS,
+    FOR_SMOKE,
     HURRIED,
+    PLACES,
     SIDE,
+    SMOKE_SIDE,
     UNHURRIED_NS,
     VALID_NS,
     AppearanceNetwork,
@@ -41,12 +44,35 @@ def test_the_shipped_file_matches_its_model_card():
     assert re.findall(r"`([0-9a-f]{64})`", CARD.read_text()) == [hashlib.sha256(data).hexdigest()]
 
 
-def test_the_shipped_network_has_one_picture_as_input_and_one_number_as_output():
+def test_the_shipped_network_has_one_input_and_outputs_for_flame_smoke_and_places():
     onnx = pytest.importorskip("onnx")
     graph = onnx.load_from_string(SHIPPED.read_bytes()).graph
-    (taken,), (given,) = graph.input, graph.output
-    assert [side.dim_value for side in taken.type.tensor_type.shape.dim] == [1, 3, SIDE, SIDE]
-    assert [side.dim_value for side in given.type.tensor_type.shape.dim] == [1, 1, 1, 1]
+    assert [entry.name for entry in graph.input] == ["pixels"]
+    assert [entry.name for entry in graph.output] == ["odds", "smoke", "places"]
+
+
+def test_smoke_is_judged_only_on_request_in_the_whole_picture_and_each_place(network):
+    picture = RNG.integers(0, 256, (90, 160, 3), np.uint8)
+    boxes = [(0.1, 0.1, 0.5, 0.5)]
+    flames = network.logits(picture, boxes)
+    logits = network.logits(picture, [*boxes, FOR_SMOKE])
+    assert logits[:2] == pytest.approx(flames, abs=1e-4)
+    assert len(logits) == 2 + 1 + PLACES**2
+    inspection = Inspection.of(START, [*boxes, FOR_SMOKE], logits)
+    assert inspection.close_ups == ((boxes[0], logits[1]),)
+    assert inspection.smoke.whole == pytest.approx(logits[2])
+    assert inspection.smoke.places.shape == (PLACES, PLACES)
+    assert inspection.smoke.places[1, 0] == pytest.approx(logits[3 + PLACES])
+    assert Inspection.of(START, boxes, flames).smoke is None
+
+
+def test_the_odds_of_smoke_agree_with_the_reference_runtime(network):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    reference = onnxruntime.InferenceSession(SHIPPED.read_bytes(), providers=["CPUExecutionProvider"])
+    picture = RNG.integers(0, 256, (SMOKE_SIDE, SMOKE_SIDE, 3), np.uint8)
+    blob = picture.astype(np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
+    whole, places = reference.run(["smoke", "places"], {"pixels": blob})
+    assert network.logits(picture, (FOR_SMOKE,))[1:] == pytest.approx([*whole.ravel(), *places.ravel()], abs=5e-3)
 
 
 def test_the_output_agrees_with_the_reference_runtime(network):
@@ -55,7 +81,7 @@ def test_the_output_agrees_with_the_reference_runtime(network):
     for _ in range(3):
         picture = RNG.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
         blob = picture.astype(np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
-        (expected,) = reference.run(None, {"pixels": blob})
+        (expected,) = reference.run(["odds"], {"pixels": blob})
         assert network.logits(picture, ())[0] == pytest.approx(float(expected.ravel()[0]), abs=2e-3)
 
 

@@ -1,0 +1,164 @@
+import cv2
+import numpy as np
+import pytest
+
+from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.flame.usual_levels import UsualLevels
+from embereye.detect.vision.networks.appearance import FOR_SMOKE, PLACES, Inspection, SmokeOdds
+from embereye.detect.vision.thresholds import SmokeScene, SmokeThresholds
+from embereye.levels import Kind, Level
+from embereye.units import SECOND
+
+START = 1_700_000_000 * SECOND
+RATE = 3.0
+CLEAR_ODDS = -2.5
+RANDOM = np.random.default_rng(4)
+SCENE = cv2.GaussianBlur(RANDOM.integers(60, 180, (120, 160, 3), np.uint8), (0, 0), 2)
+
+
+def places(odds=CLEAR_ODDS, smoke=3.0, rows=slice(0), columns=slice(0)):
+    grid = np.full((PLACES, PLACES), odds, np.float32)
+    grid[rows, columns] = smoke
+    return grid
+
+
+def plume(seconds, begin=20.0, drift=0.0):
+    """Odds of a plume of 5 % that begins, grows and drifts."""
+    if seconds < begin:
+        return -2.0, places()
+    size, left = 2 + min(2, int((seconds - begin) / 4)), 3 + int(drift * (seconds - begin))
+    return 2.0, places(rows=slice(4, 4 + size), columns=slice(max(0, left), max(0, left) + size))
+
+
+def stirring(seconds):
+    """A picture that changes a little everywhere."""
+    return np.roll(SCENE, int(seconds * RATE) % 5, axis=1)
+
+
+def still(_):
+    return SCENE
+
+
+class Watch:
+    """Feeds a detector with pictures, and with odds in place of the network's."""
+
+    def __init__(self, smoke=None, usual_levels=None, begin_s=0.0):
+        self.detector = Detector(None, smoke or SmokeThresholds(), usual_levels=usual_levels)
+        self.begin_ns = START + int(begin_s * SECOND)
+        self.looks, self.highest, self.levels = [], Level.CLEAR, []
+
+    def run(self, odds_of, picture_of=stirring, seconds=60.0):
+        for number in range(int(seconds * RATE)):
+            second = number / RATE
+            time_ns = self.begin_ns + round(second * SECOND)
+            picture = picture_of(second)
+            if (close_ups := self.detector.due_inspection(time_ns)) is not None:
+                assert close_ups == (FOR_SMOKE,)
+                whole, grid = odds_of(second)
+                self.looks.append(second)
+                self.detector.add_inspection(Inspection(time_ns, 0.0, smoke=SmokeOdds(whole, grid)))
+            observation = self.detector.detect(picture, time_ns)
+            (self.finding,) = (finding for finding in observation.findings if finding.kind == Kind.SMOKE)
+            self.levels.append((second, self.finding.level, self.finding))
+        self.highest = max(level for _, level, _ in self.levels)
+        return self
+
+    def first(self, least):
+        return next((second for second, level, _ in self.levels if level >= least), None)
+
+
+def terms_of(finding):
+    return {term.name: term for term in finding.terms}
+
+
+@pytest.mark.parametrize("phase", [0.0, 1.0, 2.5, 4.0])
+def test_a_growing_plume_alarms_within_fifteen_seconds(phase):
+    watch = Watch().run(lambda second: plume(second, 20.0 + phase))
+    assert watch.first(Level.PRE_ALARM) - 20.0 - phase <= 8.0
+    assert watch.first(Level.ALARM) - 20.0 - phase <= 15.0
+
+
+def test_the_alarm_has_the_place_and_its_reasons():
+    watch = Watch().run(lambda second: plume(second, drift=-0.15), seconds=34)
+    alarm = next(finding for _, level, finding in watch.levels if level >= Level.ALARM)
+    x, y, width, height = alarm.box
+    assert 0.1 <= x <= 0.5
+    assert y == pytest.approx(0.5)
+    assert width * height < 0.3
+    terms = terms_of(alarm)
+    assert terms["smoke.likeness"].value > 90
+    assert terms["smoke.usual"].value < 10
+    assert any("smoke.growing" in terms_of(finding) for *_, finding in watch.levels)
+    assert any("smoke.drift.left" in terms_of(finding) for *_, finding in watch.levels)
+
+
+def test_smoke_from_the_first_picture_alarms_later_than_smoke_that_begins():
+    always, begins = Watch().run(lambda _: plume(99.0)), Watch().run(plume)
+    assert 8.0 <= always.first(Level.ALARM) <= 20.0
+    assert begins.first(Level.ALARM) - 20.0 <= always.first(Level.ALARM)
+
+
+def test_a_smoke_like_thing_that_is_still_is_no_smoke():
+    assert Watch().run(lambda _: plume(99.0), still).highest == Level.CLEAR
+
+
+def test_fog_over_the_whole_picture_is_no_smoke():
+    watch = Watch().run(lambda second: (2.5, places(3.0)) if second > 20 else (-2.0, places()), seconds=35)
+    assert watch.highest < Level.ALARM
+
+
+def test_a_step_of_the_exposure_is_no_smoke():
+    def exposed(second):
+        return np.clip(stirring(second) * (1.5 if second > 20 else 1.0), 0, 255).astype(np.uint8)
+
+    def odds(second):
+        return plume(99.0) if 20 < second < 25 else (-2.0, places())
+
+    assert Watch().run(odds, exposed).highest == Level.CLEAR
+
+
+def test_a_puff_is_no_alarm():
+    assert Watch().run(lambda second: plume(99.0) if 20 < second < 24 else (-2.0, places())).highest < Level.ALARM
+
+
+def test_steam_that_returns_is_learned():
+    def steam(second):
+        return plume(99.0) if second % 60 < 20 else (-2.0, places())
+
+    usual_levels = UsualLevels()
+    Watch(usual_levels=usual_levels).run(steam, seconds=900)
+    later = Watch(usual_levels=usual_levels, begin_s=900).run(steam, seconds=120)
+    assert later.highest < Level.ALARM
+
+
+def test_what_is_always_smoke_like_is_learned_and_more_than_that_still_alarms():
+    usual_levels = UsualLevels()
+    haze = 1.0, places(rows=slice(0, 3), columns=slice(None), smoke=1.2)
+    Watch(usual_levels=usual_levels).run(lambda _: haze, seconds=600)
+    again = Watch(usual_levels=usual_levels, begin_s=600).run(lambda _: haze)
+    assert again.highest == Level.CLEAR
+    more = Watch(usual_levels=usual_levels, begin_s=600)
+    assert more.run(lambda second: (3.0, np.maximum(haze[1], plume(second)[1]))).highest >= Level.ALARM
+
+
+@pytest.mark.parametrize(("scene", "most"), [(SmokeScene.ROOM, 15), (SmokeScene.YARD, 20), (SmokeScene.LANDSCAPE, 60)])
+def test_a_scene_with_more_lookalikes_needs_more_time(scene, most):
+    watch = Watch(SmokeThresholds(scene=scene)).run(plume, seconds=90)
+    needed = watch.first(Level.ALARM) - 20.0
+    assert needed <= most
+    assert scene == SmokeScene.ROOM or needed > Watch().run(plume).first(Level.ALARM) - 20.0
+
+
+def test_looks_are_rare_until_something_is_smoke_like():
+    calm = Watch().run(lambda _: (-2.0, places()))
+    assert len(calm.looks) <= 60 / 5 + 1
+    assert len(Watch().run(lambda _: plume(99.0)).looks) >= 50
+
+
+def test_odds_of_a_damaged_view_are_refused_and_earlier_views_load():
+    usual_levels = UsualLevels()
+    usual_levels.learn_smoke(places(2.0), 300.0, START)
+    restored = UsualLevels.load(usual_levels.dump())
+    assert restored.usual_smoke(START) == pytest.approx(usual_levels.usual_smoke(START))
+    earlier = usual_levels.dump()[: 4 * (2 * 24 * 12 * 16 + 24)]
+    assert UsualLevels.load(earlier).usual_smoke(START).max() == pytest.approx(-3.0)
