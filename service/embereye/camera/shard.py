@@ -16,7 +16,7 @@ import cv2
 from prometheus_client.core import Metric
 
 from embereye.camera.canary import CameraCanary
-from embereye.camera.clips.pipeline import ClipPipeline
+from embereye.camera.clip_pipeline import ClipPipeline
 from embereye.camera.clips.ring import Budget, ClipUnit
 from embereye.camera.decode import hardware
 from embereye.camera.decode.pool import DecoderPool, decoder_count

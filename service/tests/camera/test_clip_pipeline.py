@@ -1,14 +1,14 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from embereye.camera.clips.pipeline import ClipPipeline
+from embereye.camera.clip_pipeline import ClipPipeline
 from embereye.camera.clips.spool import ClipSpool
 from embereye.process.timing.running import Running
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.shard_pb2 import Assignment
 
-from .pictures import START, frame, report
+from .clips.pictures import START, frame, report
 
 STOOD = 30 * SECOND
 
