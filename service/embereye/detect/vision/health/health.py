@@ -59,6 +59,86 @@ class _Change:
         return now_ns - self._changed
 
 
+class _Movement:
+    """Detects that the picture shifts as a whole."""
+
+    def __init__(self, limits: HealthThresholds) -> None:
+        self.fault = ""  # no fire shifts a whole picture, so it is reported even while one is suspected
+        self._limits = limits
+        self._lasting = _Lasting(limits.moving_ns, limits.recovered_ns)
+        self._edges: Field | None = None  # of the latest picture
+
+    def forget(self) -> None:
+        """Start again with the next picture."""
+        self.fault, self._edges = "", None
+
+    def observe(self, grey: Grey, now_ns: int, elapsed: int) -> None:
+        """Check if the picture has shifted since the one `elapsed` nanoseconds ago."""
+        limits, before = self._limits, self._edges
+        self._edges = edges_of(grey)
+        speed = 0.0
+        if before is not None and 0 < elapsed <= limits.shift_gap_ns:
+            speed = shift_between(before, self._edges, limits) * SECOND / elapsed
+        if not self._lasting.see(speed >= limits.speed_min, now_ns):
+            self.fault = ""
+        elif speed:
+            self.fault = (
+                f"camera moves: the picture shifts by {speed:.0%} of its width a second;"
+                " flames and smoke cannot be recognised meanwhile"
+            )
+
+
+class _Views:
+    """The views of a camera, learned from its pictures, and a scene that may become one."""
+
+    def __init__(self, limits: HealthThresholds) -> None:
+        self.candidate: View | None = None
+        self._limits = limits
+        self._views: list[View] = []  # most recently seen first
+
+    def __bool__(self) -> bool:
+        return bool(self._views)
+
+    def forget(self) -> None:
+        """Start again with the next picture."""
+        self._views.clear()
+        self.candidate = None
+
+    def add(self, view: View) -> None:
+        """Add `view` as the most recently seen one."""
+        self._views = [view, *self._views[: self._limits.views - 1]]
+
+    def best(self, seen: Impression) -> tuple[View, Agreement]:
+        """Return the view that fits `seen` best and move it to the front."""
+        edges = seen.edges
+        compared = [(view, view.compare(seen, edges, self._limits)) for view in self._views[:1]]
+        if compared[0][1].place < self._limits.steady_min:
+            compared += [(view, view.compare(seen, edges, self._limits)) for view in self._views[1:]]
+        view, agreement = max(compared, key=lambda pair: pair[1].place)
+        if view is not self._views[0] and agreement.place >= self._limits.place_min:
+            self._views.remove(view)
+            self._views.insert(0, view)
+        return view, agreement
+
+    def consider(self, seen: Impression, now_ns: int) -> None:
+        """Learn a scene that matches no view; if it lasts, it becomes a view."""
+        known = self.candidate
+        if known is None or known.compare(seen, seen.edges, self._limits).place < self._limits.steady_min:
+            self.candidate = View(seen, now_ns)
+            return
+        known.learn(seen, now_ns, self._limits)
+        if known.age_ns(now_ns) >= self._limits.accepted_ns:
+            self.add(known)
+            self.candidate = None
+
+    def remaining(self, now_ns: int) -> str:
+        """Return when the candidate becomes a view, for a fault, or ''."""
+        if self.candidate is None:
+            return ""
+        minutes = math.ceil((self._limits.accepted_ns - self.candidate.age_ns(now_ns)) / MINUTE)
+        return f"; if it stays it becomes the reference in {max(1, minutes)} min"
+
+
 class PictureHealth:
     """Monitors one camera. Feed it whole pictures, two per second; times are nanoseconds of a monotonic clock.
 
@@ -74,16 +154,13 @@ class PictureHealth:
         self._covered = _Lasting(limits.covered_ns, limits.recovered_ns)
         self._blurred = _Lasting(limits.focus_ns, limits.recovered_ns)
         self._moved = _Lasting(limits.moved_ns, limits.recovered_ns)
-        self._moving = _Lasting(limits.moving_ns, limits.recovered_ns)
-        self._edges: Field | None = None  # of the picture compared last
-        self._moving_fault = ""  # no fire shifts a whole picture, so it is reported even while one is suspected
+        self._movement = _Movement(limits)
         self._checked_ns = self._whole_ns = self._compared_ns = -(10**18)
         self._damaged_since_ns = 0  # since when all pictures are damaged; 0: whole ones arrive
         self._frozen_fault = self._scene_fault = ""
         self._shape: tuple[int, ...] = ()
         self._seen: Impression | None = None
-        self._views: list[View] = []  # most recently seen first
-        self._candidate: View | None = None
+        self._views = _Views(limits)
         self.patience_ns = 0  # how long a camera may show the same picture: its deadline
         self.fault = ""  # why the picture cannot show a fire; empty: it can
 
@@ -110,7 +187,7 @@ class PictureHealth:
         if (arrived := grey[around == 0]).size:
             nothing = self._nothing(arrived)
             blind = self._blind.see(bool(nothing), now_ns)
-            self.fault = nothing if blind else self._frozen_fault or self._moving_fault or self._scene_fault
+            self.fault = nothing if blind else self._frozen_fault or self._movement.fault or self._scene_fault
         return self.fault
 
     def observe(self, frame: npt.NDArray[np.uint8], now_ns: int, *, suspected: bool = False) -> str:
@@ -131,13 +208,13 @@ class PictureHealth:
                 self._frozen_fault = self._frozen(grey, now_ns)
             if suspected:
                 self._excuse(now_ns)
-        self.fault = nothing if blind else self._frozen_fault or self._moving_fault or self._scene_fault
+        self.fault = nothing if blind else self._frozen_fault or self._movement.fault or self._scene_fault
         return self.fault
 
     def _compare(self, grey: Grey, now_ns: int, elapsed: int, *, suspected: bool, visible: bool) -> str:
         """Return the problem of the scene, or ''."""
         assert self._seen is not None
-        self._note_shift(grey, now_ns, elapsed)
+        self._movement.observe(grey, now_ns, elapsed)
         elapsed = min(max(0, elapsed), 2 * self.limits.compare_ns)
         self._seen.add(grey, -math.expm1(-elapsed / self.limits.impression_ns))
         self._frozen_fault = self._frozen(grey, now_ns)
@@ -148,28 +225,12 @@ class PictureHealth:
             return self._exposure(grey, now_ns) or self._comparison(now_ns)
         return ""
 
-    def _note_shift(self, grey: Grey, now_ns: int, elapsed: int) -> None:
-        """Check if the picture has shifted as a whole since `elapsed` nanoseconds ago."""
-        limits, before = self.limits, self._edges
-        self._edges = edges_of(grey)
-        speed = 0.0
-        if before is not None and 0 < elapsed <= limits.shift_gap_ns:
-            speed = shift_between(before, self._edges, limits) * SECOND / elapsed
-        moving = self._moving.see(speed >= limits.speed_min, now_ns)
-        if not moving:
-            self._moving_fault = ""
-        elif speed:
-            self._moving_fault = (
-                f"camera moves: the picture shifts by {speed:.0%} of its width a second;"
-                " flames and smoke cannot be recognised meanwhile"
-            )
-
     def _begin(self, grey: Grey) -> None:
         self._shape = grey.shape
         self._seen = Impression(grey)
-        self._views.clear()
-        self._candidate = self._edges = None
-        self._frozen_fault = self._moving_fault = self._scene_fault = ""
+        self._views.forget()
+        self._movement.forget()
+        self._frozen_fault = self._scene_fault = ""
 
     def _excuse(self, now_ns: int) -> None:
         self._scene_fault = ""
@@ -213,9 +274,9 @@ class PictureHealth:
             return "lens covered or out of focus: the picture has no structure"
         if not self._views:
             if not bare:
-                self._views.append(View(seen, now_ns))
+                self._views.add(View(seen, now_ns))
             return ""
-        view, agreement = self._best()
+        view, agreement = self._views.best(seen)
         if view.age_ns(now_ns) < limits.established_ns:
             view.learn(seen, now_ns, limits)
             return ""
@@ -229,9 +290,9 @@ class PictureHealth:
             self._covered.see(covered, now_ns), self._blurred.see(blurred, now_ns), self._moved.see(moved, now_ns)
         )  # fmt: skip
         if elsewhere and not (covered or blurred or bare):
-            self._consider(now_ns)
+            self._views.consider(seen, now_ns)
         else:
-            self._candidate = None
+            self._views.candidate = None
             if not (dark or covered or blurred):
                 view.learn(seen, now_ns, limits)
         return self._scene_problem(counted, agreement, now_ns)
@@ -243,36 +304,5 @@ class PictureHealth:
         if blurred:
             return f"out of focus: {agreement.sharpness:.0%} of the usual detail is left"
         if moved:
-            return f"camera moved: the scene is not the learned one{self._remaining(now_ns)}"
+            return f"camera moved: the scene is not the learned one{self._views.remaining(now_ns)}"
         return ""
-
-    def _remaining(self, now_ns: int) -> str:
-        if self._candidate is None:
-            return ""
-        minutes = math.ceil((self.limits.accepted_ns - self._candidate.age_ns(now_ns)) / MINUTE)
-        return f"; if it stays it becomes the reference in {max(1, minutes)} min"
-
-    def _best(self) -> tuple[View, Agreement]:
-        """Return the best-fitting view and move it to the front."""
-        assert self._seen is not None
-        edges = self._seen.edges
-        compared = [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[:1]]
-        if compared[0][1].place < self.limits.steady_min:
-            compared += [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[1:]]
-        view, agreement = max(compared, key=lambda pair: pair[1].place)
-        if view is not self._views[0] and agreement.place >= self.limits.place_min:
-            self._views.remove(view)
-            self._views.insert(0, view)
-        return view, agreement
-
-    def _consider(self, now_ns: int) -> None:
-        """Learn a scene that matches no view; if it lasts, it becomes a view."""
-        assert self._seen is not None
-        known = self._candidate
-        if known is None or known.compare(self._seen, self._seen.edges, self.limits).place < self.limits.steady_min:
-            self._candidate = View(self._seen, now_ns)
-            return
-        known.learn(self._seen, now_ns, self.limits)
-        if known.age_ns(now_ns) >= self.limits.accepted_ns:
-            self._views = [known, *self._views[: self.limits.views - 1]]
-            self._candidate = None
