@@ -35,6 +35,7 @@ CHUNK = 64  # frames calculated at a time, so that intermediate results stay in 
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
+_Ranges = tuple[float, float, float, float]
 
 _ROW, _COLUMN = np.divmod(np.arange(PIXELS), COLUMNS)
 _INTERLEAVED = _ROW % 2  # the subpage of each pixel in interleaved mode
@@ -119,8 +120,8 @@ class Calibration:
     resolution: int  # bits minus 16 that the device was calibrated at
     control: int  # control register at power-on: refresh rate, resolution, reading pattern
     chess: bool  # calibrated in chess pattern
-    ks_to: tuple[float, float, float, float]  # sensitivity slope in each temperature range
-    corners: tuple[float, float, float, float]  # °C, start of each temperature range
+    ks_to: _Ranges  # sensitivity slope in each temperature range
+    corners: _Ranges  # °C, start of each temperature range
     cp_offset: tuple[float, float]  # compensation pixel of each subpage
     cp_alpha: tuple[float, float]
     cp_kta: float
@@ -142,27 +143,8 @@ class Calibration:
 
         Raises ValueError with the reason if they are invalid.
         """
-        if isinstance(words, bytes | bytearray | memoryview):
-            if len(words) % 2:
-                raise ValueError(f"EEPROM: {len(words)} bytes are not a whole number of words")
-            words = words_of(words)
-        e = np.asarray(words).astype(np.int64).ravel()
-        if len(e) not in {EEPROM_WORDS, EEPROM_WORDS + 2}:
-            raise ValueError(f"EEPROM has {len(e)} words, not {EEPROM_WORDS}")
-        e = e[:EEPROM_WORDS] & 0xFFFF
-        if (e == e[0]).all():
-            raise ValueError(f"EEPROM is blank: every word is 0x{int(e[0]):04X}")
-        if e[10] & 0x0040:
-            raise ValueError(
-                f"EEPROM: not from an MLX90640: the device select word is 0x{int(e[10]):04X} (an MLX90641?)"
-            )
-        pixels = e[64:]
-        marked = np.flatnonzero((pixels == 0) | (pixels & 1 == 1))
-        if len(marked) > MARKED_PIXELS_LIMIT:
-            raise ValueError(
-                f"EEPROM: {len(marked)} of {PIXELS} pixels are marked as bad, at most {MARKED_PIXELS_LIMIT} are allowed"
-            )
-
+        e = _eeprom_words(words)
+        marked = _marked_pixels(e)
         k_vdd = 32.0 * int(_signed(int(e[51]) >> 8, 8))
         kt_ptat = int(_signed(int(e[50]), 10)) / 8
         gain = float(_signed(int(e[48]), 16))
@@ -172,22 +154,12 @@ class Calibration:
 
         tgc = int(_signed(int(e[60]), 8)) / 32
         cp_alpha = _compensation_alpha(e)
-        alpha = _alpha(e) - tgc * sum(cp_alpha) / 2
-        wrong = np.setdiff1d(np.flatnonzero(alpha <= 0), marked)
-        if len(wrong):
-            raise ValueError(f"EEPROM: pixel {int(wrong[0])} has a sensitivity of {alpha[wrong[0]]:.3g}, not above 0")
-        alpha[marked] = np.median(np.delete(alpha, marked))  # never shown, but must not raise warnings
+        alpha = _sensitivity(e, tgc * sum(cp_alpha) / 2, marked)
         offset, kta, kv = _offset(e), _kta(e), _kv(e)
 
         cp_offset = int(_signed(int(e[58]), 10))
         kta_scale, kv_scale = 2.0 ** (((e[56] >> 4) & 15) + 8), 2.0 ** ((e[56] >> 8) & 15)
-        step = 10.0 * ((int(e[63]) >> 12) & 3)
-        corner_2 = ((int(e[63]) >> 4) & 15) * step
-        corner_3 = corner_2 + ((int(e[63]) >> 8) & 15) * step
-        ks_to = [
-            float(_signed(int(byte), 8)) / 2.0 ** ((int(e[63]) & 15) + 8)
-            for byte in (e[61], e[61] >> 8, e[62], e[62] >> 8)
-        ]
+        ks_to, corners = _temperature_ranges(e)
         inverse_alpha = 1 / alpha
         return cls(
             k_vdd=k_vdd,
@@ -202,17 +174,13 @@ class Calibration:
             resolution=(int(e[56]) >> 12) & 3,
             control=int(e[12]),
             chess=not e[10] & 0x0800,
-            ks_to=(ks_to[0], ks_to[1], ks_to[2], ks_to[3]),
-            corners=(-40.0, 0.0, corner_2, corner_3),
+            ks_to=ks_to,
+            corners=corners,
             cp_offset=(float(cp_offset), float(cp_offset + _signed(int(e[58]) >> 10, 6))),
             cp_alpha=cp_alpha,
             cp_kta=float(_signed(int(e[59]), 8) / kta_scale),
             cp_kv=float(_signed(int(e[59]) >> 8, 8) / kv_scale),
-            pattern_correction=(
-                int(_signed(int(e[53]), 6)) / 16,
-                int(_signed(int(e[53]) >> 6, 5)) / 2,
-                int(_signed(int(e[53]) >> 11, 5)) / 8,
-            ),
+            pattern_correction=_pattern_correction(e),
             alpha=alpha,
             offset=offset,
             kta=kta,
@@ -453,6 +421,58 @@ def _checked(frames: NDArray[np.uint16]) -> NDArray[np.uint16]:
     return frames
 
 
+def _eeprom_words(
+    words: bytes | bytearray | memoryview | NDArray[np.uint16] | Sequence[int],
+) -> NDArray[np.int64]:
+    """Return the (832,) words of an EEPROM; raise ValueError if they are not those of an MLX90640."""
+    if isinstance(words, bytes | bytearray | memoryview):
+        if len(words) % 2:
+            raise ValueError(f"EEPROM: {len(words)} bytes are not a whole number of words")
+        words = words_of(words)
+    e = np.asarray(words).astype(np.int64).ravel()
+    if len(e) not in {EEPROM_WORDS, EEPROM_WORDS + 2}:
+        raise ValueError(f"EEPROM has {len(e)} words, not {EEPROM_WORDS}")
+    e = e[:EEPROM_WORDS] & 0xFFFF
+    if (e == e[0]).all():
+        raise ValueError(f"EEPROM is blank: every word is 0x{int(e[0]):04X}")
+    if e[10] & 0x0040:
+        raise ValueError(f"EEPROM: not from an MLX90640: the device select word is 0x{int(e[10]):04X} (an MLX90641?)")
+    return e
+
+
+def _marked_pixels(e: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pixels that the maker marked as broken or outliers; raise ValueError if there are too many."""
+    pixels = e[64:]
+    marked = np.flatnonzero((pixels == 0) | (pixels & 1 == 1))
+    if len(marked) > MARKED_PIXELS_LIMIT:
+        raise ValueError(
+            f"EEPROM: {len(marked)} of {PIXELS} pixels are marked as bad, at most {MARKED_PIXELS_LIMIT} are allowed"
+        )
+    return marked
+
+
+def _sensitivity(e: NDArray[np.int64], compensated: float, marked: NDArray[np.int64]) -> Floats:
+    """Return each pixel's sensitivity, less the part `compensated`; ValueError if an unmarked pixel has none."""
+    alpha = _alpha(e) - compensated
+    wrong = np.setdiff1d(np.flatnonzero(alpha <= 0), marked)
+    if len(wrong):
+        raise ValueError(f"EEPROM: pixel {int(wrong[0])} has a sensitivity of {alpha[wrong[0]]:.3g}, not above 0")
+    alpha[marked] = np.median(np.delete(alpha, marked))  # never shown, but must not raise warnings
+    return alpha
+
+
+def _temperature_ranges(e: NDArray[np.int64]) -> tuple[_Ranges, _Ranges]:
+    """Return the sensitivity slopes of the four temperature ranges, and the °C at which each starts [11.2.2.9.1]."""
+    scales = int(e[63])
+    step = 10.0 * ((scales >> 12) & 3)
+    second = ((scales >> 4) & 15) * step
+    third = second + ((scales >> 8) & 15) * step
+    a, b, c, d = (
+        float(_signed(int(byte), 8)) / 2.0 ** ((scales & 15) + 8) for byte in (e[61], e[61] >> 8, e[62], e[62] >> 8)
+    )
+    return (a, b, c, d), (-40.0, 0.0, second, third)
+
+
 def _alpha(e: NDArray[np.int64]) -> Floats:
     """Sensitivity of each pixel before subtracting the compensation pixel's share [11.2.2.5.3]."""
     scales = int(e[32])
@@ -494,13 +514,19 @@ def _kv(e: NDArray[np.int64]) -> Floats:
     return kv
 
 
+def _pattern_correction(e: NDArray[np.int64]) -> tuple[float, float, float]:
+    """Corrections for the reading pattern: IL_CHESS_C1, C2, C3 [11.2.2.5.2]."""
+    word = int(e[53])
+    return int(_signed(word, 6)) / 16, int(_signed(word >> 6, 5)) / 2, int(_signed(word >> 11, 5)) / 8
+
+
 def _pixel_basis(inverse_alpha: Floats, offset: Floats, kta: Floats, kv: Floats, e: NDArray[np.int64]) -> Floats32:
     """The part subtracted from a pixel's signal, as a weighted sum of 9 pictures over the pixel's sensitivity.
 
     Offset (1 + kta dT)(1 + kv dV) expands to four pictures. The correction for a reading pattern other than the
     calibrated one adds one, and the compensation pixel of each subpage adds two per reading pattern.
     """
-    second, third = int(_signed(int(e[53]) >> 6, 5)) / 2, int(_signed(int(e[53]) >> 11, 5)) / 8
+    _, second, third = _pattern_correction(e)
     pictures = [
         offset,
         offset * kta,
