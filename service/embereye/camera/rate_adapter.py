@@ -1,12 +1,13 @@
-"""The analysis rates of a shard's cameras, adapted to the pool's load."""
+"""The analysis rates of a shard's cameras, adapted to the pool's load, and the refusal of those it cannot serve."""
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
@@ -26,9 +27,10 @@ class _Totals:
 
 
 class RateAdapter:
-    """Measures the pool's load and adapts the cameras' rates. Use it on the event loop."""
+    """Measures the pool's load and adapts the cameras' rates, or refuses cameras. Use it on the event loop."""
 
     def __init__(self, pool: DecoderPool) -> None:
+        self.admission = Admission()
         self.budget = PoolBudget()
         self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, backlog_age_seconds=0.0, served=1.0, late=0.0)
         self._pool = pool
@@ -73,6 +75,21 @@ class RateAdapter:
             else:
                 mailbox.rate_controller.grant(self.budget.rate(want))
             camera.arrivals.judge_rate(now_ns)
+
+    def admit(self, cameras: Mapping[str, CameraDevice], now_ns: int) -> None:
+        """Refuse cameras for which the pool is too small, and admit them again, at `now_ns` (Unix epoch)."""
+        demands = [_demand(name, camera) for name, camera in cameras.items()]
+        self.admission.decide(demands, self._pool.count, now_ns)
+        for name, camera in cameras.items():
+            camera.arrivals.refused = self.admission.refused.get(name, "")
+
+
+def _demand(name: str, camera: CameraDevice) -> Demand:
+    """The minimum that `camera` needs: its minimum rate, or a video's key frames."""
+    flow = camera.arrivals.mailbox.flow
+    if camera.encoding and flow.is_known:
+        return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
+    return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)
 
 
 def _want(camera: CameraDevice, now_ns: int) -> Want:

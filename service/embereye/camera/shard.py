@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import cv2
 from prometheus_client.core import Metric
@@ -34,14 +33,9 @@ from embereye.camera.metrics import (
 )
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
-from embereye.camera.scheduling.admission import Admission, Demand
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.camera.sources.declared import SourceError
-from embereye.camera.sources.dials import DialLimiter
-from embereye.camera.sources.open import open_recorded, open_watched
-from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.source_tasks import SourceTasks
 from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdict
-from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
@@ -50,7 +44,6 @@ from embereye.process.heap import collect_garbage, freeze_heap, keep_freed_memor
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
 from embereye.process.timing.running import Running
-from embereye.shard.access import DeviceAccess
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.meter import Meter
@@ -65,7 +58,6 @@ TICK = 0.25  # seconds between two checks of coverage
 ADAPT_TICKS = 2  # ticks between two adaptations of the rates
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once, because the attribute access costs more than the comparison
-DIALS = 8  # sources that connect at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 
 
@@ -74,19 +66,14 @@ class CameraShard:
 
     def __init__(self, *, decoders: int | None = None) -> None:
         self._cameras: dict[str, CameraDevice] = {}
-        self._sources: dict[str, asyncio.Task[Any]] = {}
-        self._records: dict[str, asyncio.Task[Any]] = {}  # tasks of the separate record streams
         self._assignment = Assignment()
         self._episodes = Episodes("")
         self._pool = DecoderPool(decoders or decoder_count(os.cpu_count()))
-        self._access = DeviceAccess()
-        self._push = PushService(self.admit_pushed_frame, self._access)
+        self._sources = SourceTasks(self._pool.dispatch_gathered)
+        self._push = PushService(self.admit_pushed_frame)
         self._meter = Meter()
         self._clips: ClipPipeline | None = None  # None: no folder for clips
         self._context: ShardContext | None = None
-        self._dials = DialLimiter(DIALS)
-        self._poller = SocketPoller(self._pool.dispatch_gathered)
-        self._admission = Admission()
         self._rates = RateAdapter(self._pool)
         self._host = ModelHost()
         self._links = ShardLinks(
@@ -113,11 +100,12 @@ class CameraShard:
         cv2.setNumThreads(1)  # the decoder processes are parallel already; OpenCV's threads would compete with them
         self._context = context
         if context.tls:
-            context.tls.subscribe(self._access.recheck_senders)
+            context.tls.subscribe(self._push.access.recheck_senders)
         await self._pool.start()
         if context.options.data:
             self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context, self._running)
+        self._sources.start(context.tasks, records=self._clips is not None)
         context.tasks.start(self._tick(), name="camera-tick")
         context.tasks.start(collect_garbage(self._pool.release_unused_slots), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
@@ -130,7 +118,7 @@ class CameraShard:
         settings = CameraSettings()
         settings.CopyFrom(assignment.camera)
         self._host.configure(settings.model if settings.HasField("model") else None)
-        self._access.configure(settings.access if settings.HasField("access") else None)
+        self._push.access.configure(settings.access if settings.HasField("access") else None)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._episodes.configure(settings.deadline_ns)
@@ -144,19 +132,19 @@ class CameraShard:
                 if self._views and (usual_levels := self._views.load(device)):
                     self._cameras[name].analyser.recall(usual_levels)
                 self._set_marks(self._cameras[name])
-                self._open_source(device)
+                self._sources.open(self._cameras[name])
                 continue
             reopened = _streams(camera.device) != _streams(device)
             camera.configure(device, settings)
             self._set_marks(camera)
             if reopened:
-                self._close_source(name)
-                self._open_source(device)
+                self._sources.close(name)
+                self._sources.open(self._cameras[name])
 
     def _release_cameras(self, gone: set[str]) -> None:
         """Release cameras that other shards may own now, and redirect their senders."""
         for name in gone:
-            self._close_source(name)
+            self._sources.close(name)
             camera = self._cameras.pop(name)
             if self._views:
                 self._views.save(camera.device, camera.analyser.usual_levels)
@@ -174,64 +162,6 @@ class CameraShard:
             {name: peers.get(elsewhere.get(name, ""), "") for name in gone}, "another shard owns it now"
         )
         self._push.forget(gone)
-
-    def _open_source(self, device: Device) -> None:
-        camera = self._cameras[device.id]
-        status = camera.status
-        status.pushed, status.unopened, status.source_state, status.record_state = False, "", "connecting", ""
-        self._open_recorded(camera)
-        try:
-            source = open_watched(device, self._dials, self._poller)
-        except SourceError as error:
-            status.unopened = str(error)
-            status.source_state = f"failed: {error}"
-            return
-        if source is None:
-            status.pushed, status.source_state = True, "waiting for a sender"
-        elif not self._draining:
-            self._play_source(camera, source)
-
-    def _open_recorded(self, camera: CameraDevice) -> None:
-        """Open the separate record stream of `camera`, if one is declared and clips are recorded."""
-        device, status = camera.device, camera.status
-        try:
-            source = open_recorded(device, self._dials, self._poller) if self._clips else None
-        except SourceError as error:
-            status.record_state = f"failed: {error}"
-            return
-        if source is None or self._draining:
-            return
-        assert self._context, "started before it is assigned cameras"
-
-        def set_state(state: str) -> None:
-            status.record_state = state
-
-        self._records[device.id] = self._context.tasks.start(
-            keep_playing(
-                f"{device.id} (to record)", source, camera.record_frame, set_state,
-                declared=(device.source, device.record_stream),
-            ),
-            name=f"record-{device.id}",
-        )  # fmt: skip
-
-    def _play_source(self, camera: CameraDevice, source: Source) -> None:
-        assert self._context, "started before it is assigned cameras"
-        device = camera.device
-
-        def set_state(state: str) -> None:
-            camera.status.source_state = state
-
-        self._sources[device.id] = self._context.tasks.start(
-            keep_playing(
-                device.id, source, camera.offer_frame, set_state, declared=(device.source, device.detect_stream)
-            ),
-            name=f"source-{device.id}",
-        )
-
-    def _close_source(self, name: str) -> None:
-        for tasks in (self._sources, self._records):
-            if task := tasks.pop(name, None):
-                task.cancel()
 
     def admit_pushed_frame(self, name: str, image: bytes, time_ns: int, tally: Tally) -> PushVerdict:
         """Decide about a pushed frame of camera `name`, captured at `time_ns` (Unix epoch)."""
@@ -311,16 +241,10 @@ class CameraShard:
                 if self._clips:
                     self._clips.end_overdue(now)
                 self._save_a_view(now)
-                self._decide_admission(now)
+                self._rates.admit(self._cameras, now)
                 self._sample_load()
             ticks += 1
             await aligned_sleep(TICK)
-
-    def _decide_admission(self, now: int) -> None:
-        demands = [_demand(name, camera) for name, camera in self._cameras.items()]
-        self._admission.decide(demands, self._pool.count, now)
-        for name, camera in self._cameras.items():
-            camera.arrivals.refused = self._admission.refused.get(name, "")
 
     def _sample_load(self) -> None:
         totals = self._totals()
@@ -377,7 +301,7 @@ class CameraShard:
         yield from camera_metrics(self._cameras.values(), now_ns())
         yield from self._hardware.metrics()
         yield PUSH_STREAMS.value(self._push.streams)
-        yield REFUSED.value(len(self._admission.refused))
+        yield REFUSED.value(len(self._rates.admission.refused))
         yield from decoder_metrics(self._pool, self._rates.load)
         if self._clips:
             yield from self._clips.metrics()
@@ -391,8 +315,7 @@ class CameraShard:
         """Redirect senders, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
         self._push.send_drain(None, "this shard is draining", successor)
-        for name in {*self._sources, *self._records}:
-            self._close_source(name)
+        self._sources.drain()
         deadline = time.monotonic() + DRAIN_SECONDS
         while self._pool.is_busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -402,7 +325,7 @@ class CameraShard:
     async def stop(self) -> None:
         """Close everything."""
         for name, camera in self._cameras.items():
-            self._close_source(name)
+            self._sources.close(name)
             if self._views:
                 self._views.save(camera.device, camera.analyser.usual_levels)
         self._pool.stop()
@@ -422,11 +345,3 @@ def _streams(device: Device) -> tuple[str | float, ...]:
     watched = device.detect_stream if "://" in device.detect_stream else device.source
     rates = (device.fps_target, device.fps_min) if watched.lower().startswith("onvif:") else ()
     return device.source, device.credentials, device.detect_stream, device.record_stream, *rates
-
-
-def _demand(name: str, camera: CameraDevice) -> Demand:
-    """The minimum that `camera` needs: its minimum rate, or a video's key frames."""
-    flow = camera.arrivals.mailbox.flow
-    if camera.encoding and flow.is_known:
-        return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
-    return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)

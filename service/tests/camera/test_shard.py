@@ -198,20 +198,20 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
     shard = running.shard
     hall, yard = device("hall", "http://127.0.0.1:9/a.mjpg"), device("yard", "http://127.0.0.1:9/b.mjpg")
     shard.apply(assignment(1, hall, yard))
-    sources, cameras = dict(shard._sources), dict(shard._cameras)
+    sources, cameras = dict(shard._sources.watched), dict(shard._cameras)
     detector = cameras["hall"].analyser._pictures
     yard.source = "http://127.0.0.1:9/c.mjpg"
     hall.zone = "lobby"
     shard.apply(assignment(2, hall, yard, deadline_s=7))
-    assert shard._sources["hall"] is sources["hall"]
-    assert shard._sources["yard"] is not sources["yard"]
+    assert shard._sources.watched["hall"] is sources["hall"]
+    assert shard._sources.watched["yard"] is not sources["yard"]
     assert shard._cameras == cameras
     assert cameras["hall"].analyser._pictures is detector
     assert status_of(shard, "hall").zone == "lobby"
     hall.masks.append(Mask(x=[0, 1, 1], y=[0, 0, 1]))
     shard.apply(assignment(3, hall))
     assert cameras["hall"].analyser._pictures is not detector
-    assert "yard" not in shard._sources
+    assert "yard" not in shard._sources.watched
     await eventually(sources["yard"].done)
 
 
@@ -227,10 +227,10 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
 async def test_other_rates_choose_the_stream_again_if_it_was_chosen_by_rates(running, source, detect, chosen):
     shard, gate = running.shard, device("gate", source, detect_stream=detect, fps_target=5, fps_min=1)
     shard.apply(assignment(1, gate))
-    before = shard._sources["gate"]
+    before = shard._sources.watched["gate"]
     gate.fps_min = 5
     shard.apply(assignment(2, gate))
-    assert (shard._sources["gate"] is not before) == chosen
+    assert (shard._sources.watched["gate"] is not before) == chosen
 
 
 async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
@@ -361,7 +361,7 @@ async def test_draining_closes_sources_and_finishes_waiting_frames(running):
     push(shard, "c1", noisy_jpeg())
     await shard.drain()
     assert shard._cameras["c1"].arrivals.mailbox.ledger.waiting == 0
-    assert not shard._sources
+    assert not shard._sources.watched
     verdict = push(shard, "c1", noisy_jpeg())
     assert verdict.elsewhere
     assert not verdict.accepted

@@ -77,7 +77,6 @@ class Analyser:
         self._settings = CameraSettings()
         # Its stream and the mark that people change when they move the camera; None: unknown.
         self._view: tuple[str, ...] | None = None
-        self._deadline_ns = 0
         self._pictures: PictureAnalyst
         self._thermal: ThermalAnalyst
         self._radiometric = False  # the latest frame contained temperatures
@@ -87,7 +86,7 @@ class Analyser:
 
     def configure(self, device: Device, settings: CameraSettings, deadline_ns: int) -> None:
         """Apply new settings. Detectors are renewed only if settings that they depend on changed."""
-        self._device, self._settings, self._deadline_ns = device, settings, deadline_ns
+        self._device, self._settings = device, settings
         past, past_view = self.setup, self._view
         self.setup, self._view = Setup.of(device, settings), (device.source, device.detect_stream, device.view)
         if self._view != past_view:
@@ -106,8 +105,8 @@ class Analyser:
         self._renew_detectors(health=self.health)
 
     def _renew_detectors(self, health: PictureHealth) -> None:
+        health.patience_ns = self.health.patience_ns
         self.health = health
-        health.patience_ns = self._deadline_ns
         device, setup = self._device, self.setup
         phase = zlib.crc32(device.id.encode()) / 2**32
         flame = FlameThresholds(score_min=setup.flame_threshold)

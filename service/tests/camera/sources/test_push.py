@@ -335,7 +335,7 @@ async def test_a_sender_presents_a_token_if_its_fleet_requires_one(running, tmp_
     (tmp_path / "cameras").mkdir()
     (tmp_path / "cameras" / "token").write_text("a-token-of-the-whole-fleet\n")
     (tmp_path / "cameras" / "devices").write_text("c1 a-token-of-one-camera\n")
-    monkeypatch.setattr(running.shard._access, "_folder", str(tmp_path))
+    monkeypatch.setattr(running.shard._push.access, "_folder", str(tmp_path))
     wanted = assignment(1, device("c1", "push"), device("c2", "push"))
     wanted.camera.access.CopyFrom(AccessRules(tokens="cameras"))
     running.shard.apply(wanted)

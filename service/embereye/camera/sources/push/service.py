@@ -112,7 +112,7 @@ class PushService(FramesServicer):
         self, admit: Callable[[str, bytes, int, Tally], PushVerdict], access: DeviceAccess | None = None
     ) -> None:
         self._admit = admit
-        self._access = access or DeviceAccess()
+        self.access = access or DeviceAccess()
         self._streams: set[_Stream] = set()
 
     @property
@@ -148,7 +148,7 @@ class PushService(FramesServicer):
     ) -> None:
         """Serve one sender."""
         async with (
-            self._access.admitted(context) as grant,
+            self.access.admitted(context) as grant,
             contextlib.aclosing(self._serve(_Stream(grant=grant), context)) as responses,
         ):
             async for response in responses:
