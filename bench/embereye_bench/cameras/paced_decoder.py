@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import av
 import cv2
 
-from embereye.camera.decode.image import DecodeOrder
-from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.camera.decode.image import DecodeOrder, PictureDelayedError
+from embereye.camera.decode.video import VideoDecoder
 from embereye.process.heap import keep_freed_memory
 
 ORDER = DecodeOrder(1, smoothed=False)
@@ -45,7 +45,7 @@ def main() -> None:
         began = time.thread_time()
         try:
             decoder.decode(ORDER, [(next(units), pictures + number) for number in range(JOINED)])
-        except NoPictureError:
+        except PictureDelayedError:
             continue
         finally:
             seconds += time.thread_time() - began

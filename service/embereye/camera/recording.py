@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye.camera.decode.image import DecodeOrder, UndecodableError
-from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.camera.decode.image import DecodeOrder, PictureDelayedError, UndecodableError
+from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
@@ -95,7 +95,7 @@ class _Pictures:
             self._decoder = VideoDecoder(unit.encoding)
         try:
             decoded = self._decoder.decode(DecodeOrder(1, picture_side=MAX_SIDE), [(unit.data, self._number)])
-        except NoPictureError:
+        except PictureDelayedError:
             return b"", 0
         except UndecodableError:
             self._decoder = None

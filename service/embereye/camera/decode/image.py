@@ -43,6 +43,10 @@ class TruncatedError(UndecodableError):
     reason = "truncated"
 
 
+class PictureDelayedError(Exception):
+    """The decoder has the frame but shows its picture after a later one."""
+
+
 @dataclass(frozen=True)
 class DecodeOrder:
     """Instructions for decoding one frame."""

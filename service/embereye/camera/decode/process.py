@@ -17,38 +17,10 @@ import time
 import cv2
 import numpy as np
 
-from embereye.camera.decode.exchange import (
-    AT_NONE,
-    BOX,
-    DECODED,
-    DELAYED,
-    DETAIL_BYTES,
-    ENCODINGS,
-    FAILED,
-    FORGET,
-    FRAME_BYTES,
-    FRAME_SECONDS,
-    HANG_SECONDS,
-    IMAGE_BYTES,
-    LOGIT,
-    MARK,
-    MESSAGE_BYTES,
-    ORDER,
-    PICTURE_BYTES,
-    READY,
-    REASON_BYTES,
-    REPLY,
-    SHARE_BYTES,
-    SLOT_BYTES,
-    TRUNCATED,
-    UNIT,
-    UNIT_SECONDS,
-    image_in,
-)
 from embereye.camera.decode.image import (
     STILL_BYTES,
     Decoded,
-    DecodeOrder,
+    PictureDelayedError,
     TruncatedError,
     UndecodableError,
     add_logits,
@@ -56,7 +28,29 @@ from embereye.camera.decode.image import (
     decode_frame,
 )
 from embereye.camera.decode.shipped import load_network
-from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.decode.wire import (
+    AT_NONE,
+    DETAIL_BYTES,
+    FRAME_BYTES,
+    FRAME_SECONDS,
+    HANG_SECONDS,
+    IMAGE_BYTES,
+    MARK,
+    MESSAGE_BYTES,
+    PICTURE_BYTES,
+    READY,
+    REASON_BYTES,
+    SHARE_BYTES,
+    SLOT_BYTES,
+    UNIT_SECONDS,
+    Forget,
+    Order,
+    Outcome,
+    Reply,
+    Units,
+    read_order,
+)
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.process.heap import COLLECT_SECONDS, keep_freed_memory
 
@@ -100,79 +94,50 @@ class Decoders:
 
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """Return the reply to the order that begins at byte `at`, and the next order's position."""
-        (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
-         encoding, stream, units, side, fresh, smoothed, image_wanted,
-         detail_wanted) = ORDER.unpack_from(message, at)  # fmt: skip
-        at += ORDER.size
-        if slot == FORGET:
-            self._streams.pop(stream, None)
-            return b"", at
-        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count + close + detail_wanted)]
-        at += len(boxes) * BOX.size
-        detail = boxes.pop() if detail_wanted else None
-        memory, began = self._memory, time.monotonic()
-        begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
-        close_ups = boxes[count:] if look_wanted else None
-        still = boxes[:count] if still_wanted else None
-        order = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted)
+        order, behind = read_order(message, at)
+        if isinstance(order, Forget):
+            self._streams.pop(order.stream, None)
+            return b"", behind
+        slot, began = order.slot, time.monotonic()
         try:
-            if encoding:
-                coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]
-                decoder = self._decoder_of(stream, ENCODINGS[encoding], fresh=fresh, smoothed=smoothed)
-                decoded = self._decode_video(decoder, order, stream, begin, coded)
-            else:
-                place = begin + FRAME_BYTES
-                room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES - DETAIL_BYTES]
-                decoded = decode_frame(order, memory[begin : begin + size], width, height, room)
-        except NoPictureError:
-            return REPLY.pack(slot, DELAYED, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0, 0, 0), behind
+            decoded = add_logits(self._decode(order), order.how, self._network)
+        except PictureDelayedError:
+            return Reply(slot, Outcome.DELAYED, began, time.monotonic()).pack(), behind
         except UndecodableError as error:
-            why = str(error).encode()[:REASON_BYTES]
-            outcome = TRUNCATED if isinstance(error, TruncatedError) else FAILED
-            return REPLY.pack(slot, outcome, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0, 0, 0) + why, behind
-        return self._write(slot, add_logits(decoded, order, self._network), began), behind
+            outcome = Outcome.TRUNCATED if isinstance(error, TruncatedError) else Outcome.FAILED
+            reason = str(error).encode()[:REASON_BYTES]
+            return Reply(slot, outcome, began, time.monotonic(), rest=reason).pack(), behind
+        return Reply.write(self._memory, slot, decoded, began).pack(), behind
 
-    def _decoder_of(self, stream: int, encoding: str, *, fresh: bool, smoothed: bool) -> VideoDecoder:
-        """The context of `stream`. Another encoding, or another smoothing at a key frame (`fresh`), creates one."""
-        known = self._streams.get(stream)
-        if known is None or known.encoding != encoding or (fresh and known.smoothed != smoothed):
-            known = self._streams[stream] = VideoDecoder(encoding, smoothed=smoothed, picture_bytes=PICTURE_BYTES)
+    def _decode(self, order: Order) -> Decoded:
+        begin = order.slot * SLOT_BYTES
+        if order.video:
+            return self._decode_video(order, order.video, begin)
+        place = begin + FRAME_BYTES
+        room = self._memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES - DETAIL_BYTES]
+        return decode_frame(order.how, self._memory[begin : begin + order.size], order.width, order.height, room)
+
+    def _decoder_of(self, video: Units, *, smoothed: bool) -> VideoDecoder:
+        """The context of `video`. Another encoding, or another smoothing at a key frame, creates one."""
+        known = self._streams.get(video.stream)
+        if known is None or known.encoding != video.encoding or (video.fresh and known.smoothed != smoothed):
+            known = VideoDecoder(video.encoding, smoothed=smoothed, picture_bytes=PICTURE_BYTES)
+            self._streams[video.stream] = known
         return known
 
-    def _decode_video(
-        self, decoder: VideoDecoder, order: DecodeOrder, stream: int, begin: int, coded: list[tuple[int, int]]
-    ) -> Decoded:
-        units = []
-        for size, number in coded:
+    def _decode_video(self, order: Order, video: Units, begin: int) -> Decoded:
+        decoder, units = self._decoder_of(video, smoothed=order.how.smoothed), []
+        for size, number in video.sizes:
             units.append((self._memory[begin : begin + size], number))
             begin += size
         signal.setitimer(signal.ITIMER_PROF, UNIT_SECONDS * (1 + len(units) / 8))
         try:
-            return decoder.decode(order, units)
+            return decoder.decode(order.how, units)
         except UndecodableError:
-            del self._streams[stream]  # the next key frame gets a decoder without the damaged state
+            del self._streams[video.stream]  # the next key frame gets a decoder without the damaged state
             raise
         finally:
             signal.setitimer(signal.ITIMER_PROF, FRAME_SECONDS)
-
-    def _write(self, slot: int, decoded: Decoded, began: float) -> bytes:
-        """Copy the result into `slot` and return the reply."""
-        memory, (rows, columns) = self._memory, decoded.image.shape[:2]
-        image = image_in(memory, slot, rows, columns)
-        if not np.may_share_memory(image, decoded.image):
-            image[:] = decoded.image
-        picture = decoded.picture if len(decoded.picture) <= PICTURE_BYTES else b""
-        place = slot * SLOT_BYTES + FRAME_BYTES + decoded.image.size
-        behind = decoded.still + picture
-        memory[place : place + len(behind)] = behind
-        high = wide = 0
-        if decoded.detail is not None and decoded.detail.size <= DETAIL_BYTES:
-            high, wide = decoded.detail.shape[:2]
-            image_in(memory, slot, high, wide, decoded.image.size + len(behind))[:] = decoded.detail
-        logits = b"".join(LOGIT.pack(logit) for logit in decoded.logits)
-        ended = time.monotonic()
-        return REPLY.pack(slot, DECODED, rows, columns, len(decoded.still), began, ended, decoded.cpu_seconds,
-                          len(logits), decoded.unit, len(picture), high, wide) + logits  # fmt: skip
 
 
 def fork_decoders(control: socket.socket, memory: mmap.mmap, network: AppearanceNetwork) -> None:

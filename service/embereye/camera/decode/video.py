@@ -21,6 +21,7 @@ from embereye.camera.decode.image import (
     Decoded,
     DecodedImage,
     DecodeOrder,
+    PictureDelayedError,
     UndecodableError,
     make_still,
 )
@@ -46,10 +47,6 @@ _CHROMA = {True: (1.5748, -0.1873, -0.4681, 1.8556), False: (1.402, -0.344136, -
 Plane = npt.NDArray[np.uint8]
 
 
-class NoPictureError(Exception):
-    """The decoder delays the picture: it is shown after one that has not arrived."""
-
-
 class VideoDecoder:
     """One camera's context.
 
@@ -69,7 +66,7 @@ class VideoDecoder:
     def decode(self, order: DecodeOrder, units: Sequence[tuple[bytes | memoryview, int]]) -> Decoded:
         """Decode `units`, pairs of data and number, in order, and return the latest picture to be shown by then.
 
-        Raises UndecodableError if that is impossible, NoPictureError if there is no picture yet.
+        Raises UndecodableError if that is impossible, PictureDelayedError if there is no picture yet.
         """
         began = time.thread_time()
         latest: VideoFrame | None = None
@@ -82,7 +79,7 @@ class VideoDecoder:
         except av.FFmpegError as error:
             raise UndecodableError(str(error)) from error
         if latest is None:
-            raise NoPictureError
+            raise PictureDelayedError
         if latest.is_corrupt:
             raise UndecodableError("parts of the picture are missing")
         return self._rendered(order, latest, began)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipFrame, ClipUnit, Ring, VideoRing
-from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
-from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
+from embereye.camera.decode.image import Decoded, DecodeOrder, PictureDelayedError, UndecodableError
+from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
@@ -244,8 +244,10 @@ class CameraDevice:
         elif isinstance(result, ContextLostError):
             self._count_shed(frame, "decoder lost")
         elif isinstance(result, UndecodableError):
-            if frame.units:
-                self._note_undecodable(result)
+            if frame.units:  # pictures before the next key frame cannot be trusted
+                self.arrivals.mailbox.restart_decoding(replay=False)
+            if result.crashed:
+                logger.error("camera %s: a frame crashed a decoder; it gets a separate decoder process", self.device.id)
             for earlier in frame.joined:
                 self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, result.reason, str(result), now)
@@ -257,14 +259,6 @@ class CameraDevice:
     def _count_shed(self, frame: Frame, reason: str) -> None:
         for counted in (*frame.joined, frame):
             self.arrivals.mailbox.count_shed(counted.tally, reason)
-
-    def _note_undecodable(self, error: UndecodableError) -> None:
-        """Restart the video at its next key frame: pictures before it cannot be trusted."""
-        self.arrivals.mailbox.restart_decoding(replay=False)
-        if error.crashed:
-            logger.error(
-                "camera %s: a frame crashed a decoder; the video gets a separate decoder process", self.device.id
-            )
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)

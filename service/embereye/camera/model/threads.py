@@ -13,8 +13,8 @@ import time
 from collections import deque
 from typing import Protocol
 
-from embereye.camera.scheduling.fair_queue import FairQueue
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
+from embereye.camera.scheduling.turn_queue import TurnQueue
 
 HANG_SECONDS = 5.0  # for one run; a model that takes a tenth of it is slow already
 # of a run that one check may count, at most: if the process was suspended, the run does not hang
@@ -31,19 +31,16 @@ class ModelledCamera(QueuedCamera, Protocol):
 
 
 class ModelThreads:
-    """Runs cameras' turns in the order of a `FairQueue`, at most one turn of each camera at a time."""
+    """Runs cameras' turns in the order of a `TurnQueue`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._lock = threading.Lock()  # guards the queue and the four attributes after it
-        self._queue: FairQueue[ModelledCamera] = FairQueue()
-        self._running: dict[ModelledCamera, Turn] = {}
-        # monotonic seconds since when a camera in work has another frame waiting
-        self._waiting_since: dict[ModelledCamera, float] = {}
+        self._lock = threading.Lock()  # guards the turns and the two attributes after them
+        self._turns: TurnQueue[ModelledCamera] = TurnQueue()
         self._spares = 0
         self._hung = 0
         self._checked_at = 0.0  # monotonic seconds of the latest `check_hangs`
-        self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: a camera is queued; False: end
+        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: a camera is queued; False: end
         self._results: deque[tuple[ModelledCamera, Turn]] = deque()
         self._notified = False  # the event loop knows that results wait
         self._closed = False
@@ -66,29 +63,27 @@ class ModelThreads:
             return
         now = time.monotonic()
         with self._lock:
-            if camera in self._running:
-                self._waiting_since.setdefault(camera, now)
-            elif self._queue.enter(camera, now, pause=camera.pause, urgent=camera.urgent):
-                self._turns.put(True)
+            if self._turns.submit(camera, now):
+                self._wakes.put(True)
 
     def withdraw(self, camera: ModelledCamera) -> None:
         """Remove `camera` from the queue; its frame in work is still finished."""
         with self._lock:
-            self._queue.forget(camera)
-            self._waiting_since.pop(camera, None)
+            self._turns.withdraw(camera)
 
     def check_hangs(self) -> None:
         """Report runs that take too long and start spare threads. Call it about once a second."""
         now = time.monotonic()
         with self._lock:
             checked_at, self._checked_at = self._checked_at, now
-            for turn in self._running.values():
+            running = self._turns.running
+            for turn in running.values():
                 turn.observed_seconds += min(now - max(turn.began, checked_at), OBSERVED_SECONDS_MAX)
-            late = [(camera, turn) for camera, turn in self._running.items() if turn.observed_seconds > HANG_SECONDS]
+            late = [(camera, turn) for camera, turn in running.items() if turn.observed_seconds > HANG_SECONDS]
         for camera, turn in late:
             camera.report_hang(now - turn.began)
             with self._lock:
-                if turn.hung or camera not in self._running:
+                if turn.hung or camera not in running:
                     continue
                 turn.hung = True
                 self._hung += 1
@@ -102,7 +97,7 @@ class ModelThreads:
         """End the threads. One that hangs is abandoned; as a daemon it does not prevent the process from ending."""
         self._closed = True
         for _ in range(self.count + self._spares):
-            self._turns.put(False)
+            self._wakes.put(False)
 
     def _start_thread(self) -> None:
         threading.Thread(target=self._run_turns, name="camera-model", daemon=True).start()
@@ -110,22 +105,11 @@ class ModelThreads:
     # These run on the threads, except the last.
 
     def _run_turns(self) -> None:
-        while self._turns.get() and not self._closed:
-            if (begun := self._begin_turn()) and self._run_turn(*begun):
+        while self._wakes.get() and not self._closed:
+            with self._lock:
+                begun = self._turns.begin(time.monotonic())  # None: it was withdrawn
+            if begun and self._run_turn(*begun):
                 return
-
-    def _begin_turn(self) -> tuple[ModelledCamera, Turn] | None:
-        now = time.monotonic()
-        with self._lock:
-            picked = self._queue.pick(now)
-            if picked is None:
-                return None  # it was withdrawn
-            camera, waited = picked
-            frame = camera.next_frame()
-            if frame is None:
-                return None
-            turn = self._running[camera] = Turn(frame, waited, now)
-        return camera, turn
 
     def _run_turn(self, camera: ModelledCamera, turn: Turn) -> bool:
         """Let `camera` analyse its frame. Returns True if a spare thread has replaced this one meanwhile."""
@@ -136,13 +120,10 @@ class ModelThreads:
         now = time.monotonic()
         turn.seconds = now - turn.began
         with self._lock:
-            del self._running[camera]
             self._hung -= turn.hung
             self._spares -= turn.replaced
-            self._queue.charge(camera, turn.seconds)
-            since = self._waiting_since.pop(camera, None)
-            if since is not None and self._queue.enter(camera, since, pause=camera.pause, urgent=camera.urgent):
-                self._turns.put(True)
+            if self._turns.finish(camera, turn.seconds):
+                self._wakes.put(True)
         self._results.append((camera, turn))
         if not self._notified:
             self._notified = True

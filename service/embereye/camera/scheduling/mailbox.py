@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
-from embereye.camera.scheduling.video import SENT_BYTES, CodedUnit, Depth, PictureGroup, VideoFlow
+from embereye.camera.scheduling.video import SENT_BYTES, SENT_UNITS, CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.shard.ledger import Ledger
 from embereye.units import Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
@@ -204,7 +204,7 @@ class Mailbox:
         units = None if frame.group.given_up else frame.group.unsent(frame.until)
         if units is not None:
             frame.units = [*units, frame.unreferenced_unit] if frame.unreferenced_unit else units
-            if sum(len(unit.data) for unit in frame.units) <= SENT_BYTES:
+            if len(frame.units) <= SENT_UNITS and sum(len(unit.data) for unit in frame.units) <= SENT_BYTES:
                 return frame
             frame.group.give_up()
         if frame.group is self._group:

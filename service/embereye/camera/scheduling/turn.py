@@ -15,6 +15,7 @@ class Turn:
     began: float  # seconds
     seconds: float = 0.0  # duration
     result: object = None  # the frame's result, or the exception that was raised
+    withdrawn: bool = False  # its camera was withdrawn meanwhile
     observed_seconds: float = 0.0  # seconds of the turn that the check for hung turns has observed
     hung: bool = False
     replaced: bool = False  # a spare thread replaces the one that hangs

@@ -19,6 +19,7 @@ REPLAYED_BYTES = 2 * 1024 * 1024
 # Bytes of the units that go out with one frame; with 1 MB of joined frames they fit into a decoder's slot. More waits
 # only if nothing was decoded for seconds; then the camera waits for the next key frame.
 SENT_BYTES = 7 * 1024 * 1024
+SENT_UNITS = 768  # the same for their number; with joined frames they fit into a decoder's message
 
 
 class Depth(IntEnum):

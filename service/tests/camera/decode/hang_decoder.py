@@ -9,7 +9,7 @@ import sys
 import time
 
 from embereye.camera.decode import process
-from embereye.camera.decode.exchange import MESSAGE_BYTES, SHARE_BYTES
+from embereye.camera.decode.wire import MESSAGE_BYTES, SHARE_BYTES
 
 
 def answer(*_: object) -> tuple[bytes, int]:

@@ -8,7 +8,7 @@ from embereye.camera.decode.pool import DecoderPool
 async def main():
     pool = DecoderPool(2)
     await pool.start()
-    print(pool._forker.pid, flush=True)
+    print(pool._forker._process.pid, flush=True)
     await asyncio.sleep(60)
 
 

@@ -17,7 +17,6 @@ from harness.eventually import eventually
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
 from embereye.camera.decode import process
-from embereye.camera.decode.exchange import FORGET, MARK, ORDER, READY
 from embereye.camera.decode.image import (
     _REDUCED,
     Decoded,
@@ -29,6 +28,7 @@ from embereye.camera.decode.image import (
 )
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.decode.shipped import load_network
+from embereye.camera.decode.wire import MARK, READY, Forget
 from embereye.camera.scheduling.mailbox import Mailbox
 
 from ..conftest import noisy_jpeg
@@ -51,6 +51,9 @@ class Camera:
     def next_frame(self):
         return self.box.take_frame()
 
+    def lose_context(self):
+        pass
+
     def decode_order(self, frame):
         return self.how
 
@@ -72,8 +75,8 @@ def children(pid):
 
 
 async def processes(pool):
-    await eventually(lambda: len(children(pool._forker.pid)) == pool.count)
-    return children(pool._forker.pid)
+    await eventually(lambda: len(children(pool._forker._process.pid)) == pool.count)
+    return children(pool._forker._process.pid)
 
 
 def coded(picture, *options):
@@ -137,7 +140,7 @@ async def test_a_frame_is_decoded_as_in_this_process(pool):
 
 async def test_memory_of_a_burst_of_large_pictures_is_released(pool):
     def taken():
-        return os.fstat(pool._descriptor).st_blocks * 512
+        return os.fstat(pool._forker._descriptor).st_blocks * 512
 
     large = JPEG + bytes(2_000_000)
     cameras = [Camera(pool) for _ in range(8)]
@@ -158,16 +161,13 @@ async def test_memory_of_a_burst_of_large_pictures_is_released(pool):
 async def test_a_decoder_whose_end_causes_no_event_is_replaced_without_losing_frames(pool):
     camera = Camera(pool)
     for decoder in pool._decoders:
-        pool._loop.remove_reader(decoder.link)
+        pool._loop.remove_reader(decoder.process.link)
     for pid in await processes(pool):
         os.kill(pid, signal.SIGKILL)
     camera.offer(1)
     await asyncio.sleep(0.05)
     assert not camera.results
-    for _ in range(2):  # the first call notices the end
-        pool.poll_replies()
-        await asyncio.sleep(0)
-    await eventually(lambda: camera.results)
+    await eventually(lambda: pool.poll_replies() or camera.results)
     assert np.array_equal(camera.results[0].image, decode_frame(HALF, JPEG, 320, 240).image)
 
 
@@ -298,7 +298,7 @@ async def test_killed_decoders_are_replaced_and_waiting_frames_are_not_lost(pool
     for camera in cameras:
         camera.offer(1)
     await eventually(lambda: all(decoder.dispatched for decoder in pool._decoders))
-    for pid in children(pool._forker.pid):
+    for pid in children(pool._forker._process.pid):
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: all(camera.results for camera in cameras))
     assert pool.died == 2
@@ -308,7 +308,7 @@ async def test_killed_decoders_are_replaced_and_waiting_frames_are_not_lost(pool
 async def test_a_decoded_frame_is_not_blamed_for_the_next_frames_crash(pool):
     for _ in range(20):
         good, bad, behind = Camera(pool), Camera(pool, DecodeOrder(0)), Camera(pool)  # there is no scale of 0
-        await eventually(lambda: all(decoder.link for decoder in pool._decoders))
+        await eventually(lambda: all(decoder.process.link for decoder in pool._decoders))
         decoders, pool._decoders = pool._decoders, pool._decoders[:1]
         for camera in (good, bad, behind):
             camera.offer(1)
@@ -321,7 +321,7 @@ async def test_a_decoded_frame_is_not_blamed_for_the_next_frames_crash(pool):
 
 async def test_decoders_are_replaced_even_if_the_forking_process_is_gone(pool):
     decoders = await processes(pool)
-    for pid in (pool._forker.pid, *decoders):
+    for pid in (pool._forker._process.pid, *decoders):
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: pool.died == 2)
     camera = Camera(pool)
@@ -344,7 +344,7 @@ async def test_a_shard_that_cannot_decode_does_not_start(monkeypatch):
 async def test_no_process_remains_after_stop():
     decoders = DecoderPool(2)
     await decoders.start()
-    pids = [decoders._forker.pid, *await processes(decoders)]
+    pids = [decoders._forker._process.pid, *await processes(decoders)]
     decoders.stop()
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
@@ -361,7 +361,7 @@ async def test_decoders_end_with_the_process_they_work_for():
 
 
 def test_a_decoder_releases_the_interpreters_free_lists(monkeypatch):
-    forget = ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, 1, 0, 0, False, False, False, False)
+    forget = Forget(1).pack()
     collected = []
     monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
     for seconds, expected in ((3600.0, []), (-1.0, [True, True])):

@@ -10,10 +10,10 @@ import pytest
 from harness.eventually import eventually
 
 from embereye.camera.decode import pool as module
-from embereye.camera.decode.exchange import SLOTS
-from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
-from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
+from embereye.camera.decode.image import Decoded, DecodeOrder, PictureDelayedError, UndecodableError
+from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.decode.wire import SLOTS
 from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -311,7 +311,7 @@ async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool, monk
     await eventually(lambda: pool.in_work == 2 * module.PREFETCH_FRAMES)
     for _ in range(3):
         camera.offer()
-    assert camera not in pool._running
+    assert camera not in pool._turns.running
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     await eventually(lambda: not pool.is_busy)

@@ -6,8 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from embereye.camera.decode.image import NO_IMAGE, Decoded, UndecodableError, add_logits, decode_frame
-from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
+from embereye.camera.decode.image import (
+    NO_IMAGE,
+    Decoded,
+    PictureDelayedError,
+    UndecodableError,
+    add_logits,
+    decode_frame,
+)
+from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.device.camera import OVERDUE_NS, CameraDevice, ShardLinks
 from embereye.camera.scheduling.mailbox import Tally

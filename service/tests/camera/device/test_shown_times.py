@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.decode.pool import PictureDelayedError
-from embereye.camera.decode.video import NoPictureError
+from embereye.camera.decode.image import PictureDelayedError
 from embereye.levels import Kind, Level
 from embereye.sim.scenes.lookalikes import candle
 from embereye.units import SECOND
@@ -29,7 +28,7 @@ def burnt(stamp, count=150, **options):
     def decode(order, frame):
         try:
             return hall.decode_video(order, frame)
-        except NoPictureError as error:
+        except PictureDelayedError as error:
             raise PictureDelayedError from error
 
     hall = Hall(decode)

@@ -56,7 +56,7 @@ async def test_every_camera_gets_its_turn_however_fast_another_is(pool):
 
     fast, slow = Camera(pool, work("fast")), Camera(pool, work("slow"))
     fast.offer(1)
-    await eventually(lambda: fast in pool._running)
+    await eventually(lambda: fast in pool._turns.running)
     fast.offer(2)
     slow.offer(3)
     fast.offer(4)
@@ -103,7 +103,7 @@ async def test_a_hanging_thread_is_replaced_and_its_camera_notified(pool, monkey
     gate = threading.Event()
     stuck, other = Camera(pool, lambda frame: gate.wait(30)), Camera(pool)
     stuck.offer(1)
-    await eventually(lambda: stuck in pool._running)
+    await eventually(lambda: stuck in pool._turns.running)
     other.offer(2)
     pool.check_hangs()
     await eventually(lambda: other.results == [2])
@@ -121,7 +121,7 @@ async def test_a_run_during_a_suspension_of_the_machine_does_not_count_as_hangin
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + stood[0]))
     camera = Camera(pool, lambda frame: gate.wait(30))
     camera.offer(1)
-    await eventually(lambda: camera in pool._running)
+    await eventually(lambda: camera in pool._turns.running)
     pool.check_hangs()
     stood[0] = 60.0
     pool.check_hangs()

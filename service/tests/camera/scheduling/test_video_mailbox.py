@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embereye.camera.scheduling.mailbox import WAITS_FOR_KEY, Mailbox
-from embereye.camera.scheduling.video import MAX_REPLAYED, MAX_UNSENT, Depth
+from embereye.camera.scheduling.video import MAX_REPLAYED, MAX_UNSENT, SENT_UNITS, Depth
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -236,3 +236,15 @@ def test_the_ledger_is_exact_and_every_reference_is_decoded_first(data):
                 needed = [reference for reference in known if reference <= numbers[-1]]
                 assert set(needed) - {numbers[-1]} <= set(decoded) or box.depth is not Depth.ALL
     assert box.ledger.waiting - turns == len(box._slot)
+
+
+def test_more_units_than_fit_into_a_message_wait_for_the_next_key_frame():
+    box = Mailbox()
+    offered(box, unit(0, key=True), *(unit(number) for number in range(1, SENT_UNITS)))
+    assert len(taken(box)) == SENT_UNITS
+    offered(box, unit(0, key=True), *(unit(number) for number in range(1, SENT_UNITS + 1)))
+    assert taken(box) is None
+    offered(box, unit(1))
+    assert taken(box) is None
+    offered(box, unit(2, key=True))
+    assert taken(box) == [2]

@@ -11,8 +11,8 @@ import pytest
 from harness.eventually import eventually
 from harness.need import RTSP_SERVER, SYSTEM_PYTHON
 
-from embereye.camera.decode.image import DecodeOrder
-from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.camera.decode.image import DecodeOrder, PictureDelayedError
+from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
@@ -154,7 +154,7 @@ async def test_h264_of_many_kinds_is_received_and_decoded(path, query):
     assert not reason
     decoder, seen = VideoDecoder("H264"), []
     for number, (unit, time_ns) in enumerate(frames):
-        with contextlib.suppress(NoPictureError):
+        with contextlib.suppress(PictureDelayedError):
             decoded = decoder.decode(DecodeOrder(1, picture_side=320), [(unit.data, number)])
             seen.append((frames[decoded.unit][1], decoded.picture, frames[decoded.unit][0].damaged, time_ns))
     assert len(seen) >= 30
