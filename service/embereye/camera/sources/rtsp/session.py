@@ -2,6 +2,11 @@
 
 There are three steps. `describe` connects and chooses a track, or returns a redirect. `set_up` agrees on TCP or UDP and
 starts the stream. `play` receives packets, sends receiver reports and keep-alives, and notices silence.
+
+FFmpeg's client is not used because it blocks a thread per camera. With 16 cameras (H.264, 640x480, 15 pictures/s, TCP)
+it took 16 threads, 36 MB and 2 waits per access unit. This client took no thread, 2 MB and 0.15 waits, because the
+`SocketPoller` reads all sockets together. It used more CPU time for that: 147 instead of 109 µs per access unit, on a
+busy machine.
 """
 
 import contextlib
