@@ -22,10 +22,8 @@ def descriptors() -> int:
 class Admission(Generic[C]):
     """The open connections of a port, and their limits."""
 
-    def __init__(
-        self, most: int, *, make_room: Callable[[str], bool] = lambda _: False, limit_clients: bool = True
-    ) -> None:
-        """Admit at most `most` connections and, with `limit_clients`, at most half of them from one client.
+    def __init__(self, most: int, *, make_room: Callable[[str], bool] = lambda _: False) -> None:
+        """Admit at most `most` connections, and at most half of them from one client.
 
         `make_room` is called if a limit is reached, with the client that has too many, or '' if all have. It ends a
         connection and forgets it, or returns False.
@@ -34,7 +32,6 @@ class Admission(Generic[C]):
         self.refused = 0  # connections
         self.clients: Counter[str] = Counter()  # open connections by client
         self._make_room = make_room
-        self._limit_clients = limit_clients
         self._open: dict[C, str] = {}  # with the client, by address
 
     def __len__(self) -> int:
@@ -48,9 +45,9 @@ class Admission(Generic[C]):
         return iter(list(self._open))
 
     def admit(self, connection: C, address: str = "") -> bool:
-        """Add a connection from `address`; False if there is no room."""
-        client = place_of(address) if self._limit_clients else ""
-        crowded = self._limit_clients and self.clients[client] * 2 >= self.most
+        """Add a connection from `address`; False if there is no room. Without an address, no client has a limit."""
+        client = place_of(address)
+        crowded = bool(client) and self.clients[client] * 2 >= self.most
         if (crowded or len(self._open) >= self.most) and not self._make_room(client if crowded else ""):
             self.refused += 1
             return False

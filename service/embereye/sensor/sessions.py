@@ -53,8 +53,7 @@ class Sessions:
         self._latest_number = 0
         reserved = RESERVED + most_connections(control=False) + most_connections(control=True)
         most = min(MAX_CONNECTIONS, descriptors() - reserved)
-        # No limit for a client: a gateway is one for many devices.
-        self._open: Admission[TextSession] = Admission(most, make_room=self._make_room, limit_clients=False)
+        self._open: Admission[TextSession] = Admission(most, make_room=self._make_room)
         self._mute: dict[TextSession, float] = {}  # no valid line yet → when they connected, monotonic seconds
         self._unverified: dict[TextSession, None] = {}  # not yet known to serve a fleet's device, oldest first
         self._denied: OrderedDict[str, str] = OrderedDict()  # address → the reason that was logged
@@ -72,7 +71,7 @@ class Sessions:
 
     def add(self, session: "TextSession") -> bool:
         """Add an open session; False if there is no room."""
-        if not self._open.admit(session):
+        if not self._open.admit(session):  # no limit for a client: a gateway is one for many devices
             return False
         self._unverified[session] = None
         self._mute[session] = time.monotonic()

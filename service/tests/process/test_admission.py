@@ -4,7 +4,7 @@ from embereye.process.admission import Admission
 
 
 def test_connections_beyond_the_limit_are_refused_and_counted() -> None:
-    admission: Admission[int] = Admission(2, limit_clients=False)
+    admission: Admission[int] = Admission(2)
     assert [admission.admit(number) for number in range(3)] == [True, True, False]
     assert (len(admission), admission.refused) == (2, 1)
     admission.forget(0)

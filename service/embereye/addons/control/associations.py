@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 import socket
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from google.protobuf.message import DecodeError, Message
 from embereye.hub.access.keeper import Access, DeniedError, RevokedError, SlowDownError
 from embereye.hub.roles import Principal, Role
 from embereye.process.addresses import place_of
+from embereye.process.admission import Admission
 from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
@@ -88,9 +88,7 @@ class Associations:
         self.calls = calls
         self.tasks = Tasks()
         self.refused = 0  # connections refused for lack of room or without a valid token
-        self._most = most
-        self._open: set[Association] = set()
-        self._places: Counter[str] = Counter()  # open associations by client address
+        self._open: Admission[Association] = Admission(most)
         self._servers: list[asyncio.Server | TlsListener] = []
         self._socket: Path | None = None
 
@@ -131,14 +129,14 @@ class Associations:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = loop.time()
-            for association in list(self._open):
+            for association in self._open:
                 association.check_silence(now)
 
     async def close(self, reason: str) -> None:
         """Stop listening, and release all associations."""
         for server in self._servers:
             server.close()
-        for association in list(self._open):
+        for association in self._open:
             association.release(reason)
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
@@ -150,24 +148,19 @@ class Associations:
         if len(unidentified) >= MAX_UNIDENTIFIED:
             # Drop the oldest unidentified one at once: releasing it with a reason would take up to a second.
             min(unidentified, key=lambda known: known.since).drop()
-        if len(self._open) >= self._most:
-            self.refused += 1
-            return f"there are {self._most} associations, and no more are accepted: try again later"
-        place = association.place
-        if association.address != LOCAL and self._places[place] * 2 >= self._most:
-            self.refused += 1
-            return f"there are {self._places[place]} associations from {association.address}, and no more are accepted"
-        self._open.add(association)
-        self._places[place] += 1
-        return ""
+        address = association.address
+        if self._open.admit(association, "" if address == LOCAL else address):
+            return ""
+        self.refused += 1
+        if len(self._open) >= self._open.most:
+            return f"there are {self._open.most} associations, and no more are accepted: try again later"
+        return (
+            f"there are {self._open.clients[place_of(address)]} associations from {address}, and no more are accepted"
+        )
 
     def forget(self, association: "Association") -> None:
         """Remove a connection that has ended."""
-        if association in self._open:
-            self._open.discard(association)
-            self._places[association.place] -= 1
-            if not self._places[association.place]:
-                del self._places[association.place]
+        self._open.forget(association)
 
 
 class Association(asyncio.Protocol):
@@ -176,7 +169,6 @@ class Association(asyncio.Protocol):
     def __init__(self, associations: Associations) -> None:
         self.who: Principal | None = None  # None: unidentified
         self.address = ""
-        self.place = ""  # the part of the address that identifies one client
         self.since = self.heard = asyncio.get_running_loop().time()
         self._associations = associations
         self._reader = DelimitedReader(MAX_ASSOCIATE)
@@ -192,7 +184,7 @@ class Association(asyncio.Protocol):
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
         """Admit a client that starts a TLS handshake; see `TlsListener`."""
-        self.address, self.place, self._abort = address, place_of(address), abort
+        self.address, self._abort = address, abort
         return not self._associations.admit(self)
 
     def abandon(self, why: str) -> None:
@@ -211,7 +203,6 @@ class Association(asyncio.Protocol):
             return
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]).removeprefix("::ffff:") if isinstance(peer, tuple) and peer else LOCAL
-        self.place = place_of(self.address)
         if problem := self._associations.admit(self):
             self.send(Associated(released=Released(reason=problem)))
             self._over = True
