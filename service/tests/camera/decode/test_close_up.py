@@ -7,7 +7,7 @@ from av.video.frame import VideoFrame
 
 from embereye.camera.decode.image import DecodeOrder, add_logits, decode_frame
 from embereye.camera.decode.video import VideoDecoder, bgr
-from embereye.detect.vision.networks.appearance import AppearanceNetwork
+from embereye.detect.vision.networks.appearance import FOR_SMOKE, AppearanceNetwork
 from embereye.detect.vision.working import CLOSER_SIDE, cut, working_scale
 
 BOX = (0.4, 0.4, 0.15, 0.15)
@@ -45,6 +45,7 @@ def test_only_close_ups_are_cut_from_a_picture_with_more_pixels(size, side):
 
 def test_inspecting_only_the_whole_picture_decodes_no_more_pixels():
     assert network_shapes(640, 480, [])[1] is None
+    assert network_shapes(640, 480, [FOR_SMOKE])[1] is None, "smoke is judged in the picture as it is"
 
 
 def test_a_small_picture_has_no_additional_pixels():
