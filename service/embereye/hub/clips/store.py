@@ -123,8 +123,8 @@ class ClipStore:
         self._storing_bytes = 0
         self._turn = asyncio.Lock()  # for describing the waiting drafts
         self._waiting: list[_Waiting] = []
-        self._numbers = itertools.count()  # for file names
-        self._run_id = secrets.token_hex(8)  # makes file names unique over all runs
+        # For names of files, unique over all runs. A map, not a generator: several threads take from it.
+        self._unique_names = map(f"{secrets.token_hex(8)}-{{:x}}".format, itertools.count())
         self._wholes_durable = False  # True once the entry of the folder STORED survives a power cut
         self._clips = ClipIndex(recordings_ns=recordings_ns)
         self._opened = asyncio.Event()
@@ -471,7 +471,7 @@ class ClipStore:
                 new[draft.clip.sha256] = draft
         if not new:
             return
-        batch = Batch(f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
+        batch = Batch(f"{next(self._unique_names)}{DESCRIBED}")
         path = self._wholes / batch.name
         lines = [b"%s %s\n" % (draft.path.name.encode(), describe(draft.clip)) for draft in new.values()]
         try:
@@ -525,7 +525,7 @@ class ClipStore:
         self._check_room(len(data))
         if hashlib.sha256(data).hexdigest() != clip.sha256:
             raise ClipRefusedError(f"the received content has another SHA-256 than {clip.sha256[:12]}…")
-        name = f"{clip.sha256}-{self._run_id}-{next(self._numbers):x}.{SUFFIXES[clip.media]}"
+        name = f"{clip.sha256}-{next(self._unique_names)}.{SUFFIXES[clip.media]}"
         return _Draft(self._stamped(clip), self._wholes / name)
 
     # Called on the one thread again
