@@ -172,10 +172,9 @@ class FleetMemory:
             return dead_shards
         return dead_shards | {shard for shard in silent if now - self.silent[shard] >= LOST}
 
-    def waiting_since(self, devices: Iterable[str], now: int) -> dict[str, int]:
-        """Return since when this operator has seen each device wait; clocks of earlier operators may differ."""
-        self.waiting = {device: min(now, self.waiting.get(device, now)) for device in devices}
-        return self.waiting
+    def note_intent(self, uneven_since: int, waiting: Mapping[str, int]) -> None:
+        """Record since when loads differ too much, and since when each device waits for its next owner."""
+        self.uneven, self.waiting = uneven_since, dict(waiting)
 
     def note_leaving(self, shards: Collection[str], now: int) -> None:
         """Record which shards should leave, and since when."""
@@ -220,11 +219,3 @@ class FleetMemory:
         )
         changed = {device: epoch for device in now if known and known.get(device) != now[device]}
         self.redeclared = {device: first for device, first in self.redeclared.items() if device in now} | changed
-
-    def is_uneven_for_long(self, uneven: bool, now: int) -> bool:
-        """True if loads have differed too much for long enough to move devices."""
-        if not uneven:
-            self.uneven = 0
-        elif not self.uneven:
-            self.uneven = now
-        return bool(self.uneven) and now - self.uneven >= UNEVEN

@@ -1,13 +1,13 @@
 """The intent of a pass: a fleet's shards, the owners of its devices, and the manifests for both."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.fleet_memory import UNEVEN, FleetMemory
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
@@ -31,6 +31,8 @@ class Intent:
     leaving: Sequence[str]  # shards that exist and should be deleted
     plan: Plan
     epoch: int  # of the placement in force
+    uneven_since: int = 0  # when loads began to differ too much; 0: they are even
+    waiting: Mapping[str, int] = field(default_factory=dict)  # device in hand-over → first seen by this operator
 
 
 @dataclass(frozen=True)
@@ -68,36 +70,42 @@ def keep_placement(snapshot: Snapshot, wanted: Sequence[str]) -> Intent:
 
 def intend(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Intent:
     """Plan the new placement; its epoch is the one in force until `build_change` chooses the next."""
-    return Intent(wanted, _leaving(snapshot, wanted), _plan_placement(snapshot, wanted, memory), snapshot.record.epoch)
-
-
-def _leaving(snapshot: Snapshot, wanted: Sequence[str]) -> list[str]:
-    return [shard for shard in snapshot.existing if shard not in wanted]
-
-
-def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Plan:
-    record = snapshot.record
+    record, now = snapshot.record, snapshot.now
     members = _choose_members(snapshot, wanted, memory)
     ids = {device.id for device in snapshot.devices}
     remaining = {device: shard for device, shard in record.devices.items() if device in ids}
     uneven = bool(snapshot.weights) and spread(shard_loads(remaining, members, snapshot.weights)) > LIMIT
-    rebalance = memory.is_uneven_for_long(uneven, snapshot.now)
+    uneven_since = (memory.uneven or now) if uneven else 0
+    rebalance = bool(uneven_since) and now - uneven_since >= UNEVEN
+    intent = Intent(
+        wanted,
+        _leaving(snapshot, wanted),
+        Plan(record.members, record.devices),
+        record.epoch,
+        uneven_since,
+        {device: min(now, memory.waiting.get(device, now)) for device in record.moving},
+    )
     if not rebalance and not record.moving and members == list(record.members):
         # `plan` would find the same: every device has an owner, and none has to move.
         owners = set(record.devices.values())
         if ids == set(record.devices) and owners == set(members):
-            return Plan(record.members, record.devices)
-    return plan(
+            return intent
+    placement = plan(
         record,
         snapshot.devices,
         members,
         snapshot.statuses,
         weights=snapshot.weights,
         rebalance=rebalance,
-        now=snapshot.now,
+        now=now,
         deadline=snapshot.fleet.spec.deadline,
-        waiting=memory.waiting_since(record.moving, snapshot.now),
+        waiting=intent.waiting,
     )
+    return replace(intent, plan=placement)
+
+
+def _leaving(snapshot: Snapshot, wanted: Sequence[str]) -> list[str]:
+    return [shard for shard in snapshot.existing if shard not in wanted]
 
 
 def _choose_members(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> list[str]:
@@ -146,17 +154,15 @@ def build_change(
     `children` are the existing objects, `published` each shard's assignment under the record's epoch, `addresses` the
     members' addresses, `budget_owner` the owner of the disruption budget, `memory` that of the roll-out.
     """
-    fleet, placement = snapshot.fleet, intent.plan
-    operators_image = settings.image
+    placement, operators_image = intent.plan, settings.image
     hub = snapshot.hub.address if snapshot.hub else settings.hub
-    settings = replace(settings, image=target_image(fleet, settings.image), hub=hub)
-    without_address = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
+    settings = replace(settings, image=target_image(snapshot.fleet, settings.image), hub=hub)
     assignments = build_assignments(
-        fleet,
+        snapshot.fleet,
         snapshot.devices,
         placement.placement,
         members=addresses,
-        others=without_address,
+        others=[shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses],
         epoch=0,
         holders=placement.holders,
         hub=snapshot.hub_address,
@@ -165,23 +171,10 @@ def build_change(
     epoch = next_epoch(assignments, published, _epoch_floor(snapshot), moved=moved)
     for assignment in assignments.values():
         assignment.epoch = epoch
-    record = PlacementRecord(
-        epoch, placement.placement, tuple(placement.members), tuple(intent.wanted), placement.moving
-    )
-    manifests = build_children(
-        fleet,
-        settings,
-        assignments=assignments,
-        record=record.to_manifest(),
-        shards=intent.wanted,
-        is_offered=snapshot.offered.__contains__,
-        replaces=_pods_to_replace(snapshot, intent.wanted, children),
-        hosts=_listening_hosts(intent.wanted, children, settings.image),
-        evictable=snapshot.evictable,
-        budget_owner=budget_owner,
-    )
+    intent = replace(intent, epoch=epoch)
+    manifests = _build_manifests(snapshot, intent, settings, assignments, children, budget_owner)
     rollout = plan_rollout(
-        fleet,
+        snapshot.fleet,
         manifests,
         children,
         snapshot.statuses,
@@ -194,6 +187,30 @@ def build_change(
         if manifest["kind"] == "Deployment" and (image := rollout.images.get(manifest["metadata"]["name"])):
             manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image
     return Change(epoch, assignments, manifests, rollout)
+
+
+def _build_manifests(
+    snapshot: Snapshot,
+    intent: Intent,
+    settings: Settings,
+    assignments: Mapping[str, Assignment],
+    children: Children,
+    budget_owner: Manifest | None,
+) -> list[Manifest]:
+    plan, wanted = intent.plan, intent.wanted
+    record = PlacementRecord(intent.epoch, plan.placement, tuple(plan.members), tuple(wanted), plan.moving)
+    return build_children(
+        snapshot.fleet,
+        settings,
+        assignments=assignments,
+        record=record.to_manifest(),
+        shards=wanted,
+        is_offered=snapshot.offered.__contains__,
+        replaces=_pods_to_replace(snapshot, wanted, children),
+        hosts=_listening_hosts(wanted, children, settings.image),
+        evictable=snapshot.evictable,
+        budget_owner=budget_owner,
+    )
 
 
 def _epoch_floor(snapshot: Snapshot) -> int:
@@ -252,18 +269,29 @@ def _has_taken_over(status: ShardStatus | None, epoch: int) -> bool:
     return status is not None and status.epoch >= epoch
 
 
+def leaving_names(snapshot: Snapshot, intent: Intent, gone: Collection[str]) -> list[str]:
+    """Return the shards that should be deleted, and SHARD@NODE for each that should leave its node."""
+    nodes = [f"{shard}@{pod.node}" for shard, pod in snapshot.leaving_nodes.items()]
+    return [*_staying(snapshot, intent, gone), *nodes]
+
+
+def _staying(snapshot: Snapshot, intent: Intent, gone: Collection[str]) -> list[str]:
+    return [shard for shard in intent.leaving if shard not in gone and not snapshot.frozen]
+
+
 def stuck_problems(
     snapshot: Snapshot,
     intent: Intent,
     statuses: Mapping[str, ShardStatus | None],
-    memory: FleetMemory,
+    since: Mapping[str, int],
     gone: Collection[str],
 ) -> dict[str, str]:
-    """Return problems with leaving shards: reason → sentence. `gone` are the shards that this pass has deleted."""
-    leaving_nodes = snapshot.leaving_nodes
-    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.frozen]
-    memory.note_leaving([*staying, *(f"{shard}@{pod.node}" for shard, pod in leaving_nodes.items())], snapshot.now)
-    late = {name for name, since in memory.leaving.items() if snapshot.now - since > DRAIN_LIMIT}
+    """Return problems with leaving shards: reason → sentence; `since` has when each of `leaving_names` began to leave.
+
+    `gone` are the shards that this pass has deleted.
+    """
+    leaving_nodes, staying = snapshot.leaving_nodes, _staying(snapshot, intent, gone)
+    late = {name for name, began in since.items() if snapshot.now - began > DRAIN_LIMIT}
     reasons = []
     for shard in staying:
         if shard in late:

@@ -15,6 +15,7 @@ from embereye_operator.decide.intent import (
     inputs_fingerprint,
     intend,
     keep_placement,
+    leaving_names,
     stuck_problems,
 )
 from embereye_operator.decide.manifests.config_map import placement_size
@@ -75,7 +76,8 @@ async def reconcile(
     else:
         applied = await _apply_intent(snapshot, wanted, exposure, applier, context, healthy=not problems)
     problems |= {**applied.problems, **applier.problems}
-    problems |= stuck_problems(snapshot, applied.intent, applier.statuses, memory, applier.gone)
+    memory.note_leaving(leaving_names(snapshot, applied.intent, applier.gone), snapshot.now)
+    problems |= stuck_problems(snapshot, applied.intent, applier.statuses, memory.leaving, applier.gone)
     ledger, unreachable = await report_roster(snapshot, applied.intent.epoch, context)
     scaling = await scale_fleet(snapshot, applied.intent, applier.statuses, context)
     facts = Facts(
@@ -130,11 +132,15 @@ async def _apply_intent(
     """Apply the new intent, unless its inputs are those of the last pass without problems; `healthy`: none so far."""
     memory = context.memory
     intent = intend(snapshot, wanted, memory)
+    memory.note_intent(intent.uneven_since, intent.waiting)
     fingerprint = inputs_fingerprint(snapshot, intent, context.settings)
     if fingerprint is not None and fingerprint == memory.applied:
         return Applied(intent)
     memory.applied = None
     change = await _build_change(snapshot, intent, exposure, context)
+    memory.rollout = change.rollout.memory
+    if context.settings.turns and change.rollout.turns:
+        context.settings.turns.adopt(change.rollout.turns)
     problems = {}
     if change.rollout.failed:
         problems["RolloutFailed"] = (

@@ -165,13 +165,9 @@ class Up:
         if not await self._await_ports(fleets, stop, ENDING_SECONDS if patient else 0.0):
             return 0
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
+        life = timedelta(seconds=options.certificate_life)
         self._runtime = LocalRuntime(
-            options.data,
-            self._hub_control,
-            self._supervisor,
-            timedelta(seconds=options.certificate_life),
-            options.reach,
-            self._taken,
+            options.data, self._hub_control, self._supervisor, life, options.reach, self._taken
         )
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)

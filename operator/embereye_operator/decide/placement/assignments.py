@@ -286,7 +286,8 @@ def next_epoch(
 
     `floor` is the highest epoch known from elsewhere (status, shards): the store may have been lost or edited.
     `moved`: a device changed its owner, which is invisible in the assignments while both shards have it.
-    A new shard without devices, or an unwanted one, does not change the others' epoch.
+    A new shard without devices, or an unwanted one, does not change the others' epoch. The epochs in `wanted`
+    are ignored.
     """
     epochs = {known.epoch for shard in wanted if (known := stored.get(shard))}
     latest = max(epochs, default=0)
@@ -296,6 +297,12 @@ def next_epoch(
         if known is None:
             same = same and shard not in stored and not assignment.devices
         else:
-            assignment.epoch = known.epoch
-            same = same and known == assignment
+            same = same and known == _with_epoch(assignment, known.epoch)
     return latest if same else max(latest, floor) + 1
+
+
+def _with_epoch(assignment: Assignment, epoch: int) -> Assignment:
+    copy = Assignment()
+    copy.CopyFrom(assignment)
+    copy.epoch = epoch
+    return copy

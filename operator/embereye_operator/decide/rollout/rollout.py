@@ -7,7 +7,7 @@ LIMIT, the roll-out has failed. `RolloutMemory` remembers the shards that were u
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embereye.units import SECOND
@@ -153,6 +153,8 @@ class Rollout:
     """The plan of a pass for shards with a changed pod."""
 
     image: str
+    memory: RolloutMemory  # for the next pass
+    turns: Turns | None  # after this pass
     pending: tuple[str, ...] = ()  # shards that stay on their pod for now
     waits: str = ""  # why they wait; empty without pending shards
     failed: str = ""  # why it does not continue automatically
@@ -173,8 +175,9 @@ def plan_rollout(
 ) -> Rollout:
     """Choose the shards that stay on their pod for now; `desired` are all the fleet's children, `image` the operator's.
 
-    A shard whose pod does not run has nothing to lose, and never waits. Updates `memory`.
+    A shard whose pod does not run has nothing to lose, and never waits.
     """
+    memory, turns = replace(memory), copy.deepcopy(turns)
     target = target_image(fleet, image)
     wanted = {child["metadata"]["name"]: child for child in desired if child["kind"] == "Deployment"}
     existing = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
@@ -184,26 +187,23 @@ def plan_rollout(
     problems = {name: _health_problem(name, existing[name], statuses.get(name), memory, turns) for name in changed}
     unhealthy = memory.judge(existing, problems, now)
     memory.since = (memory.since or now) if unhealthy else 0
-    gate = _gate(turns, fleet, image, now)
-    if gate:
-        if unhealthy:
-            gate.note_rolling(fleet.key)
-        elif not outdated:
-            gate.note_ended(fleet.key, now, proven=bool(changed) and not any(problems.values()))
+    gate = turns if turns and turns.enter(fleet.key, image, now, takes_part=target == image) else None
+    if gate and unhealthy:
+        gate.note_rolling(fleet.key)
+    elif gate and not outdated:
+        gate.note_ended(fleet.key, now, proven=bool(changed) and not any(problems.values()))
     failed = ""
     if unhealthy and (now - memory.since > LIMIT or any(has_failed(existing[name]) for name in unhealthy)):
         failed = f"{fleet.key}: {next(iter(unhealthy.values()))} with {target}"
         if gate and gate.halt_on:
             gate.note_failure(fleet.key, failed)
-    pending: list[str] = []
+    pending: Sequence[str] = ()
     waits = ""
     if running := [name for name in outdated if is_rolled(existing[name])]:
-        new_image = any(image_of(existing[name]) != target for name in running)
+        waits = next(iter(unhealthy.values()), "")
         if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused":
             waits = f"it is paused: kubectl embereye rollout resume {fleet.name}"
-        elif unhealthy:
-            waits = next(iter(unhealthy.values()))
-        elif gate and new_image:
+        elif gate and not unhealthy and any(image_of(existing[name]) != target for name in running):
             waits = gate.why_not(fleet.key, now)
         pending = running if waits or len(running) < len(outdated) else running[1:]
         if pending and not waits:
@@ -215,18 +215,7 @@ def plan_rollout(
     previous = image_of(existing[pending[0]]) if pending else ""
     images = {name: previous for name in wanted if name not in existing} if previous else {}
     before = next((image for name in outdated if (image := image_of(existing[name])) != target), "")
-    return Rollout(target, tuple(pending), waits, failed, before, images)
-
-
-def _gate(turns: Turns | None, fleet: Fleet, image: str, now: int) -> Turns | None:
-    """Return `turns` if the fleet takes part; a fleet with an image of its choice does not."""
-    if turns is None:
-        return None
-    if target_image(fleet, image) != image:
-        turns.release(fleet.key)
-        return None
-    turns.note_image(image, now)
-    return turns
+    return Rollout(target, memory, turns, memory.pending, waits, failed, before, images)
 
 
 def _dark(statuses: Mapping[str, ShardStatus | None]) -> set[str]:

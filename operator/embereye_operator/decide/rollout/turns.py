@@ -25,12 +25,24 @@ class Turns:
         self._ended: dict[str, int] = {}
         self._halted: dict[str, str] = {}
 
+    def enter(self, fleet: str, image: str, now: int, *, takes_part: bool) -> bool:
+        """Begin a pass over the fleet; return `takes_part`, which is false for a fleet with an image of its choice."""
+        if takes_part:
+            self.note_image(image, now)
+        else:
+            self.release(fleet)
+        return takes_part
+
     def note_image(self, image: str, now: int) -> None:
         """Record the image that is rolled out; call it first in each pass."""
         self._began = now if self._began is None else self._began
         if image != self._image:
             self._image = image
             self._forget_fleets()
+
+    def adopt(self, other: "Turns") -> None:
+        """Take over the state of `other`, which `plan_rollout` derived from this one."""
+        vars(self).update(vars(other))
 
     def forget(self) -> None:
         """Start again like a new operator, because another one leads meanwhile."""

@@ -7,7 +7,7 @@ import pytest
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
-from embereye_operator.decide.fleet_memory import LOST, FleetMemory
+from embereye_operator.decide.fleet_memory import LOST, UNEVEN, FleetMemory
 from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
@@ -130,15 +130,14 @@ def test_an_operator_with_slow_passes_still_loses_a_shard() -> None:
 def test_an_operators_own_stall_does_not_count_as_waiting() -> None:
     memory = FleetMemory()
     memory.note_statuses({}, SECOND)
-    memory.waiting_since(["s-01"], SECOND)
-    assert not memory.is_uneven_for_long(uneven=True, now=SECOND)
+    memory.note_intent(SECOND, {"s-01": SECOND})
     memory.note_statuses({}, 91 * SECOND)
-    assert memory.waiting_since(["s-01"], 91 * SECOND)["s-01"] >= 85 * SECOND
-    assert not memory.is_uneven_for_long(uneven=True, now=91 * SECOND)
+    assert memory.waiting["s-01"] >= 85 * SECOND
+    assert 91 * SECOND - memory.uneven < UNEVEN
     for now in range(93, 151, 2):
         memory.note_statuses({}, now * SECOND)
-    assert memory.waiting_since(["s-01"], 150 * SECOND)["s-01"] <= 91 * SECOND
-    assert memory.is_uneven_for_long(uneven=True, now=150 * SECOND)
+    assert memory.waiting["s-01"] <= 91 * SECOND
+    assert 150 * SECOND - memory.uneven >= UNEVEN
 
 
 async def test_the_only_shard_starts_elsewhere_when_its_node_is_lost() -> None:
