@@ -85,10 +85,11 @@ fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 ea
 fresh: ## Prove `make up` and `make test` in a separate, bare Debian (root, most of an hour; without root only `make test`); ARGS="--debian trixie"
 	e2e/fresh $(ARGS)
 
-lint: install ## Check style, plain English, types and layers
+lint: install ## Check style, plain English, sizes, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m lint.plain_english
+	$(BIN)/python -m lint.sizes
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
