@@ -4,6 +4,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from embereye.hub.clips.store import ClipsUnreadError
+from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.http.access.origin import is_own_name
 from embereye.hub.http.refused import Refused
@@ -25,7 +26,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         response = await handler(request)
     except Refused as refused:
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
-    except (StoreError, ClipsUnreadError) as error:
+    except (StoreError, StoreFailingError, ClipsUnreadError) as error:
         response = web.json_response({"error": str(error)}, status=503)
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})

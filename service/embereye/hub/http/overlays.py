@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, NOTHING, SHARE, WORD, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
@@ -63,8 +62,6 @@ class OverlayRoutes:
             await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
         except ValueError as error:
             raise Refused(400, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response({"camera": {"fleet": camera[0], "id": camera[1]}, **asdict(overlay)})
 
     @Route(
@@ -77,8 +74,6 @@ class OverlayRoutes:
             await self._hub.overlays.remove(request[PRINCIPAL], _camera(request))
         except UnknownOverlayError as error:
             raise Refused(404, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response({})
 
 

@@ -9,7 +9,6 @@ from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http.access.authenticate import PRINCIPAL
@@ -177,8 +176,6 @@ class PastRoutes:
             raise Refused(404, str(error)) from error
         except NotMarkedError as error:
             raise Refused(409, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
     @Route("DELETE", f"{ALARM}/false", Role.OPERATOR, "Remove the mark of a false alarm", EVENT, fails=(404, 503))
@@ -187,8 +184,6 @@ class PastRoutes:
             event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
         except UnknownAlarmError as error:
             raise Refused(404, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(

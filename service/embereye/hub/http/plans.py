@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import (
     CHANGES,
@@ -167,8 +166,6 @@ async def _answer(doing: Awaitable[T]) -> T:
         raise Refused(404, str(error)) from error
     except PlanRefusedError as error:
         raise Refused(400, str(error)) from error
-    except StoreFailingError as error:
-        raise Refused(503, str(error)) from error
 
 
 async def _read(request: web.Request) -> bytes:

@@ -7,7 +7,6 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
@@ -62,8 +61,6 @@ class SilenceRoutes:
             raise Refused(404, str(error)) from error
         except TooManySilencesError as error:
             raise Refused(409, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(
@@ -74,8 +71,6 @@ class SilenceRoutes:
             event = await self._hub.silences.end(request[PRINCIPAL], request.match_info["silence"])
         except UnknownSilenceError as error:
             raise Refused(404, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
 

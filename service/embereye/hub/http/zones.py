@@ -8,7 +8,6 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, WHO, Json, answer, json_body, record, reference
@@ -83,6 +82,4 @@ class ZoneRoutes:
             raise Refused(404, str(error)) from error
         except NotAllowedError as error:
             raise Refused(409, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))

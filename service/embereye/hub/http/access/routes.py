@@ -105,8 +105,6 @@ class AccessRoutes:
             raise Refused(400, str(error)) from error
         except NameTakenError as error:
             raise Refused(409, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response({"name": name, "role": role.word, "token": token}, status=201)
 
     @Route(

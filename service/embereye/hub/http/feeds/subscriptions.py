@@ -2,7 +2,6 @@
 
 from aiohttp import web
 
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.feeds.subscriptions import NAME, Subscriptions, UnknownSubscriptionError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import (
@@ -92,8 +91,6 @@ class SubscriptionRoutes:
             stored = await self._hub.subscriptions.store(request[PRINCIPAL], request.match_info["name"], selection)
         except ValueError as error:
             raise Refused(400, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response(_listed(stored))
 
     @Route(
@@ -107,6 +104,4 @@ class SubscriptionRoutes:
             await self._hub.subscriptions.remove(request[PRINCIPAL], request.match_info["name"])
         except UnknownSubscriptionError as error:
             raise Refused(404, str(error)) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response({})

@@ -3,7 +3,6 @@
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.hub.committer import StoreFailingError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import written
 from embereye.hub.http.openapi.parts import (
@@ -74,8 +73,6 @@ class WebhookRoutes:
             number = await self._hub.webhooks.resend(request[PRINCIPAL], request.match_info["name"], cursors)
         except UnknownWebhookError as error:
             raise Refused(404, str(error.args[0])) from error
-        except StoreFailingError as error:
-            raise Refused(503, str(error)) from error
         return web.json_response({"resent": number}, status=202)
 
     @Route(
@@ -90,8 +87,6 @@ class WebhookRoutes:
             error = await self._hub.webhooks.test(request[PRINCIPAL], request.match_info["name"])
         except UnknownWebhookError as unknown:
             raise Refused(404, str(unknown.args[0])) from unknown
-        except StoreFailingError as failing:
-            raise Refused(503, str(failing)) from failing
         return web.json_response({"failed": error})
 
 
