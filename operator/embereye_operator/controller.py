@@ -23,7 +23,7 @@ from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.units import counted
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
 from embereye_operator.api.schema import Manifest, to_manifest
-from embereye_operator.api.status import FleetStatus
+from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.failure import GRACE, Failure, build_failed_status, is_reportable, judge
 from embereye_operator.decide.fleet_memory import LOST, FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
@@ -65,6 +65,7 @@ class FleetRecord:
     """The history of the passes over one fleet."""
 
     status: FleetStatus = field(default_factory=FleetStatus)
+    load: LoadSummary | None = None  # as measured in the latest pass that succeeded
     memory: FleetMemory = field(default_factory=FleetMemory)
     fleet: Fleet | None = None
     version: int = 0  # of the object that `fleet` was read from
@@ -91,7 +92,7 @@ class FleetRecord:
         self.failing, self.failing_since = "", 0.0
         self.backoff.reset()
         self.latest = now
-        self.status = outcome.status
+        self.status, self.load = outcome.status, outcome.load
         self.at_rest = self.at_rest + 1 if outcome.at_rest else 0
 
     def is_current(self, now: float, fleets: int) -> bool:

@@ -30,7 +30,7 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
         if current and record.fleet:
             status, mode = record.status, record.fleet.spec.autoscaling.mode
             required = followed_shards(mode, status.required_shards, status.shards, tolerance=controller.tolerance)
-            view = FleetView(record.fleet, status, required)
+            view = FleetView(record.fleet, status, required, record.load)
         yield FleetReport(
             namespace, FLEET_TYPES[resource].kind, name, view, conditions,
             record.passes, record.failures, record.seconds, record.latest,

@@ -223,7 +223,7 @@ class FakeRuntime:
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         self.reported_hub = hub
         if self.hub_is_down:
-            raise UnavailableError("hub hub:50052 cannot be reached (UNAVAILABLE)")
+            raise UnavailableError("hub hub:50052 cannot be reached")
         if roster.epoch < self.hub_has:
             raise UnavailableError("hub hub:50052 cannot be reached (FAILED_PRECONDITION)")
         self.rosters.append(roster)
@@ -231,7 +231,7 @@ class FakeRuntime:
 
     async def report_scaling(self, scaling: FleetScaling) -> None:
         if self.hub_is_down:
-            raise UnavailableError("hub hub:50052 cannot be reached (UNAVAILABLE)")
+            raise UnavailableError("hub hub:50052 cannot be reached")
         self.scaling = scaling
 
     async def retain(self, fleets: Sequence[str]) -> None:

@@ -335,10 +335,44 @@ async def test_noise_in_the_load_is_not_written() -> None:
     assert outcome.status.load is not None
     assert outcome.status.load.arrival_rate == 1000
     world.runtime.log.clear()
-    for rate in (950, 1040, 1100, 905):
+    for rate in (950, 1040, 1100, 905, 600, 1700, 510):
         shard.load = Load(arrival_rate=rate, cost_seconds=0.0001, utilization=0.5 + rate / 1e5, queue_depth=rate // 100)
-        await world.step()
+        outcome = await world.step()
+        assert outcome.actions == ()
+        assert outcome.load is not None
+        assert outcome.load.arrival_rate == pytest.approx(rate, rel=0.06), "metrics have the load as measured"
     assert world.runtime.log == []
+    shard.load = Load(arrival_rate=2100, cost_seconds=0.0001, utilization=0.5)
+    outcome = await world.step()
+    assert outcome.actions == ("status: load",)
+
+
+async def test_a_fleet_at_rest_writes_its_status_every_fifteen_minutes() -> None:
+    world = World(fleet_of())
+    await world.run_until_complete()
+    shard = world.runtime.shards["hall-sensors-0"]
+    for rate in (1000, 700):
+        shard.load = Load(arrival_rate=rate, cost_seconds=0.0001, utilization=0.5)
+        await world.step()
+    world.runtime.statuses.clear()
+    for _ in range(40):
+        world.now += 60 * SECOND
+        outcome = await world.step()
+        assert outcome.actions == ()
+    assert [status["lastObserved"] for status in world.runtime.statuses] == sorted(
+        {status["lastObserved"] for status in world.runtime.statuses}
+    )
+    assert len(world.runtime.statuses) == 2
+
+
+async def test_the_log_says_which_parts_of_a_status_changed() -> None:
+    world = World(fleet_of())
+    await world.run_until_complete()
+    world.runtime.shards["hall-sensors-0"].dark["s-03"] = "never heard"
+    outcome = await world.step()
+    (change,) = outcome.actions
+    assert change.startswith("status: Covered is False (DevicesDark)")
+    assert "11/12 devices covered" in change
 
 
 async def test_the_ledger_is_written_with_news_and_with_other_changes() -> None:

@@ -130,7 +130,9 @@ class FleetStatus(Resource):
     ready_shards: int = described("Shards that work under the current placement.", default=0)
     selector: str = described("Label selector of the shards' pods, for HPA.", default="")
     devices: DeviceSummary = described("The number of watched devices.", default=DeviceSummary)
-    load: LoadSummary | None = described("The load measured by the shards.", default=None)
+    load: LoadSummary | None = described(
+        "The load measured by the shards, written when it doubles or halves, and with other changes.", default=None
+    )
     ledger: LedgerSummary | None = described("The counts of all messages that its devices ever sent.", default=None)
     required_shards: int = described("The number of shards that the scaling law requires.", default=0)
     last_scale: LastScale | None = described("The latest change of the number of shards.", default=None)

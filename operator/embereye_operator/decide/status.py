@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 from embereye.shard.coverage import SILENT
@@ -40,7 +40,7 @@ from embereye_operator.decide.snapshot import Snapshot
 
 LIST_REASONS = ("DeviceListMissing", "DeviceListInvalid")  # worst first
 LIST_LOST = "its device list cannot be read, and its settings are lost"
-LOAD_BAND = 0.25  # smallest relative change of a load that is written
+LOAD_FACTOR = 2.0  # a load is written again once it grew or shrank by this factor, and with every other change
 # A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
 # that send are no news, and every other write of the status includes the current ledger.
 LOSS_BAND = 0.25
@@ -114,7 +114,7 @@ def read_status(stored: Manifest | None) -> FleetStatus:
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     """Return the status to write; equal to `previous` if no change is worth a write."""
     ready = [shard for shard in facts.intent.wanted if not why_not_ready(facts, shard)]
-    devices = _devices(facts, previous.devices)
+    devices, load = _devices(facts, previous.devices), measured_load(facts)
     conditions = (
         _ready(facts, ready),
         _progressing(facts),
@@ -133,7 +133,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         ready_shards=len(ready),
         selector=selector_text(facts.fleet),
         devices=devices,
-        load=_load(facts, previous.load),
+        load=previous.load if load and previous.load and _alike(load, previous.load) else load,
         ledger=previous.ledger,
         required_shards=facts.decision.required,
         last_scale=_last_scale(facts, previous),
@@ -147,7 +147,29 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     news = bool(ledger and _has_news(ledger, previous.ledger))
     if status == previous and not news and not _is_old(previous.last_observed, facts.time_ns):
         return status
-    return replace(status, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+    return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+
+
+def describe_changes(before: FleetStatus, now: FleetStatus) -> str:
+    """Describe the news in `now` for the log; empty if only its time is new."""
+    news = []
+    for condition in now.conditions:
+        known = before.condition(condition.type)
+        if known is None or (known.status, known.reason) != (condition.status, condition.reason):
+            news.append(f"{condition.type} is {condition.status} ({condition.reason})")
+        elif known.message != condition.message:
+            news.append(f"{condition.type}: {condition.message[:200]}")
+    if before.devices.summary != now.devices.summary:
+        news.append(f"{now.devices.summary} devices covered")
+    counts = ("shards", "ready_shards", "required_shards", "placement_epoch")
+    pairs = [(name.replace("_", " "), getattr(before, name), getattr(now, name)) for name in counts]
+    news += [f"{name} {old} → {new}" for name, old, new in pairs if old != new]
+    if not news:
+        # A refresh of an old status brings the present time and load.
+        noise = {"last_observed", *(("load",) if before.load and now.load and _alike(before.load, now.load) else ())}
+        names = [field.name for field in fields(now) if getattr(before, field.name) != getattr(now, field.name)]
+        news = [name.replace("_", " ") for name in names if name not in noise]
+    return ", ".join(news)
 
 
 def _is_old(observed: str, now_ns: int) -> bool:
@@ -419,11 +441,12 @@ def _listed(entries: Sequence[str], limit: int, total: int | None = None) -> str
     return ", ".join(entries[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
-def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
+def measured_load(facts: Facts) -> LoadSummary | None:
+    """Return the present load of the shards, rounded; None if none answers."""
     measured = measure([status.load for shard in facts.intent.wanted if (status := facts.statuses.get(shard))])
     if measured is None:
         return None
-    now = LoadSummary(
+    return LoadSummary(
         arrival_rate=_rounded(measured.arrival_rate),
         utilization=_rounded(measured.utilization),
         queue_depth=int(_rounded(measured.backlog)),
@@ -431,7 +454,6 @@ def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
         cost=float(f"{measured.cost:.2g}"),
         lead=_rounded(facts.lead),
     )
-    return previous if previous and _alike(now, previous) else now
 
 
 def _ledger(ledger: FleetLedger) -> LedgerSummary:
@@ -457,14 +479,14 @@ def _rounded(value: float) -> float:
 
 
 def _alike(a: LoadSummary, b: LoadSummary) -> bool:
-    # Differences below a quantity's floor are noise: 1 item/s, 5 % of a core, 100 items, a second.
+    # Differences below a quantity's floor are noise: 20 items/s, 20 % of a core, 1,000 items, 5 seconds.
     pairs = (
-        (a.arrival_rate, b.arrival_rate, 1.0),
-        (a.utilization, b.utilization, 0.05),
-        (a.queue_depth, b.queue_depth, 100.0),
-        (a.oldest_age, b.oldest_age, 1.0),
+        (a.arrival_rate, b.arrival_rate, 20.0),
+        (a.utilization, b.utilization, 0.2),
+        (a.queue_depth, b.queue_depth, 1000.0),
+        (a.oldest_age, b.oldest_age, 5.0),
     )
-    return all(abs(x - y) <= max(floor, LOAD_BAND * max(x, y)) for x, y, floor in pairs)
+    return all(abs(x - y) <= max(floor, max(x, y) * (1 - 1 / LOAD_FACTOR)) for x, y, floor in pairs)
 
 
 def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:

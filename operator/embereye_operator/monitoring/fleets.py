@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from embereye.process.telemetry.metric import Metric, counter, gauge
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.status import FleetStatus
+from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.manifests.container import shard_capacity
 
 
@@ -21,6 +21,7 @@ class FleetView:
     fleet: Fleet
     status: FleetStatus
     required: int  # number of shards for external autoscalers
+    load: LoadSummary | None  # as measured in the latest pass
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ GAUGES: tuple[tuple[Metric, Callable[[FleetView], float | None]], ...] = (
     (gauge("embereye_fleet_devices_covered", "Devices covered.", FLEET), lambda view: view.status.devices.covered),
     (
         gauge("embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", FLEET),
-        lambda view: view.status.load.utilization if view.status.load else None,
+        lambda view: view.load.utilization if view.load else None,
     ),
     (
         gauge("embereye_fleet_shard_capacity_cores", "Cores that one shard can use, as used for scaling.", FLEET),
@@ -80,23 +81,23 @@ GAUGES: tuple[tuple[Metric, Callable[[FleetView], float | None]], ...] = (
     ),
     (
         gauge("embereye_fleet_arrivals_per_second", "Items arriving at all shards, as used for scaling.", FLEET),
-        lambda view: view.status.load.arrival_rate if view.status.load else None,
+        lambda view: view.load.arrival_rate if view.load else None,
     ),
     (
         gauge("embereye_fleet_item_cost_seconds", "CPU time per item, as used for scaling.", FLEET),
-        lambda view: view.status.load.cost if view.status.load else None,
+        lambda view: view.load.cost if view.load else None,
     ),
     (
         gauge("embereye_fleet_queue_depth", "Items waiting in all shards, as used for scaling.", FLEET),
-        lambda view: view.status.load.queue_depth if view.status.load else None,
+        lambda view: view.load.queue_depth if view.load else None,
     ),
     (
         gauge("embereye_fleet_oldest_item_seconds", "Age of the oldest waiting item, as used for scaling.", FLEET),
-        lambda view: view.status.load.oldest_age if view.status.load else None,
+        lambda view: view.load.oldest_age if view.load else None,
     ),
     (
         gauge("embereye_fleet_lead_seconds", "Time until a new shard is ready, as used for scaling.", FLEET),
-        lambda view: view.status.load.lead if view.status.load else None,
+        lambda view: view.load.lead if view.load else None,
     ),
     (
         gauge("embereye_fleet_scaled_timestamp_seconds", "Time of the latest change of the number of shards.", FLEET),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.status import FleetStatus, HoldingOperator, LastScale
+from embereye_operator.api.status import FleetStatus, HoldingOperator, LastScale, LoadSummary
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
@@ -22,7 +22,7 @@ from embereye_operator.decide.manifests.config_map import placement_size
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.snapshot import Snapshot
-from embereye_operator.decide.status import Facts, build_status
+from embereye_operator.decide.status import Facts, build_status, measured_load
 from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.apply import Applier
 from embereye_operator.reconcile.context import Children, Context, Problems
@@ -44,6 +44,7 @@ class Outcome:
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
     complete: bool  # no change is in progress: the next pass may wait for an event or the clock
     at_rest: bool = False  # complete, healthy, and far from any decision
+    load: LoadSummary | None = None  # as measured; the status has it rounded to a factor
 
 
 async def reconcile(
@@ -97,9 +98,9 @@ async def reconcile(
         problems={**problems, **unreachable, **scaling.problems},
         device_lists=memory.lists[2],
     )
-    status, written = await write_status(snapshot, build_status(facts, snapshot.previous), context)
+    status, news = await write_status(snapshot, build_status(facts, snapshot.previous), context)
     await report_scaling(facts, status, context)
-    return _outcome(facts, status, _actions(applier.actions, scaling.scaled, written=written), memory)
+    return _outcome(facts, status, _actions(applier.actions, scaling.scaled, news), memory)
 
 
 async def _identify(snapshot: Snapshot, wanted: Sequence[str], links: Links) -> Problems:
@@ -181,9 +182,9 @@ async def _build_change(snapshot: Snapshot, intent: Intent, exposure: Exposure |
     )
 
 
-def _actions(applied: Sequence[str], scaled: LastScale | None, *, written: bool) -> tuple[str, ...]:
+def _actions(applied: Sequence[str], scaled: LastScale | None, news: str) -> tuple[str, ...]:
     scalings = (f"scale from {scaled.from_} to {scaled.to}",) if scaled else ()
-    return (*applied, *scalings, *(("write status",) if written else ()))
+    return (*applied, *scalings, *((f"status: {news}",) if news else ()))
 
 
 def _outcome(facts: Facts, status: FleetStatus, actions: tuple[str, ...], memory: FleetMemory) -> Outcome:
@@ -195,7 +196,7 @@ def _outcome(facts: Facts, status: FleetStatus, actions: tuple[str, ...], memory
         and _is_condition(status, "Covered", "True")
         and _is_far_from_scaling(facts)
     )
-    return Outcome(status, actions, complete, at_rest)
+    return Outcome(status, actions, complete, at_rest, measured_load(facts))
 
 
 def _is_condition(status: FleetStatus, type_: str, answer: str) -> bool:

@@ -10,7 +10,7 @@ from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement.assignments import build_roster
 from embereye_operator.decide.scaling.report import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
-from embereye_operator.decide.status import Facts
+from embereye_operator.decide.status import Facts, describe_changes
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.context import Context, Problems
 from embereye_operator.runtime.interface import Writer
@@ -40,16 +40,16 @@ async def report_scaling(facts: Facts, status: FleetStatus, context: Context) ->
             await context.runtime.links.report_scaling(build_scaling(facts, status))
 
 
-async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> tuple[FleetStatus, bool]:
-    """Write `status` if it is new; return the one to remember, and True if it was written."""
+async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> tuple[FleetStatus, str]:
+    """Write `status` if it is new; return the one to remember, and its news for the log."""
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
     if status is context.memory.status:
-        return status, False
+        return status, ""
     await context.runtime.writer.write_status(snapshot.fleet, to_manifest(status))
     context.memory.status = status
     await _announce(snapshot.fleet, snapshot.previous, status, context.runtime.writer)
-    return status, True
+    return status, describe_changes(snapshot.previous, status)
 
 
 async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, writer: Writer) -> None:

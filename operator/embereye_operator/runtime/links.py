@@ -30,6 +30,9 @@ RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_ba
 CONNECTED_SECONDS = 2.0
 
 
+SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
 class Address(NamedTuple):
     """A shard and its control address."""
 
@@ -241,5 +244,7 @@ class Hub(_Caller):
             return await self._answer(address, SERVER_NAMES[Role.HUB], make)
         except grpc.aio.AioRpcError as error:
             self._by_name = not self._by_name
-            sentence = f"hub {self.address} cannot be reached ({error.code().name})"
+            # A hub that is gone answers either of two codes, by chance: that is no news.
+            code = "" if error.code() in SILENT else f" ({error.code().name})"
+            sentence = f"hub {self.address} cannot be reached{code}"
             raise UnavailableError(sentence) from error

@@ -43,7 +43,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
 from embereye.zone.unstored import Unstored
 from embereye_operator.api.fleets import Fleet, parse_fleet
-from embereye_operator.api.status import FleetStatus
+from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
@@ -98,6 +98,7 @@ class FleetState:
     due: float = 0.0  # monotonic seconds
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # locked during a pass, and during deletion
     status: FleetStatus | None = None  # of the latest successful pass
+    load: LoadSummary | None = None  # measured in it
     passes: int = 0
     failures: int = 0
     seconds: float = 0.0  # sum over all passes
@@ -115,7 +116,7 @@ class FleetState:
     def report(self) -> FleetReport:
         """Return the fleet's state for its metrics."""
         fleet, status = self.fleet, self.status
-        view = FleetView(fleet, status, status.required_shards) if status else None
+        view = FleetView(fleet, status, status.required_shards, self.load) if status else None
         conditions = {entry.type: entry.status == "True" for entry in status.conditions} if status else {}
         return FleetReport(
             fleet.namespace, fleet.kind, fleet.name, view, conditions,
@@ -348,7 +349,7 @@ class Up:
                 self._display.say(f"{key}: is reconciled again")
                 state.failing = ""
             state.backoff.reset()
-            state.status, state.latest = outcome.status, time.monotonic()
+            state.status, state.load, state.latest = outcome.status, outcome.load, time.monotonic()
             state.due = state.latest + (RECONCILE_SECONDS if outcome.complete else CHANGING_SECONDS)
         finally:
             state.seconds += time.monotonic() - started
