@@ -262,6 +262,9 @@ def pod_of(deployment: Any) -> Any:
         ("monitoring.rules.runbookUrl=wiki", "monitoring.rules.runbookUrl"),
         ("monitoring.dashboard.enabled=false", "monitoring.dashboard"),
         ("operator.extraArgs[0]=verbose", "operator.extraArgs.0"),
+        ("operator.extraArgs[0]=--take-over-aftr=60", "operator.extraArgs.0"),
+        ("operator.extraArgs[0]=--take-over-after", "operator.extraArgs.0"),
+        ("hub.extraArgs[0]=--retentoin=7d", "hub.extraArgs.0"),
         ("operator.prometheus=prometheus:9090", "operator.prometheus"),
         ("operator.scalingTrace.size=lots", "operator.scalingTrace.size"),
         ("operator.fleetSelector=a in", "operator.fleetSelector"),
@@ -622,6 +625,19 @@ def test_every_pod_runs_as_the_named_user_or_names_none(values: tuple[str, ...],
     (operator,) = pods["embereye-operator"]["containers"]
     words = [argument for argument in operator["args"] if "shard-user" in argument]
     assert words == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
+
+
+@pytest.mark.parametrize(("name", "add"), [("hub", add_hub_arguments), ("operator", add_operator_arguments)])
+def test_additional_arguments_are_options_of_the_program(name: str, add: Any) -> None:
+    parser = ArgumentParser(add_help=False)
+    add(parser)
+    flags, valued = {"utc"}, {"log-format"}  # of every command
+    for action in parser._actions:
+        names = {option.removeprefix("--") for option in action.option_strings if option.startswith("--")}
+        (flags if action.nargs == 0 else valued).update(names)
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    pattern = schema["definitions"][f"{name}Arguments"]["items"]["pattern"]
+    assert pattern == f"^--({'|'.join(sorted(flags))}|({'|'.join(sorted(valued))})=.+)$"
 
 
 def test_the_helm_that_we_build_renders_the_chart_without_options() -> None:
