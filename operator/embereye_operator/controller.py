@@ -51,6 +51,7 @@ IDENTITY_RETRY = 2.0  # seconds between attempts until the first certificate exi
 IDENTITY_RETRY_MAX = 60.0  # longest interval between such attempts once the operator has its own certificate
 IDENTITY_LIMIT = 10.0  # seconds that passes wait for the first certificates; without one no shard answers
 GUARD_PERIOD = 15.0  # seconds between checks of the budgets of deleted fleets
+RIGHTS_PERIOD = 10.0  # seconds between checks of the operator's own rights
 OBJECT_SECONDS = 0.05  # added to RESYNC_PERIOD for each object
 PASS_LIMIT = 30.0  # seconds until a pass is cancelled
 
@@ -190,6 +191,8 @@ class Controller:
                 tasks.start(self._runtime.cluster.nodes.watch(), name="watch-nodes")
             sentence, changed = "cannot check for drained and lost nodes: %s", self._runtime.cluster.nodes.changed
             tasks.start(self._repeat(self._check_nodes, NODES_PERIOD, sentence, changed), name="check-nodes")
+            sentence, check = "cannot check the operator's rights: %s", self._check_rights
+            tasks.start(self._repeat(check, RIGHTS_PERIOD, sentence, self._elected), name="check-rights")
             sentence, check = "cannot check disruption budgets: %s", self._runtime.cluster.guard_budgets
             tasks.start(self._repeat(check, GUARD_PERIOD, sentence, self._gone), name="guard-budgets")
             sentence, renew = "cannot renew certificates: %s", self._renew_identities
@@ -275,6 +278,10 @@ class Controller:
     async def _check_nodes(self) -> None:
         for key in await self._runtime.cluster.check_nodes(self._silent()):
             self._queue.add(key)
+
+    async def _check_rights(self) -> None:
+        if await self._runtime.world.rights.check():
+            self._queue_all()
 
     def _silent(self) -> set[tuple[str, str]]:
         """Return namespace and name of the shards that have been silent for at least LOST."""

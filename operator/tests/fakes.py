@@ -197,6 +197,9 @@ class FakeRuntime:
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         return self.on_emptied_nodes
 
+    def missing_rights(self, fleet: Fleet) -> str:
+        return ""
+
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
         return self.waiting_pods
 

@@ -68,7 +68,9 @@ async def reconcile(
     wanted = choose_wanted(snapshot, memory)
     exposure = await read_exposed(snapshot, wanted, context)
     applier = Applier(snapshot, context)
-    problems = {**snapshot.problems, **await _identify(snapshot, wanted, runtime.links)}
+    missing = runtime.cluster.missing_rights(fleet) if runtime.cluster else ""
+    problems = {"RightsMissing": missing} if missing else {}
+    problems |= {**snapshot.problems, **await _identify(snapshot, wanted, runtime.links)}
     if snapshot.frozen:
         applied = Applied(keep_placement(snapshot, wanted))
         if settings.turns:

@@ -147,6 +147,10 @@ class Cluster(Protocol):
         """Return shard → a sentence with the known reason why it does not run, for shards that do not answer."""
         ...
 
+    def missing_rights(self, fleet: Fleet) -> str:
+        """Return a sentence with the rights that the operator misses in the fleet's namespace; "" if there are none."""
+        ...
+
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """Merge `pod` into the pod template of a child that `children` returned, and change only that."""
         ...

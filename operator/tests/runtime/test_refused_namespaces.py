@@ -9,7 +9,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
-from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, NODES, PODS
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, NODES, OPTIONAL, PODS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
@@ -43,6 +43,7 @@ class Client:
     def __init__(self) -> None:
         self.objects: dict[tuple[Any, str], list[Any]] = {}
         self.refused: dict[str, int] = {}  # namespace → HTTP status
+        self.absent: set[Any] = set()  # kinds without a CustomResourceDefinition
 
     def put(self, kind: Any, namespace: str, name: str, **more: Any) -> None:
         metadata = {"name": name, "namespace": namespace, "resourceVersion": "5", "labels": OURS, "uid": name}
@@ -50,7 +51,7 @@ class Client:
         objects.append({**more, "metadata": {**metadata, **more.get("metadata", {})}})
 
     def list(self, kind: Any, namespace: str = "", fields: Mapping[str, str] | None = None, **_: Any) -> Listed:
-        if code := self.refused.get(namespace, 0):
+        if code := 404 if kind in self.absent else self.refused.get(namespace, 0):
             return Listed([], code)
         objects = self.objects.get((kind, namespace), [])
         node = (fields or {}).get("spec.nodeName")
@@ -160,3 +161,18 @@ async def test_shards_on_a_drained_node_are_found_in_readable_namespaces(client:
     client.refused["north"] = 403
     with pytest.raises(ApiError):
         await nodes.find_displaced(silent)
+
+
+async def test_a_kind_that_the_cluster_lacks_hides_no_namespace(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.absent = {CHILDREN[name] for name in OPTIONAL}
+    runtime = made(client, "north", "south")
+    for _ in range(2):
+        await runtime.resync()
+    assert runtime.world.unseen == {}
+    assert "cannot be read" not in caplog.text
+    client.refused["north"] = 403
+    await runtime.resync()
+    assert set(runtime.world.unseen) == {"north"}
+    assert "namespace north cannot be read" in caplog.text

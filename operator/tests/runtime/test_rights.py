@@ -9,6 +9,7 @@ import pytest
 from harness.cluster.chart import NAMESPACE, operators_rights
 from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
 
+from embereye_operator.decide.cluster.rights import NEEDED, missing_rights
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES
 
@@ -52,6 +53,8 @@ def used(cluster: ApiServer, since: int) -> set[Right]:
             continue
         resource = "/".join(filter(None, (reference["resource"], reference.get("subresource"))))
         group, verb = reference.get("apiGroup", ""), entry["verb"]
+        if group == "authorization.k8s.io":  # everybody may ask for their own rights
+            continue
         rights.add((group, resource, verb))
         if verb == "patch" and entry.get("responseStatus", {}).get("code") == 201:
             rights.add((group, resource, "create"))  # applying a new object needs both
@@ -259,3 +262,60 @@ def test_without_the_role_the_operator_has_no_rights(cluster: ApiServer, namespa
     with pytest.raises(ApiError, match="forbidden") as refused:
         cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps", token=OPERATOR_TOKEN)
     assert refused.value.code == 403
+
+
+def rights_of(role: Any) -> set[Right]:
+    """Return the rights that the operator checks, without those on kinds of other projects and by name."""
+    return {
+        (group, resource, verb)
+        for group, resource, verb in granted({"rules": [rule for rule in role["rules"] if "resourceNames" not in rule]})
+        if (group, resource) in {(needed[0], needed[1]) for needed in NEEDED}
+    }
+
+
+def test_the_checked_rights_are_those_of_the_chart(role: Any) -> None:
+    assert rights_of(role) == {(group, resource, verb) for group, resource, verbs in NEEDED for verb in verbs}
+    assert missing_rights(role["rules"]) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        ("embereye.dev", "sensorfleets", "watch"),
+        ("apps", "deployments", "list"),
+        ("networking.k8s.io", "networkpolicies", "list"),
+        ("", "configmaps", "get"),
+        ("embereye.dev", "sensorfleets/status", "patch"),
+    ],
+)
+def test_a_missing_right_is_named(role: Any, group: str, resource: str, verb: str) -> None:
+    rules = [
+        {**rule, "verbs": [name for name in rule["verbs"] if name != verb]}
+        if group in rule["apiGroups"] and resource in rule["resources"]
+        else rule
+        for rule in role["rules"]
+    ]
+    assert f"{verb} {resource}" in missing_rights(rules)
+
+
+def test_a_right_taken_away_becomes_a_condition_until_it_returns(
+    cluster: ApiServer, namespace: str, role: Any, tmp_path: Path
+) -> None:
+    def degraded() -> str:
+        conditions = has_status(cluster, fleet).get("conditions") or ()
+        return next((entry["message"] for entry in conditions if entry["reason"] == "RightsMissing"), "")
+
+    def set_verbs(verbs: list[str]) -> None:
+        rules = [
+            {**rule, "verbs": verbs} if rule["resources"] == ["networkpolicies"] else rule for rule in role["rules"]
+        ]
+        cluster.merge(path_of(role), {"rules": rules})
+
+    fleet = create(cluster, sensor_fleet(namespace))
+    with operator(cluster, tmp_path / "log", kubeconfig=cluster.operator_kubeconfig):
+        wait_for(lambda: has_status(cluster, fleet).get("conditions"), "a status", 60)
+        assert not degraded()
+        set_verbs(["create", "patch", "delete"])
+        wait_for(lambda: "list networkpolicies" in degraded(), "a condition that names the right", 60)
+        set_verbs(["list", "create", "patch", "delete"])
+        wait_for(lambda: not degraded(), "the condition to end", 60)

@@ -61,6 +61,10 @@ class KubernetesCluster:
         """See Cluster."""
         return self.nodes.waiting.get((fleet.namespace, fleet_label(fleet)), {})
 
+    def missing_rights(self, fleet: Fleet) -> str:
+        """See Cluster."""
+        return self._world.rights.why_missing(fleet.namespace)
+
     async def check_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
         """Find shards, and the hub, on drained or lost nodes; call it every few seconds.
 

@@ -34,6 +34,7 @@ from embereye_operator.runtime.kubernetes.client.resources import (
     api_version,
 )
 from embereye_operator.runtime.kubernetes.device_lists import DeviceLists
+from embereye_operator.runtime.kubernetes.rights import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class KubernetesWorld:
         self.lag = WatchLag()
         self.rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers of other owners
         self.unseen: Mapping[str, str] = {}  # forbidden namespace → why
+        self.rights = Rights(client, namespaces)
         self._client = client
         self._namespaces = namespaces
         self._is_selected = is_selected
@@ -72,8 +74,9 @@ class KubernetesWorld:
         news: list[ObjectKey] = []
         unseen: dict[str, str] = {}
         for name in (*FLEETS, *CHILDREN):
+            refused_here: dict[str, str] = {}  # told only if the kind can be listed elsewhere: else it is missing
             try:
-                news += await self._list(name, unseen)
+                news += await self._list(name, refused_here)
             except httpx.HTTPStatusError as error:  # ApiError is one
                 # 404: without its CustomResourceDefinition the path does not exist; 403: the right is missing.
                 if name not in OPTIONAL or error.response.status_code not in {403, 404}:
@@ -81,6 +84,7 @@ class KubernetesWorld:
                 self.note_missing_kind(name, gone=error.response.status_code == 404)
             else:
                 self._offered.add(name)
+                unseen = {**refused_here, **unseen}
         news += await self._reread_device_lists()
         self._filled = True
         for namespace in unseen.keys() - self.unseen.keys():
