@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+import httpx2 as httpx  # the HTTP client of lightkube
+
 from embereye.process.condition import Condition
 from embereye.process.identity.credentials import Credentials
 from embereye.process.repeat import repeat
@@ -29,7 +31,7 @@ from embereye_operator.decide.fleet_memory import LOST, FleetMemory
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.status import read_status
-from embereye_operator.errors import NotLeadingError, UnavailableError
+from embereye_operator.errors import NotLeadingError, RefusedError, UnavailableError
 from embereye_operator.reconcile.reconcile import Outcome, reconcile
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey, Stored
 from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
@@ -44,6 +46,8 @@ REST_SECONDS = 0.03  # seconds that each fleet adds to the period of idle fleets
 REST_PASSES = 3  # passes without any action after which a fleet is idle
 MAX_PERIOD = 60.0  # longest period of an idle fleet, in seconds
 STATUS_LIMIT = 5.0  # seconds for writing the status of a failed pass
+# Errors of the API server, a fleet or a process: their sentences say everything, a traceback nothing more.
+EXPECTED = (FleetError, RefusedError, UnavailableError, TimeoutError, httpx.HTTPError)
 RESYNC_PERIOD = 30.0  # seconds; shortest interval between complete lists, which find what watches missed
 NODES_PERIOD = 5.0  # seconds between checks for drained or lost nodes, without events
 IDENTITY_PERIOD = 2.0  # seconds between checks for deleted certificates and those to renew
@@ -284,13 +288,16 @@ class Controller:
             self._queue_all()
 
     def _silent(self) -> set[tuple[str, str]]:
-        """Return namespace and name of the shards that have been silent for at least LOST."""
+        """Return namespace and name of the shards that have been silent for LOST, or whose new pod does not run."""
         now = now_ns()
-        return {
+        silent = {
             (key[1], shard)
             for key, record in self.records.items()
             for shard, since in record.memory.silent.items()
             if now - since >= LOST
+        }
+        return silent | {
+            (key[1], shard) for key, record in self.records.items() for shard in record.memory.rollout.unrolled
         }
 
     async def _renew_identities(self) -> None:
@@ -391,7 +398,7 @@ class Controller:
         record.at_rest = 0
         record.failing_since = record.failing_since or now
         if failure.message != record.failing:
-            expected = isinstance(error, FleetError)
+            expected = isinstance(error, EXPECTED)
             logger.warning("%s %s/%s: %s. Trying again", *key, failure.message, exc_info=None if expected else error)
         record.failing = failure.message
         requested_delay = retry_after(error)

@@ -4,8 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
+import httpx2 as httpx  # lightkube's HTTP client
 import pytest
 from harness.eventually import eventually
+from lightkube.core.exceptions import ApiError
 
 from embereye.process.tasks import beside
 from embereye.units import SECOND
@@ -119,3 +121,17 @@ async def test_passes_detect_alternating_writers_of_the_number_of_shards() -> No
     status, reason, message = condition(known.status, "ScalingActive")
     assert (status, reason) == ("False", "ShardsContested")
     assert f"{MANAGED_BY} (3) and argocd-controller (2)" in message
+
+
+async def test_refusals_of_the_api_server_are_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, document = Stocked(), fleet_of(4)
+    controller = Controller(cast("KubernetesRuntime", runtime), SETTINGS)
+    document["metadata"]["resourceVersion"] = "1"
+    runtime.cache.put(document)
+    for code in (403, 404, 409):
+        body = {"code": code, "message": f"refused with {code}"}
+        record = FleetRecord()
+        await controller._note_failure(key_of(document), record, ApiError(response=httpx.Response(code, json=body)))
+        assert f"refused with {code}" in record.failing
+    assert caplog.records
+    assert all(entry.exc_info is None for entry in caplog.records)

@@ -110,6 +110,11 @@ async def test_a_bad_image_is_reported_and_reverted_at_once() -> None:
     world.manifest["spec"]["image"] = "embereye:bad"
     for _ in range(3):
         await world.step()
+    world.runtime.waiting_pods = {"hall-sensors-0": "its pod waits for image embereye:bad (ErrImagePull)"}
+    outcome = await world.step()
+    waits = "hall-sensors-0 is not ready: its pod waits for image embereye:bad (ErrImagePull)"
+    assert waits in outcome.status.condition("Progressing").message
+    world.runtime.waiting_pods = {}
     outcome = await world.step(LIMIT // SECOND + 1)
     assert world.images() == ["embereye:bad", OLD, OLD]
     degraded = outcome.status.condition("Degraded")

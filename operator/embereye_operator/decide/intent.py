@@ -173,6 +173,7 @@ def build_change(
         assignment.epoch = epoch
     intent = replace(intent, epoch=epoch)
     manifests = _build_manifests(snapshot, intent, settings, assignments, children, budget_owner)
+    memory.waiting = snapshot.waiting
     rollout = plan_rollout(
         snapshot.fleet,
         manifests,

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,34 @@ def test_an_unusable_kubeconfig_is_refused_with_the_reason(
     assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
     assert expected in (printed := capsys.readouterr().err)
     assert "set KUBECONFIG" in printed
+
+
+class WithoutKinds(BaseHTTPRequestHandler):
+    """Answers as an API server without EmberEye's kinds."""
+
+    def do_GET(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+        self.wfile.write(b"404 page not found\n")
+
+    def log_message(self, *args: object, **_: object) -> None: ...
+
+
+def test_a_cluster_without_our_kinds_is_named_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), WithoutKinds)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        path = kubeconfig(tmp_path / "config", "a", a=f"http://127.0.0.1:{server.server_port}")
+        assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    printed = capsys.readouterr().err
+    assert "knows no sensorfleets: install EmberEye's CustomResourceDefinitions" in printed
 
 
 @pytest.mark.parametrize("text", ["", "- a", "apiVersion: v1", "{{{", "\x00"])

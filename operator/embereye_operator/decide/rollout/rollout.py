@@ -102,6 +102,8 @@ class RolloutMemory:
     # Shards that ran when they got a changed pod → since when they are healthy with it; 0: not yet. Shards whose pods
     # did not run before block no others.
     updated: dict[str, int] = field(default_factory=dict)
+    unrolled: tuple[str, ...] = ()  # shards whose requested pod does not run, whether or not a previous one does
+    waiting: Mapping[str, str] = field(default_factory=dict)  # shard → why its pod does not run
     observed: bool = False  # the fleet was seen once; another operator may have begun its roll-out
     # Deployment → the requested pod template, and the one that admission made of it if they differ: raised requests, an
     # image redirected to a mirror.
@@ -185,6 +187,7 @@ def plan_rollout(
     outdated = [name for name, child in existing.items() if _has_changed_pod(wanted[name], child, memory)]
     changed = sorted(existing.keys() - set(outdated))
     problems = {name: _health_problem(name, existing[name], statuses.get(name), memory, turns) for name in changed}
+    memory.unrolled = tuple(name for name in existing if not is_rolled(existing[name]))
     unhealthy = memory.judge(existing, problems, now)
     memory.since = (memory.since or now) if unhealthy else 0
     gate = turns if turns and turns.enter(fleet.key, image, now, takes_part=target == image) else None
@@ -228,7 +231,8 @@ def _health_problem(
     """Return the reason why the next shard has to wait for this one; '' if there is none."""
     questions = (turns.halt_on if turns else QUESTIONS) or QUESTIONS[:1]
     if "Ready" in questions and (not is_rolled(deployment) or status is None or not status.ready):
-        return f"{name} is not ready"
+        why = memory.waiting.get(name)
+        return f"{name} is not ready: {why}" if why else f"{name} is not ready"
     if "Covered" in questions and status is not None:
         dark = [device.id for device in status.devices if not device.covered and device.id not in memory.dark]
         if dark and memory.pending:

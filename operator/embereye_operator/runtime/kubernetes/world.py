@@ -74,7 +74,7 @@ class KubernetesWorld:
         news: list[ObjectKey] = []
         unseen: dict[str, str] = {}
         for name in (*FLEETS, *CHILDREN):
-            refused_here: dict[str, str] = {}  # told only if the kind can be listed elsewhere: else it is missing
+            refused_here: dict[str, str] = {}  # counts only if another namespace has the kind
             try:
                 news += await self._list(name, refused_here)
             except httpx.HTTPStatusError as error:  # ApiError is one

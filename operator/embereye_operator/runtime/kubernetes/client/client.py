@@ -89,6 +89,13 @@ async def connected(target: Target = Target()) -> AsyncIterator[AsyncClient]:
         raise _no_cluster(str(error)) from error
     except ApiError as error:
         raise UserError(f"the API server refused the request: {error.status.message}") from error
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == 404:  # the path of a kind that is not installed
+            raise UserError(
+                f"the API server knows no {error.request.url.path.rpartition('/')[2]}: install EmberEye's "
+                "CustomResourceDefinitions (helm upgrade, with crds.enabled=true)"
+            ) from error
+        raise UserError(f"the API server refused the request ({error})") from error
     except httpx.HTTPError as error:
         raise UserError(f"the API server cannot be reached ({error})") from error
     finally:
