@@ -22,7 +22,6 @@ ALLOWED: frozenset[tuple[str, str]] = frozenset(
     {
         ("service/embereye/addons/control/actuators.py", "ConnectedActuator"),
         ("service/embereye/detect/vision/flame/flame.py", "FlameDetector"),
-        ("service/embereye/hub/clips/store.py", "ClipStore"),
     }
 )
 
