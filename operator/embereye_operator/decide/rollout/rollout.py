@@ -200,8 +200,7 @@ def plan_rollout(
         failed = f"{fleet.key}: {next(iter(unhealthy.values()))} with {target}"
         if gate and gate.halt_on:
             gate.note_failure(fleet.key, failed)
-    pending: Sequence[str] = ()
-    waits = ""
+    pending, waits = list[str](), ""
     if running := [name for name in outdated if is_rolled(existing[name])]:
         waits = next(iter(unhealthy.values()), "")
         if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused":
