@@ -209,6 +209,17 @@ class ScoreThreshold(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class SmokeDetection(ScoreThreshold):
+    """The detector for smoke."""
+
+    scene: Literal["room", "yard", "landscape"] = described(
+        "What the cameras watch. In a yard smoke must last longer, and in a landscape longer still, "
+        "because steam, dust, clouds and haze resemble it there.",
+        default="room",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInput(Resource):
     """The conversion of a picture into the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
 
@@ -346,7 +357,7 @@ class Detection(Resource):
     )
     model: DetectionModel | None = described("An ONNX model of your own.", default=None)
     flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
-    smoke: ScoreThreshold = described("Smoke.", default=ScoreThreshold)
+    smoke: SmokeDetection = described("Smoke.", default=SmokeDetection)
     heat: Heat = described("Heat, for cameras that send temperatures.", default=Heat)
 
 

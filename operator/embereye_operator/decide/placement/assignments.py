@@ -21,6 +21,7 @@ from embereye.v1.shard_pb2 import (
     Peer,
     PercentThresholds,
     SensorSettings,
+    SmokeScene,
 )
 from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
@@ -43,6 +44,11 @@ ACTIVATION = {
     "none": Model.ACTIVATION_UNSPECIFIED,
     "sigmoid": Model.ACTIVATION_SIGMOID,
     "softmax": Model.ACTIVATION_SOFTMAX,
+}
+SMOKE_SCENE = {
+    "room": SmokeScene.SMOKE_SCENE_ROOM,
+    "yard": SmokeScene.SMOKE_SCENE_YARD,
+    "landscape": SmokeScene.SMOKE_SCENE_LANDSCAPE,
 }
 KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
 CERTIFICATE_FIELD = {
@@ -103,6 +109,7 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
         deadline_ns=spec.deadline,
         flame_threshold=spec.detection.flame.threshold,
         smoke_threshold=spec.detection.smoke.threshold,
+        smoke_scene=SMOKE_SCENE[spec.detection.smoke.scene],
         detectors=spec.detection.detectors,
         evidence_before_ns=spec.evidence.before,
         evidence_after_ns=spec.evidence.after,

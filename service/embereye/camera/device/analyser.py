@@ -110,7 +110,7 @@ class Analyser:
         device, setup = self._device, self.setup
         phase = zlib.crc32(device.id.encode()) / 2**32
         flame = FlameThresholds(score_min=setup.flame_threshold)
-        smoke = SmokeThresholds(score_min=setup.smoke_threshold)
+        smoke = SmokeThresholds(score_min=setup.smoke_threshold, scene=setup.smoke_scene)
         detector = Detector(
             flame if "flame" in setup.detectors else None,
             smoke if "smoke" in setup.detectors else None,

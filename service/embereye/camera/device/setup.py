@@ -3,11 +3,19 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from embereye.detect.vision.thresholds import SmokeScene
+from embereye.v1 import shard_pb2 as pb
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device
 
 AVAILABLE = ("flame", "heat", "motion", "smoke")  # built-in detectors of this version
 MODEL = "model"  # the fleet's own network
+SCENES = {
+    pb.SMOKE_SCENE_UNSPECIFIED: SmokeScene.ROOM,
+    pb.SMOKE_SCENE_ROOM: SmokeScene.ROOM,
+    pb.SMOKE_SCENE_YARD: SmokeScene.YARD,
+    pb.SMOKE_SCENE_LANDSCAPE: SmokeScene.LANDSCAPE,
+}
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,7 @@ class Setup:
     masks: bytes  # serialised, to compare
     flame_threshold: float
     smoke_threshold: float
+    smoke_scene: SmokeScene
     model: bytes  # serialised, to compare; empty: none
     heat: bytes  # thresholds and emissivity settings, serialised, to compare
 
@@ -27,9 +36,10 @@ class Setup:
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
         detectors = tuple(sorted(device.detectors or {*settings.detectors, MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
+        scene = SCENES[settings.smoke_scene]
         heat = settings.heat.SerializeToString(deterministic=True)
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
-        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, model, heat)
+        return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, scene, model, heat)
 
     # Cached because every frame reads them.
 
