@@ -30,7 +30,7 @@ from embereye.camera.scheduling.close_ups import DETAILS
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.networks.appearance import Inspection
+from embereye.detect.vision.networks.appearance import Inspection, has_close_up
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, to_working_size, working_scale
 from embereye.process.lifecycle import UserError
@@ -302,7 +302,7 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         close_ups = detector.due_inspection(time_ns)
         place = detector.wanted_detail(time_ns) if closer_scale < scale else None
         requested = time.thread_time()
-        closer = decode(data, closer_scale) if (close_ups or place) and closer_scale < scale else None
+        closer = decode(data, closer_scale) if (has_close_up(close_ups) or place) and closer_scale < scale else None
         reduced = time.thread_time()
         if close_ups is not None:
             logits = network.logits(picture, close_ups, closer)

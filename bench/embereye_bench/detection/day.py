@@ -16,7 +16,7 @@ import numpy as np
 from embereye.camera.replay import START_NS
 from embereye.detect import vision
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspection
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspection, has_close_up
 from embereye.detect.vision.working import cut
 from embereye.levels import Kind, Level
 from embereye.process.files import write_whole
@@ -50,7 +50,7 @@ def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float,
         picture = np.asarray(film.pictures[shown])
         time_ns = START_NS + round(second * SECOND)
         if network and (close_ups := detector.due_inspection(time_ns)) is not None:
-            logits = network.logits(picture, close_ups, film.closer(shown) if close_ups else None)
+            logits = network.logits(picture, close_ups, film.closer(shown) if has_close_up(close_ups) else None)
             detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns) if film.jpegs else None
         detail = cut(film.closer(shown), place) if place else None

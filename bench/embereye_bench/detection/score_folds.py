@@ -17,7 +17,7 @@ from rich.table import Table
 from embereye.camera.replay import START_NS
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health.health import PictureHealth
-from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspection
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspection, has_close_up
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.thresholds import SUGGESTED_PRIOR, FlameThresholds, suggested_weights
 from embereye.detect.vision.working import cut
@@ -88,7 +88,9 @@ def play(
             continue
         last, time_ns = second, START_NS + round(second * 1e9)
         if network and (close_ups := detector.due_inspection(time_ns)) is not None:
-            logits = network.logits(picture, close_ups, film.closer(number) if close and close_ups else None)
+            logits = network.logits(
+                picture, close_ups, film.closer(number) if close and has_close_up(close_ups) else None
+            )
             detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns) if close and film.jpegs else None
         observation = detector.detect(picture, time_ns, detail=cut(film.closer(number), place) if place else None)

@@ -20,7 +20,7 @@ from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import FOR_SMOKE, SITES, Inspection, Inspections, Interest
+from embereye.detect.vision.networks.appearance import FOR_SMOKE, ONLY_SMOKE, SITES, Inspection, Inspections, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
@@ -82,10 +82,11 @@ class Detector:
         None: the network should not run on that picture.
         """
         flame = self._due_flame_inspection(time_ns)
-        if self._smoke_likeness and self._smoke_likeness.start_if_due(time_ns, beside_flame=flame is not None):
+        if self._smoke_likeness and self._smoke_likeness.start_if_due(time_ns):
             if flame is None:
                 self._for_smoke_ns = time_ns
-            return *(flame or ()), FOR_SMOKE
+                return (ONLY_SMOKE,)
+            return *flame, FOR_SMOKE
         return flame
 
     def _due_flame_inspection(self, time_ns: int) -> tuple[Box, ...] | None:

@@ -62,14 +62,12 @@ class SmokeLikeness:
         self._result: Smoke | None = None  # of the latest inspection, for pictures of …
         self._shape = (0, 0)
 
-    def start_if_due(self, time_ns: int, *, beside_flame: bool = False) -> bool:
-        """True if the picture of `time_ns` should be judged; `beside_flame`: it is inspected for flames anyway."""
+    def start_if_due(self, time_ns: int) -> bool:
+        """True if the picture of `time_ns` should be judged; that starts the next interval."""
         limits = self._limits
         if self._phase and not self._asked_ns:
             self._asked_ns = time_ns - int((1.0 - self._phase) * limits.inspect_ns)
         every_ns = limits.inspect_suspected_ns if self.is_suspected else limits.inspect_ns
-        if beside_flame:
-            every_ns = min(every_ns, limits.inspect_beside_ns)
         if 0 <= time_ns - self._asked_ns < every_ns:
             return False
         self._asked_ns = time_ns

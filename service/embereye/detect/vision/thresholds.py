@@ -286,10 +286,9 @@ class SmokeThresholds:
     decay: float = 1.0  # of the persistence lost per time without evidence: traffic and waves are sometimes veils
     score_min: float = 0.5  # even odds
 
-    # The appearance network. An inspection takes 5 ms. Intervals: calm, while smoke is suspected, and beside flames'.
+    # The appearance network. An inspection takes 5 ms. Intervals: calm, and while smoke is suspected.
     inspect_ns: int = 5_000_000_000
     inspect_suspected_ns: int = 1_000_000_000
-    inspect_beside_ns: int = 2_500_000_000
     suspect_odds: float = 0.5  # log odds of a single inspection, for the shorter interval
     span_ns: int = 5_500_000_000  # whose inspections count, as their mean
     inspections_min: int = 3  # for a mean

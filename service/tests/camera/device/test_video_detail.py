@@ -10,7 +10,7 @@ from av.codec.context import CodecContext
 from av.video.frame import VideoFrame
 
 from embereye.camera.decode.image import add_logits
-from embereye.detect.vision.networks.appearance import FOR_SMOKE, AppearanceNetwork
+from embereye.detect.vision.networks.appearance import MARKS, AppearanceNetwork
 from embereye.levels import Level
 from embereye.sim.scenes.lookalikes import ROOM, candle, filmed
 from embereye.units import SECOND
@@ -31,7 +31,7 @@ class Agrees(AppearanceNetwork):
         pass
 
     def logits(self, picture, close_ups, closer=None):
-        return (0.0, *(2.0 for box in close_ups if box != FOR_SMOKE))
+        return (0.0, *(2.0 for box in close_ups if box not in MARKS))
 
 
 @pytest.fixture(scope="module")

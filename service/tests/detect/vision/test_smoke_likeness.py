@@ -4,7 +4,7 @@ import pytest
 
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.flame.usual_levels import UsualLevels
-from embereye.detect.vision.networks.appearance import FOR_SMOKE, PLACES, Inspection, SmokeOdds
+from embereye.detect.vision.networks.appearance import ONLY_SMOKE, PLACES, Inspection, SmokeOdds
 from embereye.detect.vision.thresholds import SmokeScene, SmokeThresholds
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
@@ -53,7 +53,7 @@ class Watch:
             time_ns = self.begin_ns + round(second * SECOND)
             picture = picture_of(second)
             if (close_ups := self.detector.due_inspection(time_ns)) is not None:
-                assert close_ups == (FOR_SMOKE,)
+                assert close_ups == (ONLY_SMOKE,)
                 whole, grid = odds_of(second)
                 self.looks.append(second)
                 self.detector.add_inspection(Inspection(time_ns, 0.0, smoke=SmokeOdds(whole, grid)))

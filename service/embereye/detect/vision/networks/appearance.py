@@ -19,7 +19,10 @@ from embereye.units import SECOND, Box
 SIDE = 96  # pixels; every picture is squeezed to a square of this side, for flame
 SMOKE_SIDE = 128  # pixels; the same for smoke, which is faint
 PLACES = SMOKE_SIDE // 16  # rows and columns of the places for which the network knows smoke
-FOR_SMOKE: Box = (0.0, 0.0, 0.0, 0.0)  # an empty box among the close-ups: judge the whole picture for smoke, too
+# Empty boxes among the close-ups: judge the whole picture for smoke, too; or for smoke only.
+FOR_SMOKE: Box = (0.0, 0.0, 0.0, 0.0)
+ONLY_SMOKE: Box = (0.0, 0.0, 0.0, 1.0)
+MARKS = FOR_SMOKE, ONLY_SMOKE
 
 Odds = npt.NDArray[np.float32]
 
@@ -62,19 +65,22 @@ class AppearanceNetwork:
     def logits(self, picture: Picture, close_ups: Sequence[Box], closer: Picture | None = None) -> tuple[float, ...]:
         """Return natural log odds of a flame: in all of `picture` (BGR), then in each of `close_ups`.
 
-        If FOR_SMOKE is among `close_ups`, those of smoke follow: in all of `picture`, then in its PLACES x PLACES
-        places, row by row. `closer` is the same picture with more pixels, if available; close-ups are cut from it.
+        If one of MARKS is among `close_ups`, those of smoke follow: in all of `picture`, then in its PLACES x PLACES
+        places, row by row. With ONLY_SMOKE, that of a flame is 0, because nothing judged it. `closer` is the same
+        picture with more pixels, if available; close-ups are cut from it.
         """
         parts = [_squeezed(picture, SIDE)]
-        for x, y, w, h in (box for box in close_ups if box != FOR_SMOKE):
+        for x, y, w, h in (box for box in close_ups if box not in MARKS):
             source = picture if closer is None else closer
             height, width = source.shape[:2]
             left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
             part = source[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
             parts.append(_squeezed(part, SIDE))
-        outputs = self._outputs(parts)
-        logits = tuple(map(float, outputs.get("odds", next(iter(outputs.values()))).ravel()))
-        if FOR_SMOKE in close_ups and self._sees_smoke:
+        logits: tuple[float, ...] = (0.0,)
+        if ONLY_SMOKE not in close_ups:
+            outputs = self._outputs(parts)
+            logits = tuple(map(float, outputs.get("odds", next(iter(outputs.values()))).ravel()))
+        if self._sees_smoke and any(mark in close_ups for mark in MARKS):
             outputs = self._outputs([_squeezed(picture, SMOKE_SIDE)])
             logits += (float(outputs["smoke"].ravel()[0]), *map(float, outputs["places"].ravel()))
         return logits
@@ -91,7 +97,7 @@ def _squeezed(picture: Picture, side: int) -> Picture:
 
 def has_close_up(close_ups: Sequence[Box] | None) -> bool:
     """True if any of `close_ups` is cut from the picture with more pixels."""
-    return any(box != FOR_SMOKE for box in close_ups or ())
+    return any(box not in MARKS for box in close_ups or ())
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ class Inspection:
     @classmethod
     def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Inspection":
         """Create an inspection from the network's `logits` for a picture and its `close_ups`."""
-        boxes = [box for box in close_ups if box != FOR_SMOKE]
+        boxes = [box for box in close_ups if box not in MARKS]
         whole, *others = logits
         smoke = others[len(boxes) :]
         return cls(

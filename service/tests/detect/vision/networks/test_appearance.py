@@ -13,6 +13,7 @@ from embereye.detect.vision.networks.appearance import (
     EVERY_NS,
     FOR_SMOKE,
     HURRIED,
+    ONLY_SMOKE,
     PLACES,
     SIDE,
     SMOKE_SIDE,
@@ -64,6 +65,9 @@ def test_smoke_is_judged_only_on_request_in_the_whole_picture_and_each_place(net
     assert inspection.smoke.places.shape == (PLACES, PLACES)
     assert inspection.smoke.places[1, 0] == pytest.approx(logits[3 + PLACES])
     assert Inspection.of(START, boxes, flames).smoke is None
+    only = network.logits(picture, [ONLY_SMOKE])
+    assert only == pytest.approx((0.0, *logits[2:]), abs=1e-4)
+    assert Inspection.of(START, [ONLY_SMOKE], only).close_ups == ()
 
 
 def test_the_odds_of_smoke_agree_with_the_reference_runtime(network):
