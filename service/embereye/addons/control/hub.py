@@ -9,11 +9,10 @@ from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.associations import Associations
 from embereye.addons.control.http import ActuatorRoutes, actuator_schema
 from embereye.addons.control.metrics import ControlMetrics
-from embereye.addons.control.service import ControlService, handshake_recorder, worst_state
+from embereye.addons.control.service import ROLES, ControlService, handshake_recorder, worst_state
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
 from embereye.process.grpc_server import Service
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
@@ -71,7 +70,7 @@ class ControlAddon(Addon):
                 Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
                 Service(add_EchoServicer_to_server, echo.EchoService(), "embereye.v1.Echo"),
             ],
-            roles={"/embereye.v1.Control/Session": Role.OPERATOR},
+            roles=ROLES,
             routes=[ActuatorRoutes(actuators)],
             schemas={"Actuator": actuator_schema()},
             collectors=[ControlMetrics(actuators, associations)],

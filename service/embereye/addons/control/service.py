@@ -10,13 +10,14 @@ from embereye.addons.control.session import ControlSession
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Step
 from embereye.hub.hub import Hub
-from embereye.hub.roles import CALLER, Principal
+from embereye.hub.roles import CALLER, Principal, Role
 from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlServicer
 
 Context = grpc.aio.ServicerContext[ControlRequest, ControlResponse]
+ROLES = {"/embereye.v1.Control/Session": Role.OPERATOR}  # all other methods are for viewers
 UNREAD = 64  # unread responses of a client
 CODES = {NotConnectedError: grpc.StatusCode.FAILED_PRECONDITION, TakenError: grpc.StatusCode.FAILED_PRECONDITION}
 

@@ -10,7 +10,7 @@ import pytest
 
 from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.pan_tilt import PanTiltHead
-from embereye.addons.control.service import ControlService, handshake_recorder, worst_state
+from embereye.addons.control.service import ROLES, ControlService, handshake_recorder, worst_state
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
@@ -56,7 +56,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     service = Service(
         add_ControlServicer_to_server, ControlService(actuators, handshake_recorder(hub)), "embereye.v1.Control"
     )
-    server = GrpcServer([service], interceptors=[AccessCheck(hub.access)])
+    server = GrpcServer([service], interceptors=[AccessCheck(hub.access, ROLES)])
     port = server.listen("127.0.0.1:0")
     await server.start()
     async with Tasks() as tasks, channel(f"127.0.0.1:{port}", token=TOKEN) as link:
