@@ -95,7 +95,7 @@ def _fields(webhook: Webhook, latest: int) -> Json:
     return {
         "name": options.name, "format": options.format, "select": options.selection.words,
         "cursor": str(webhook.position), "behind": latest - webhook.position, "deadLetters": webhook.dead,
-        "failing": webhook.failing, "deliveredNs": str(webhook.delivered_ns),
+        "failing": webhook.failing.why, "deliveredNs": str(webhook.delivered_ns),
     }  # fmt: skip
 
 
