@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.clips.store import SUFFIXES
 from embereye.hub.database import StoreError
+from embereye.hub.databases.store import Store
 from embereye.hub.http.access.origin import SAFE_METHODS
 from embereye.hub.http.api import Api
 from embereye.hub.http.clips import CONTENT_TYPES
@@ -175,6 +176,27 @@ async def test_operations_that_read_the_database_are_described_with_its_failure(
     assert await served.get(path) == (503, {"error": "disk I/O error"})
     _, document = await served.get(URL)
     assert "503" in document["paths"][template or path]["get"]["responses"]
+
+
+async def test_a_change_is_refused_with_503_while_the_database_is_full(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("database or disk is full")
+
+    served.coverage()
+    await served.alarm()
+    await served.hub.plans.store(ADMIN, "Attic", PlanImage("image/png", b"pixels", 4, 3))
+    changes = {
+        "/v1/subscriptions/night": {"levels": ["alarm"]},
+        f"/v1/plans/Attic/devices/{FLEET}/s-01": {"x": 0.5, "y": 0.5},
+    }
+    monkeypatch.setattr(Store, "commit", full)
+    for path, body in changes.items():
+        status, refusal = await served.put(path, body)
+        assert (path, status, "disk is full" in str(refusal["error"])) == (path, 503, True)
+    status, refusal = await served.post("/v1/zones/default/hall/acknowledge", {})
+    assert (status, "disk is full" in str(refusal["error"])) == (503, True)
 
 
 async def test_every_form_of_a_clip_is_described(served: Served) -> None:
