@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
+from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
 from embereye.process.addresses import free_ports
 from embereye.v1.evidence_pb2 import Ledger
 from embereye_bench.cameras.jpeg import (

@@ -23,6 +23,7 @@ import numpy as np
 from embereye.camera.decode.image import add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
+from embereye.camera.scheduling.mailbox import Picture
 from embereye.camera.scheduling.turn import Turn
 from embereye.process.addresses import free_ports
 from embereye.process.telemetry.usage import resident_mb
@@ -186,7 +187,7 @@ def analysing(films: Films, seconds: float) -> float:
 
     def turn(camera: CameraDevice) -> None:
         frame = camera.next_frame()
-        assert frame
+        assert isinstance(frame, Picture)
         order = camera.decode_order(frame)
         assert order
         decoded = decode_frame(order, frame.data, frame.header.width, frame.header.height)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.scheduling.admission import Admission, Demand
-from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
+from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
 from embereye.process.timing.thread_time import ThreadTime
 
 
@@ -65,15 +65,15 @@ class RateAdapter:
         self.budget.adapt(self.load, wants, totals.at)
         rotation = totals.at / ROTATION_SECONDS
         for camera, want in zip(cameras, wants, strict=True):
-            mailbox = camera.arrivals.mailbox
-            if mailbox.encoding:
+            video, rates = camera.arrivals.video, camera.arrivals.mailbox.rate_controller
+            if camera.encoding:
                 # Fewer analysed pictures of a video save up to a third of the work; after that, decode less.
-                mailbox.slots = 1 if self.budget.is_limited else VIDEO_SLOTS
-                seconds, flow = self.budget.seconds, mailbox.flow
-                mailbox.depth = flow.depth(seconds, (camera.phase + rotation) % 1.0, camera.arrivals.least_rate)
-                mailbox.rate_controller.grant(flow.analysis_rate(seconds, mailbox.depth))
+                video.slots = 1 if self.budget.is_limited else VIDEO_SLOTS
+                seconds, flow = self.budget.seconds, video.flow
+                video.depth = flow.depth(seconds, (camera.phase + rotation) % 1.0, camera.arrivals.least_rate)
+                rates.grant(flow.analysis_rate(seconds, video.depth))
             else:
-                mailbox.rate_controller.grant(self.budget.rate(want))
+                rates.grant(self.budget.rate(want))
             camera.arrivals.judge_rate(now_ns)
 
     def admit(self, cameras: Mapping[str, CameraDevice], now_ns: int) -> None:
@@ -86,7 +86,7 @@ class RateAdapter:
 
 def _demand(name: str, camera: CameraDevice) -> Demand:
     """The minimum that `camera` needs: its minimum rate, or a video's key frames."""
-    flow = camera.arrivals.mailbox.flow
+    flow = camera.arrivals.video.flow
     if camera.encoding and flow.is_known:
         return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)
     return Demand(name, camera.arrivals.least_rate, camera.analyser.cost.frame_seconds)
@@ -94,7 +94,7 @@ def _demand(name: str, camera: CameraDevice) -> Demand:
 
 def _want(camera: CameraDevice, now_ns: int) -> Want:
     """Return the demand of `camera` on the pool; for a video, all units are wanted and key frames are the minimum."""
-    arrivals, flow = camera.arrivals, camera.arrivals.mailbox.flow
-    if arrivals.mailbox.encoding and flow.is_known:
+    arrivals, flow = camera.arrivals, camera.arrivals.video.flow
+    if camera.encoding and flow.is_known:
         return Want(flow.rate, flow.work(Depth.KEYS) / flow.cost, flow.cost, camera.urgent)
     return Want(arrivals.wanted_rate(now_ns), arrivals.least_rate, camera.analyser.cost.frame_seconds, camera.urgent)

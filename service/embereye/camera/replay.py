@@ -7,6 +7,7 @@ from embereye.camera.decode.image import add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
+from embereye.camera.scheduling.mailbox import Picture
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
@@ -95,6 +96,7 @@ class Replay:
         turn = Turn(frame, waited=0.0, began=self.seconds)
         try:
             if order := camera.decode_order(frame):
+                assert isinstance(frame, Picture)
                 header = frame.header
                 turn.result = add_logits(
                     decode_frame(order, frame.data, header.width, header.height), order, self._network

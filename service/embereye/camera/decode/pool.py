@@ -31,9 +31,10 @@ from embereye.camera.decode.image import NOT_DECODED, DecodeOrder, UndecodableEr
 from embereye.camera.decode.supervisor import DecoderProcess, Forker
 from embereye.camera.decode.wire import FRAME_SECONDS, SLOT_BYTES, SLOTS, Forget, GarbledError, Order, Reply, Units
 from embereye.camera.scheduling.fair_queue import FairQueue
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Frame, Picture
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
 from embereye.camera.scheduling.turn_queue import TurnQueue
+from embereye.camera.scheduling.video_mailbox import VideoFrame
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ class _Dispatched:
     @property
     def units(self) -> int:
         """Number of pictures to decode for it; the last of them is analysed."""
-        return len(self.turn.frame.units) or 1
+        frame = self.turn.frame
+        return len(frame.units) if isinstance(frame, VideoFrame) else 1
 
 
 @dataclass(eq=False)
@@ -335,7 +337,7 @@ class DecoderPool:
             camera, turn = begun
             try:
                 how = camera.decode_order(turn.frame)
-                if how and (how.image or turn.frame.units):
+                if how and (how.image or isinstance(turn.frame, VideoFrame)):
                     self._write_order(decoder, camera, turn, how)
                     continue
                 turn.result = NOT_DECODED if how else None
@@ -366,15 +368,18 @@ class DecoderPool:
         return self._turns.common
 
     def _write_order(self, decoder: _Decoder, camera: DecodedCamera, turn: Turn, how: DecodeOrder) -> None:
-        frame, slot = turn.frame, decoder.free[-1]
-        data = frame.data if not frame.units else b"".join(unit.data for unit in frame.units)
-        begin = slot * SLOT_BYTES
-        decoder.process.memory[begin : begin + len(data)] = data
-        order = Order(slot, how, len(data), frame.header.width, frame.header.height)
-        if frame.units:
+        frame, slot, video = turn.frame, decoder.free[-1], None
+        if isinstance(frame, VideoFrame):
+            data = b"".join(unit.data for unit in frame.units)
             pin = self._pins.get(camera) or self._pin(camera, decoder)  # it waited for a turn with a picture
             sizes = [(len(unit.data), unit.number) for unit in frame.units]
-            order.video = Units(frame.encoding, pin.stream, sizes, frame.units[0].key)
+            video = Units(frame.encoding, pin.stream, sizes, frame.units[0].key)
+        else:
+            assert isinstance(frame, Picture)
+            data = frame.data
+        begin = slot * SLOT_BYTES
+        decoder.process.memory[begin : begin + len(data)] = data
+        order = Order(slot, how, len(data), frame.header.width, frame.header.height, video)
         message = order.pack()
         decoder.free.pop()
         decoder.add(_Dispatched(slot, message, camera, turn))
@@ -459,7 +464,8 @@ class DecoderPool:
 
     def _lose_contexts(self, decoder: _Decoder, culprit: _Dispatched | None) -> None:
         """Restart the videos of `decoder`, which has ended, at a key frame. Isolate the camera of `culprit`."""
-        for dispatched in [frame for frame in decoder.dispatched if frame.turn.frame.units and frame is not culprit]:
+        lost = [of for of in decoder.dispatched if isinstance(of.turn.frame, VideoFrame) and of is not culprit]
+        for dispatched in lost:
             decoder.remove(dispatched)
             decoder.free.append(dispatched.slot)
             dispatched.turn.result = ContextLostError()

@@ -17,7 +17,8 @@ from embereye.camera.device.thermal_analyst import ThermalAnalyst
 from embereye.camera.model.camera_model import CameraModel
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.close_ups import CloseUpBudget
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Frame, Picture
+from embereye.camera.scheduling.video_mailbox import VideoFrame
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.health.health import PictureHealth
@@ -144,21 +145,21 @@ class Analyser:
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """Return how to decode `frame`; None if it contains temperatures."""
-        if frame.radiometric:
+        if is_radiometric(frame):
             return None
         large = max(frame.header.width, frame.header.height) >= UNSMOOTHED * WORKING_SIDE
         calm = frame.received_ns - self._suspected_ns > UNSMOOTHED_AFTER_NS
         # A model, and people once there is something to see, use more than the working size and would see the blocks.
         order = self._pictures.decode_order(frame, smoothed=not (large and calm and self.model is None))
-        if frame.units and self.model and self.model.is_run_due(self.observation):
+        if isinstance(frame, VideoFrame) and self.model and self.model.is_run_due(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order
 
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` is not analysed and counts as showing the same as the previous one."""
-        return not frame.radiometric and self._pictures.is_repeat(frame)
+        return not is_radiometric(frame) and self._pictures.is_repeat(frame)
 
-    def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
+    def analyse_temperatures(self, frame: Picture) -> AnalysedFrame:
         """Analyse a `frame` of temperatures. Called on a thread."""
         return self._thermal.analyse_temperatures(frame)
 
@@ -173,9 +174,9 @@ class Analyser:
         """Combine the analysis of `frame` with the model's findings, and offer the frame to the model."""
         self._failing = ""
         self._fault = analysed.fault
-        self._radiometric = frame.radiometric
+        self._radiometric = is_radiometric(frame)
         seen = analysed.observation
-        if self.model and not frame.radiometric:
+        if self.model and not self._radiometric:
             self.model.offer_frame(_for_model(frame, analysed), seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.observation, self.urgent = seen, seen.urgent
@@ -228,9 +229,16 @@ class Analyser:
         return (self.model.degraded(now_ns) if self.model else "") or self.health.unseen
 
 
-def _for_model(frame: Frame, analysed: AnalysedFrame) -> Frame | None:
+def is_radiometric(frame: Frame) -> bool:
+    """True if the pixels of `frame` are temperatures."""
+    return isinstance(frame, Picture) and frame.radiometric
+
+
+def _for_model(frame: Frame, analysed: AnalysedFrame) -> Picture | None:
     """Return `frame` in a form that the model can decode: of a video, the JPEG made for it, or None."""
-    if not frame.units:
+    if isinstance(frame, Picture):
         return frame
     picture = analysed.clip_frame
-    return replace(frame, data=picture.jpeg, header=read_header(picture.jpeg), units=()) if picture else None
+    if picture is None:
+        return None
+    return Picture(read_header(picture.jpeg), frame.time_ns, frame.received_ns, frame.hurried, data=picture.jpeg)

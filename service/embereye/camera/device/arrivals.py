@@ -13,6 +13,7 @@ from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
 from embereye.camera.scheduling.shortfall import Shortfall
 from embereye.camera.scheduling.video import Depth
+from embereye.camera.scheduling.video_mailbox import VideoMailbox
 from embereye.shard.coverage import Watch
 from embereye.units import SECOND, Box
 from embereye.wire.video.access_unit import AccessUnit
@@ -30,6 +31,7 @@ class Arrivals:
 
     def __init__(self, watch: Watch) -> None:
         self.mailbox = Mailbox()
+        self.video = VideoMailbox(self.mailbox)
         self.quality = ArrivalQuality()
         self.backpressure = PushBackpressure()
         self.shortfall = Shortfall()
@@ -72,7 +74,7 @@ class Arrivals:
         else:
             capture_ns = time_ns if abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
         self._note_heard(capture_ns, now_ns)
-        reason = self.mailbox.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._is_unserved(now_ns))
+        reason = self.video.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._is_unserved(now_ns))
         self.quality.record_frame(1.0 if reason else 0.0, now_ns)
 
     def shown_time(self, number: int, time_ns: int, now_ns: int) -> int:
@@ -177,9 +179,8 @@ class Arrivals:
     @property
     def shortage(self) -> str:
         """The reason why fewer video pictures are analysed than fps.min or the deadline requires, or ''."""
-        mailbox = self.mailbox
-        rate = mailbox.flow.key_rate
-        if not mailbox.encoding or mailbox.depth is not Depth.KEYS or rate >= self.least_rate:
+        rate = self.video.flow.key_rate
+        if not self.mailbox.encoding or self.video.depth is not Depth.KEYS or rate >= self.least_rate:
             return ""
         return (
             f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s."

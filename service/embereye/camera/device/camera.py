@@ -19,8 +19,9 @@ from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.close_ups import CloseUpBudget
-from embereye.camera.scheduling.mailbox import Frame, Tally
+from embereye.camera.scheduling.mailbox import Frame, Picture, Tally
 from embereye.camera.scheduling.turn import Turn
+from embereye.camera.scheduling.video_mailbox import VideoFrame
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.telemetry.latency import LatencyHistogram
@@ -120,7 +121,7 @@ class CameraDevice:
         """Queue the camera if a frame waits that does not join the next one."""
         mailbox = self.arrivals.mailbox
         waiting = mailbox.waiting
-        if waiting and not (mailbox.is_deferrable and self._is_skippable(waiting)):
+        if waiting and not (self.arrivals.video.is_deferrable and self._is_skippable(waiting)):
             self._submit(self)
 
     def submit_overdue(self, now: int) -> None:
@@ -172,10 +173,11 @@ class CameraDevice:
 
         Video frames that need no analysis join the frame after them (`joined`).
         """
-        mailbox = self.arrivals.mailbox
-        joined: list[Frame] = []
+        mailbox, joined = self.arrivals.mailbox, list[VideoFrame]()
         while frame := mailbox.take_frame():
-            if ready := mailbox.with_units(frame):
+            if not isinstance(frame, VideoFrame):
+                return frame
+            if ready := self.arrivals.video.with_units(frame):
                 joined.append(ready)
                 if not self._is_joined_to(mailbox.waiting, joined):
                     break
@@ -184,11 +186,11 @@ class CameraDevice:
             joined[-1].joined = joined[:-1]
         return joined[-1] if joined else None
 
-    def _is_joined_to(self, following: Frame | None, frames: Sequence[Frame]) -> bool:
+    def _is_joined_to(self, following: Frame | None, frames: Sequence[VideoFrame]) -> bool:
         """True if `frames` are to be decoded together with `following`, the frame after them."""
         latest = frames[-1]
         # Only within a group: an undecodable group must not spoil the picture after the next key frame.
-        if following is None or latest.group is None or following.group is not latest.group:
+        if not isinstance(following, VideoFrame) or following.group is not latest.group:
             return False
         small = sum(len(unit.data) for frame in frames for unit in frame.units) <= JOINED_BYTES
         return small and self._is_skippable(latest)
@@ -205,17 +207,18 @@ class CameraDevice:
 
     def lose_context(self) -> None:
         """Restart the video at its latest key frame: the decoder with its context has ended."""
-        self.arrivals.mailbox.restart_decoding(replay=True)
+        self.arrivals.video.restart_decoding(replay=True)
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """Return how to decode `frame`; None if it contains temperatures."""
         order = self.analyser.decode_order(frame)
-        if order and frame.units and self.picture_wanted:
+        if order and isinstance(frame, VideoFrame) and self.picture_wanted:
             return replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
         return order
 
     def analyse_on_thread(self, frame: Frame) -> object:
         """Analyse a `frame` of temperatures. Called on a thread."""
+        assert isinstance(frame, Picture)
         return self.analyser.analyse_temperatures(frame)
 
     def finish_turn(self, turn: Turn) -> None:
@@ -232,8 +235,8 @@ class CameraDevice:
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
             decoding = result.cpu_seconds
-            if frame.units:  # the picture may be that of an earlier unit
-                time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
+            if isinstance(frame, VideoFrame):  # the picture may be that of an earlier unit
+                time_ns = self.arrivals.video.time_of(result.unit) or frame.time_ns
                 frame.time_ns = self.arrivals.shown_time(result.unit, time_ns, self._clock())
             result = self.analyser.analyse_picture(frame, result)
         now = self._clock()
@@ -244,35 +247,35 @@ class CameraDevice:
         elif isinstance(result, ContextLostError):
             self._count_shed(frame, "decoder lost")
         elif isinstance(result, UndecodableError):
-            if frame.units:  # pictures before the next key frame cannot be trusted
-                self.arrivals.mailbox.restart_decoding(replay=False)
+            if isinstance(frame, VideoFrame):  # pictures before the next key frame cannot be trusted
+                self.arrivals.video.restart_decoding(replay=False)
             if result.crashed:
                 logger.error("camera %s: a frame crashed a decoder; it gets a separate decoder process", self.device.id)
-            for earlier in frame.joined:
+            for earlier in _joined(frame):
                 self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, result.reason, str(result), now)
         else:
             detail = self.analyser.record_failure(result)
-            for counted in (*frame.joined, frame):
+            for counted in (*_joined(frame), frame):
                 self.arrivals.mailbox.count_failed(counted, "analysis failed", detail, now)
 
     def _count_shed(self, frame: Frame, reason: str) -> None:
-        for counted in (*frame.joined, frame):
+        for counted in (*_joined(frame), frame):
             self.arrivals.mailbox.count_shed(counted.tally, reason)
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
-        count = 1 + len(frame.joined)
-        if frame.units:
-            self.arrivals.mailbox.flow.record_turn(frame.units, decoding, (analysed.cpu_seconds - decoding) / count)
-        for counted in (*frame.joined, frame):
+        count = 1 + len(_joined(frame))
+        if isinstance(frame, VideoFrame):
+            self.arrivals.video.flow.record_turn(frame.units, decoding, (analysed.cpu_seconds - decoding) / count)
+        for counted in (*_joined(frame), frame):
             self.analyser.cost.record_frame(analysed.cpu_seconds / count)
             self.arrivals.count_analysed(counted, urgent=seen.urgent)
             self._links.delays.observe((now - counted.received_ns) / SECOND)
             self._links.ages.observe((now - counted.time_ns) / SECOND)
         self._watch.analysed_ns = now
         self._store_picture(frame, analysed, suspected=seen.suspected)
-        self.picture = analysed.clip_frame if frame.units else None
+        self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) else None
         if self.picture:
             self.picture_wanted = False
         self.status.show_still(analysed.still, now)
@@ -291,7 +294,7 @@ class CameraDevice:
     def _store_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
         """Store the picture for clips: the frame itself, or a false-colour picture of temperatures."""
         picture = analysed.clip_frame
-        if frame.units:
+        if not isinstance(frame, Picture):
             self.latest = None
             return
         if not frame.radiometric:
@@ -316,3 +319,8 @@ class CameraDevice:
         self._forget_video()
         self.analyser.withdraw_model()
         self.arrivals.mailbox.discard_waiting("handed over")
+
+
+def _joined(frame: Frame) -> Sequence[Frame]:
+    """The frames before `frame` that are decoded with it but not analysed."""
+    return frame.joined if isinstance(frame, VideoFrame) else ()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from embereye.camera.clips.ring import SPACING_NS, ClipFrame
 from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Picture
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
 from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding, Observation
@@ -38,7 +38,7 @@ class ThermalAnalyst:
         self._still_ns = 0
         self._still_level: Level = Level.CLEAR
 
-    def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
+    def analyse_temperatures(self, frame: Picture) -> AnalysedFrame:
         """Analyse `frame`, a 16-bit TIFF, given all frames before it. Raises JpegError if it is cut short."""
         began, now = time.thread_time(), frame.received_ns
         words = read_words(frame.data)
@@ -61,7 +61,7 @@ class ThermalAnalyst:
         lasted = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
         return Finding(Kind.HEAT, level, assessment.score, heat.box, assessment.terms, lasted)
 
-    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[ClipFrame | None, bytes]:
+    def _pictures(self, heat: Heat, finding: Finding, frame: Picture) -> tuple[ClipFrame | None, bytes]:
         """Draw the picture for the ring and the still for people, each only if it is due."""
         now = frame.received_ns
         if not finding.lasted_ns and 0 <= now - self._drawn_ns < SPACING_NS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from embereye.camera.decode.image import UndecodableError, decode
 from embereye.camera.model.host import ModelHost
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Frame, Picture
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.networks.model import Detection, ModelError
 from embereye.detect.vision.networks.persistence import EVERY_NS, ModelWatch
@@ -57,7 +57,7 @@ class CameraModel:
         self._every_ns = self.settings.every_ns or EVERY_NS
         self._idle_ns = max(self.settings.idle_ns or IDLE_NS, self._every_ns)
         self._budget_ns = self.settings.budget_ns or BUDGET_NS
-        self._waiting: Frame | None = None
+        self._waiting: Picture | None = None
         self._asked_ns = 0  # when it last got a frame
         self._answered_ns = 0  # when a run last ended, or could first have begun
         self._offered_ns = 0  # when the latest frame was offered
@@ -78,7 +78,7 @@ class CameraModel:
         due_ns = self._every_ns if hurries else self._idle_ns
         return self.host.is_ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
 
-    def offer_frame(self, frame: Frame | None, seen: Observation) -> None:
+    def offer_frame(self, frame: Picture | None, seen: Observation) -> None:
         """Queue `frame` for a run if one is due; `seen` is the built-in detectors' observation of it.
 
         None: a frame was analysed, but no picture of a suitable size was requested before.
@@ -97,7 +97,7 @@ class CameraModel:
         self._waiting = frame  # replaces an older one
         self.host.threads.submit(self)
 
-    def next_frame(self) -> Frame | None:
+    def next_frame(self) -> Picture | None:
         """Remove the waiting frame and return it."""
         frame, self._waiting = self._waiting, None
         return frame
@@ -105,6 +105,7 @@ class CameraModel:
     def analyse_on_thread(self, frame: Frame) -> object:
         """Run the model on `frame`. Called on one of the model's threads."""
         began, cpu = time.monotonic(), time.thread_time()
+        assert isinstance(frame, Picture)
         header = frame.header
         wide, high = header.width // self.settings.width, header.height // self.settings.height
         # Reduce the picture as far as the model's input allows.

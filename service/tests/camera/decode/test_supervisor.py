@@ -101,7 +101,8 @@ async def test_a_camera_whose_picture_is_replaced_by_a_video_is_decoded(pool):
     camera.box.offer_frame(noisy_jpeg(size=(240, 320)), 1, 1)
     pool.submit(camera)
     assert camera not in pool._turns.running
-    camera.box.offer_unit(camera.units[0], 2, 2, boosted=False, refused=False)  # as one that may wait for the next one
+    # not submitted: it may wait for the next one
+    camera.video.offer_unit(camera.units[0], 2, 2, boosted=False, refused=False)
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
     await eventually(lambda: camera.results)

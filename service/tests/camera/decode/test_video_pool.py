@@ -15,6 +15,7 @@ from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.decode.wire import SLOTS
 from embereye.camera.scheduling.mailbox import Mailbox
+from embereye.camera.scheduling.video_mailbox import VideoFrame, VideoMailbox
 from embereye.wire.video.access_unit import AccessUnit
 
 from ...wire.video.coded import coded
@@ -42,6 +43,7 @@ class Video:
     def __init__(self, pool, units, order=WHOLE):
         self.pool, self.units, self.order = pool, units, order
         self.box, self.results, self.lost, self.number = Mailbox(), [], 0, 0
+        self.video = VideoMailbox(self.box)
 
     @property
     def encoding(self):
@@ -50,7 +52,7 @@ class Video:
     def offer(self):
         unit = self.units[self.number % len(self.units)]
         self.number += 1
-        self.box.offer_unit(unit, self.number, self.number, boosted=False, refused=False)
+        self.video.offer_unit(unit, self.number, self.number, boosted=False, refused=False)
         if self.box.waiting:
             self.pool.submit(self)
 
@@ -64,11 +66,11 @@ class Video:
 
     def lose_context(self):
         self.lost += 1
-        self.box.restart_decoding(replay=True)
+        self.video.restart_decoding(replay=True)
 
     def next_frame(self):
         frame = self.box.take_frame()
-        return frame and self.box.with_units(frame)
+        return self.video.with_units(frame) if isinstance(frame, VideoFrame) else frame
 
     def decode_order(self, frame):
         return self.order
@@ -80,7 +82,7 @@ class Video:
         if isinstance(result, Decoded):
             result = Decoded(result.image.copy(), result.still, result.cpu_seconds, result.unit, result.picture)
         elif isinstance(result, UndecodableError):
-            self.box.restart_decoding(replay=False)
+            self.video.restart_decoding(replay=False)
         self.results.append(result)
 
 
@@ -115,7 +117,7 @@ async def test_frames_that_pile_up_are_decoded_together_and_the_last_is_returned
 async def test_frames_in_separate_slots_are_all_returned_in_order(pool):
     units = access_units()
     camera, expected = Video(pool, units), exact("H264", units)
-    camera.box.slots = 3
+    camera.video.slots = 3
     await camera.show()
     stopped = await processes(pool)
     for pid in stopped:
@@ -300,7 +302,7 @@ async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool, monk
     camera, busy = Video(pool, access_units()), [Video(pool, access_units()) for _ in range(8)]
     for other in busy:
         await other.show()
-    camera.box.slots = 3
+    camera.video.slots = 3
     stopped = await processes(pool)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)

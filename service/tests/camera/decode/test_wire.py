@@ -21,8 +21,8 @@ from embereye.camera.decode.wire import (
     read_order,
     read_replies,
 )
-from embereye.camera.scheduling.mailbox import VIDEO_SLOTS
 from embereye.camera.scheduling.video import SENT_UNITS
+from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
 
 BOXES = st.lists(st.tuples(*[st.floats(0, 1, width=32)] * 4), max_size=5)
 WORDS = st.integers(0, 2**32 - 1)

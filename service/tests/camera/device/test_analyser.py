@@ -2,7 +2,8 @@ import pytest
 
 from embereye.camera.device.analyser import UNSMOOTHED_AFTER_NS, Analyser
 from embereye.camera.device.picture_analyst import AnalysedFrame
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.video import PictureGroup
+from embereye.camera.scheduling.video_mailbox import VideoFrame
 from embereye.detect.vision.networks.appearance import EVERY_NS, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
@@ -17,7 +18,8 @@ START_NS = 1_000 * SECOND
 
 def frame(width, height, after_ns=0):
     header = JpegHeader(width, height, 3, is_multi_scan=False, complete=True)
-    return Frame(b"", header, START_NS + after_ns, START_NS + after_ns, encoding="H264")
+    now = START_NS + after_ns
+    return VideoFrame(header, now, now, encoding="H264", group=PictureGroup(), until=0)
 
 
 @pytest.fixture

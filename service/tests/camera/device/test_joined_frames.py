@@ -38,7 +38,7 @@ class Hall:
         links = ShardLinks(submit=self.submit, report=lambda _, seen: self.seen.append(seen), clock=lambda: self.now)
         settings = camera_settings(detection={"detectors": ["motion", "flame", "smoke"]})
         self.camera = CameraDevice(Device(id="hall", fps_target=15, fps_min=1), settings, links)
-        self.camera.arrivals.mailbox.slots = 3
+        self.camera.arrivals.video.slots = 3
         self.decoder, self.decode = VideoDecoder("H264"), decode or self.decode_video
 
     def submit(self, camera):
@@ -62,7 +62,7 @@ class Hall:
                     turn.result = self.decode(order, frame)
                 except Exception as error:
                     turn.result = error
-                self.turns.append(SimpleNamespace(units=len(frame.units), image=order.image))
+                self.turns.append(SimpleNamespace(units=len(getattr(frame, "units", ())), image=order.image))
                 self.camera.finish_turn(turn)
 
     @property
@@ -138,7 +138,7 @@ def test_joined_pictures_share_the_outcome_of_the_last_one(hall, error, counted)
 
 
 def test_while_the_rate_is_cut_no_picture_waits_for_the_next_one(hall):
-    hall.camera.arrivals.mailbox.slots = 1
+    hall.camera.arrivals.video.slots = 1
     for unit in access_units(count=30, gop=30):
         hall.show(unit)
     assert {turn.units for turn in hall.turns} == {1}

@@ -4,7 +4,7 @@ import numpy as np
 from harness.settings import HEAT
 
 from embereye.camera.device.thermal_analyst import ThermalAnalyst
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Picture
 from embereye.levels import Level
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Mask, Radiometry
@@ -23,7 +23,7 @@ def shown(analyst: ThermalAnalyst, hottest: float, row: int, seconds: float = 0)
     celsius[row : row + 4, 30:34] = hottest
     data = wrap(WIDTH, HEIGHT, np.round((celsius + 273.15) * 100).astype("<u2").tobytes())
     time_ns = int((1000 + seconds) * SECOND)
-    seen = analyst.analyse_temperatures(Frame(data, read_header(data), time_ns, time_ns, radiometric=True))
+    seen = analyst.analyse_temperatures(Picture(read_header(data), time_ns, time_ns, data=data, radiometric=True))
     return seen.observation.level, seen.fault
 
 

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embereye.camera.scheduling.mailbox import WAITS_FOR_KEY, Mailbox
+from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.camera.scheduling.video import MAX_REPLAYED, MAX_UNSENT, SENT_UNITS, Depth
+from embereye.camera.scheduling.video_mailbox import WAITS_FOR_KEY, VideoFrame, VideoMailbox
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -22,28 +23,32 @@ def offered(box, *units, boosted=False, refused=False):
     ]
 
 
+def taken_frame(box):
+    frame = box.mailbox.take_frame()
+    return box.with_units(frame) if isinstance(frame, VideoFrame) else None
+
+
 def taken(box):
-    frame = box.take_frame()
-    frame = frame and box.with_units(frame)
+    frame = taken_frame(box)
     return [int(coded_unit.data) for coded_unit in frame.units] if frame else None
 
 
 def limited(box):
-    box.rate_controller.configure(1.0, 1.0)
+    box.mailbox.rate_controller.configure(1.0, 1.0)
 
 
 def test_a_frame_comes_with_the_units_to_decode_before_it():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0, 1, 2]
     offered(box, unit(3))
     assert taken(box) == [3]
-    assert box.ledger.offered == 4
-    assert box.ledger.shed == {"superseded": 2}
+    assert box.mailbox.ledger.offered == 4
+    assert box.mailbox.ledger.shed == {"superseded": 2}
 
 
 def test_a_frame_above_the_rate_is_shed_and_decoded_with_the_next_one():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     limited(box)
     offered(box, unit(0, key=True))
     assert taken(box) == [0]
@@ -51,11 +56,11 @@ def test_a_frame_above_the_rate_is_shed_and_decoded_with_the_next_one():
     assert taken(box) is None
     offered(box, unit(16))
     assert taken(box) == [1, 3, 16]
-    assert box.ledger.shed == {"above target rate": 3}
+    assert box.mailbox.ledger.shed == {"above target rate": 3}
 
 
 def test_an_unreferenced_picture_is_decoded_only_if_analysed():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1, reference=False))
     assert taken(box) == [0, 1]
     offered(box, unit(2, reference=False), unit(3))
@@ -63,13 +68,13 @@ def test_an_unreferenced_picture_is_decoded_only_if_analysed():
 
 
 def test_a_key_frame_makes_earlier_units_unnecessary():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1), unit(2), unit(3, key=True), unit(4))
     assert taken(box) == [3, 4]
 
 
 def test_after_a_damaged_picture_nothing_is_decoded_until_the_next_key_frame():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
     reasons = offered(box, unit(2, damaged="a part of it was lost"), unit(3, damaged="it refers to it"))
@@ -77,20 +82,20 @@ def test_after_a_damaged_picture_nothing_is_decoded_until_the_next_key_frame():
     assert taken(box) is None
     offered(box, unit(4, key=True))
     assert taken(box) == [4]
-    assert box.ledger.rejected == {"damaged": 2}
+    assert box.mailbox.ledger.rejected == {"damaged": 2}
 
 
 def test_a_damaged_unreferenced_picture_affects_no_other():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
     offered(box, unit(2, reference=False, damaged="a part of it was lost"), unit(3))
     assert taken(box) == [3]
-    assert box.ledger.rejected == {"damaged": 1}
+    assert box.mailbox.ledger.rejected == {"damaged": 1}
 
 
 def test_pictures_during_a_gradual_refresh_are_decoded_but_not_analysed():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True, damaged="began before", refreshes=True), unit(1, damaged="x", refreshes=True))
     assert taken(box) is None
     offered(box, unit(2))
@@ -98,26 +103,26 @@ def test_pictures_during_a_gradual_refresh_are_decoded_but_not_analysed():
 
 
 def test_a_video_that_begins_in_the_middle_waits_for_a_key_frame():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(1), unit(2))
     assert taken(box) is None
-    assert box.ledger.shed == {WAITS_FOR_KEY: 2}
+    assert box.mailbox.ledger.shed == {WAITS_FOR_KEY: 2}
 
 
 @pytest.mark.parametrize(
     ("depth", "seen"), [(Depth.ALL, [0, 1, 2, 3, 4]), (Depth.REFERENCES, [0, 2, 3, 4]), (Depth.KEYS, [0, 3])]
 )
 def test_the_depth_limits_the_decoded_pictures(depth, seen):
-    box, decoded = Mailbox(depth=depth), []
+    box, decoded = VideoMailbox(Mailbox(), depth=depth), []
     for coded_unit in (unit(0, key=True), unit(1, reference=False), unit(2), unit(3, key=True), unit(4)):
         offered(box, coded_unit)
         decoded += taken(box) or []
     assert decoded == seen
-    assert box.ledger.shed["overload"] == 5 - len(seen)
+    assert box.mailbox.ledger.shed["overload"] == 5 - len(seen)
 
 
 def test_a_suspected_camera_is_decoded_to_its_full_depth_from_the_next_key_frame_on():
-    box = Mailbox(depth=Depth.KEYS)
+    box = VideoMailbox(Mailbox(), depth=Depth.KEYS)
     offered(box, unit(0, key=True), unit(1))
     offered(box, unit(2), boosted=True)
     assert taken(box) == [0]
@@ -126,7 +131,7 @@ def test_a_suspected_camera_is_decoded_to_its_full_depth_from_the_next_key_frame
 
 
 def test_a_restarted_decoder_gets_everything_since_the_key_frame():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0, 1, 2]
     box.restart_decoding(replay=True)
@@ -135,7 +140,7 @@ def test_a_restarted_decoder_gets_everything_since_the_key_frame():
 
 
 def test_undecodable_units_are_not_retried():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
     box.restart_decoding(replay=False)
@@ -146,23 +151,23 @@ def test_undecodable_units_are_not_retried():
 
 
 def test_waiting_frames_of_an_undecodable_group_are_dropped():
-    box = Mailbox(slots=3)
+    box = VideoMailbox(Mailbox(), slots=3)
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0]
     box.restart_decoding(replay=False)
     assert [taken(box), taken(box)] == [None, None]
-    assert box.ledger.shed == {WAITS_FOR_KEY: 2}
+    assert box.mailbox.ledger.shed == {WAITS_FOR_KEY: 2}
 
 
 def test_with_more_slots_every_frame_has_a_separate_turn():
-    box = Mailbox(slots=3)
+    box = VideoMailbox(Mailbox(), slots=3)
     offered(box, unit(0, key=True), unit(1), unit(2), unit(3))
     assert [taken(box), taken(box), taken(box), taken(box)] == [[0, 1], [2], [3], None]
-    assert box.ledger.shed == {"superseded": 1}
+    assert box.mailbox.ledger.shed == {"superseded": 1}
 
 
 def test_a_long_group_is_not_retained_for_a_restarted_decoder():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True))
     for number in range(1, MAX_REPLAYED + 20):
         offered(box, unit(number))
@@ -171,11 +176,11 @@ def test_a_long_group_is_not_retained_for_a_restarted_decoder():
     offered(box, unit(500))
     assert taken(box) is None
     offered(box, unit(501))
-    assert box.ledger.shed[WAITS_FOR_KEY] == 2
+    assert box.mailbox.ledger.shed[WAITS_FOR_KEY] == 2
 
 
 def test_undecoded_units_do_not_pile_up_at_a_low_rate():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     limited(box)
     offered(box, unit(0, key=True))
     assert taken(box) == [0]
@@ -188,18 +193,18 @@ def test_undecoded_units_do_not_pile_up_at_a_low_rate():
 
 
 def test_a_refused_camera_restarts_with_a_key_frame():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), unit(1), refused=True)
     offered(box, unit(2))
     assert taken(box) is None
-    assert box.ledger.shed == {"refused": 2, WAITS_FOR_KEY: 1}
+    assert box.mailbox.ledger.shed == {"refused": 2, WAITS_FOR_KEY: 1}
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_the_ledger_is_exact_and_every_reference_is_decoded_first(data):
-    box = Mailbox(slots=data.draw(st.integers(1, 3)))
-    box.rate_controller.configure(data.draw(st.sampled_from([0.0, 3.0, 15.0])), 0.5)
+    box = VideoMailbox(Mailbox(), slots=data.draw(st.integers(1, 3)))
+    box.mailbox.rate_controller.configure(data.draw(st.sampled_from([0.0, 3.0, 15.0])), 0.5)
     given_up = []
     known: list[int] = []  # the reference units of the current group
     decoded: list[int] = []
@@ -222,7 +227,7 @@ def test_the_ledger_is_exact_and_every_reference_is_decoded_first(data):
             offered(box, coded_unit, boosted=data.draw(st.booleans()))
             if coded_unit.reference:
                 known.append(number)
-        if data.draw(st.booleans()) and (frame := box.take_frame()) and (frame := box.with_units(frame)):
+        if data.draw(st.booleans()) and (frame := taken_frame(box)):
             turns += 1
             assert frame.group not in given_up
             numbers = [int(coded_unit.data) for coded_unit in frame.units]
@@ -235,11 +240,11 @@ def test_the_ledger_is_exact_and_every_reference_is_decoded_first(data):
             if frame.group is box._group:
                 needed = [reference for reference in known if reference <= numbers[-1]]
                 assert set(needed) - {numbers[-1]} <= set(decoded) or box.depth is not Depth.ALL
-    assert box.ledger.waiting - turns == len(box._slot)
+    assert box.mailbox.ledger.waiting - turns == box.mailbox.count
 
 
 def test_more_units_than_fit_into_a_message_wait_for_the_next_key_frame():
-    box = Mailbox()
+    box = VideoMailbox(Mailbox())
     offered(box, unit(0, key=True), *(unit(number) for number in range(1, SENT_UNITS)))
     assert len(taken(box)) == SENT_UNITS
     offered(box, unit(0, key=True), *(unit(number) for number in range(1, SENT_UNITS + 1)))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embereye.camera.scheduling.mailbox import Mailbox
+from embereye.camera.scheduling.video_mailbox import VideoFrame, VideoMailbox
 from embereye.units import MILLISECOND
 from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
 from embereye.wire.rtp.nal_payload import AP, FU, FU_A, FU_START, STAP_A, H264Format, H265Format, NalFormat
@@ -183,11 +184,13 @@ def test_joining_at_an_open_group_omits_only_its_leading_pictures(encoding, opti
     before = [unit.timestamp for unit in units if unit.timestamp - units[0].timestamp & 0xFFFF_FFFF > 0x7FFF_FFFF]
     assert before
     assert [unit.timestamp for unit in units if unit.damaged] == before
-    box, seen = Mailbox(), []
+    mailbox, seen = Mailbox(), []
+    box = VideoMailbox(mailbox)
     for unit in units:
         box.offer_unit(unit, 1, 1, boosted=True, refused=False)
-        if (frame := box.take_frame()) and (frame := box.with_units(frame)):
-            seen += frame.units
+        frame = mailbox.take_frame()
+        if isinstance(frame, VideoFrame) and (ready := box.with_units(frame)):
+            seen += ready.units
     assert [unit.data for unit in seen] == [unit.data for unit in units if not unit.damaged]
     exact = dict(decoded(encoding, whole))
     shown = decoded(encoding, trusted(units))
