@@ -57,7 +57,7 @@ class Player:
         def is_done():
             self.frames += 1
             self.shard.admit_pushed_frame(self.camera, picture(red, self.frames), 0, Tally())
-            return eventually(status_of(self.shard, self.camera))
+            return until(status_of(self.shard, self.camera))
 
         async def paced():
             deadline = time.monotonic() + seconds
