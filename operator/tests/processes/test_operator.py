@@ -323,7 +323,7 @@ def test_health_and_metrics_report_the_operators_state(cluster: ApiServer, names
             return str(response.read().decode())
 
     assert page("/healthz") == "ok\n"
-    sample = f'embereye_fleet_required_shards{{fleet="hall",kind="sensors",namespace="{namespace}"}} 1.0'
+    sample = f'embereye_fleet_required_shards{{namespace="{namespace}",kind="sensors",fleet="hall"}} 1.0'
     wait_for(lambda: sample in page("/metrics"), "the required shards")
 
 
