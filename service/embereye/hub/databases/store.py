@@ -148,9 +148,10 @@ class Store(RowReader):
             self._tried = {table: len(rows) for table, rows in transaction.items() if isinstance(table, Log)}
             for table, state in full_state.changes.items() if full_state else ():
                 table.rewrite(self.db, state)
-            for table, changes in transaction.items():
-                skipped = stored.get(table, 0)
-                table.write(self.db, changes[skipped:] if skipped else changes, transaction.recorded_ns)
+            for table in schema.ALL:
+                if changes := transaction.changes.get(table):
+                    skipped = stored.get(table, 0)
+                    table.write(self.db, changes[skipped:] if skipped else changes, transaction.recorded_ns)
         self._tried, self._stored = {}, {}
         if full_state:
             self.db.lost_commits = 0

@@ -280,7 +280,7 @@ async def test_a_zone_in_alarm_has_a_series_until_it_is_normal(served: Served) -
 
 
 async def test_a_hub_that_cannot_write_stays_alive_and_reports_why(served: Served) -> None:
-    served.hub.committer.failing = "the hub cannot write its database: disk full"
+    served.hub.committer.note_failing("disk full")
     async with served.session.get(f"{served.base}/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
     async with served.session.get(f"{served.base}/v1/zones") as response:

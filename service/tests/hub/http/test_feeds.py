@@ -215,7 +215,7 @@ async def test_alive_messages_have_the_cursor_up_to_which_everything_was_sent(
         while (event := await receive(socket)).cursor == 1:
             pass
         assert (event.type, event.cursor) == (AlarmEvent.TYPE_ALIVE, served.hub.feed.latest)
-        served.hub.committer.failing = "the hub cannot write its database: disk full"
+        served.hub.committer.note_failing("disk full")
         while not (event := await receive(socket)).why:
             pass
         assert event.why == "the hub cannot write its database: disk full"
