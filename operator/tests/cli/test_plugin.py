@@ -227,6 +227,7 @@ class WithoutKinds(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.send_response(404)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.end_headers()
         self.wfile.write(b"404 page not found\n")
 
