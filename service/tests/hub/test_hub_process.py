@@ -273,7 +273,7 @@ async def test_a_terminated_hub_stores_its_reports_and_stops_at_once(hub_process
     assert "Traceback" not in hub_process.log()
 
 
-def ends_reading(pipe: Path) -> bool:
+def end_reading(pipe: Path) -> bool:
     """Let the reader of `pipe` find its end; False if nobody reads it yet."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
@@ -292,7 +292,7 @@ async def test_a_hub_serves_before_its_clips_are_loaded(
     os.mkfifo(folder / "0.json")  # reading it blocks, like a disk that does not answer
     hub.start()
     await eventually(lambda: "hub ready" in hub.log(), goal="the hub serves", seconds=20)
-    await eventually(lambda: ends_reading(folder / "0.json"), goal="the hub reads its clips")
+    await eventually(lambda: end_reading(folder / "0.json"), goal="the hub reads its clips")
     await eventually(lambda: not list(folder.iterdir()), goal="files without a clip are removed")
 
 
