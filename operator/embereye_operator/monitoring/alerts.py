@@ -106,7 +106,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeAlarmUnacknowledged", "critical", "zone",
-        f'max by ({ZONE}) (embereye_hub_zone_active{{state="alarm"}}) == 1', "3m",
+        'max by (cluster, namespace, zone) (embereye_hub_zone_active{state="alarm"}) == 1', "3m",
         f"Nobody has acknowledged the fire alarm in zone {THE_ZONE}",
         "The zone has been in alarm for three minutes. Send somebody, then acknowledge the alarm.",
         BY_HUB,

@@ -129,7 +129,7 @@ CANARY_DELAY = histogram(
 
 
 class HubCollector(Collector):
-    """Collects all metrics that start with embereye_hub_ or embereye_canary_."""
+    """Collects the hub's own metrics, which start with embereye_hub_ or embereye_canary_; add-ons collect theirs."""
 
     def __init__(
         self,
@@ -198,7 +198,8 @@ class HubCollector(Collector):
 def _active_zones(zones: Iterable[Zone]) -> Iterator[tuple[tuple[str, ...], float]]:
     active = (zone for zone in zones if ZoneState(zone.state) not in {ZoneState.UNSPECIFIED, ZoneState.NORMAL})
     for zone in islice(active, ZONE_SERIES):
-        first = min(zone.contributions, key=lambda item: item.since_ns, default=None)
+        # Not that with the smallest `since_ns`: a sign that returns has a newer one, and a new label restarts alerts.
+        first = next(iter(zone.contributions), None)
         sign = Kind(first.kind).word if first else "unknown"
         labels = zone.namespace, zone.name, ZoneState(zone.state).name.lower(), sign
         yield labels, not (zone.silenced or zone.testing)

@@ -146,8 +146,9 @@ class Store(RowReader):
                 self._stored = self._tried
             stored = self._stored
             self._tried = {table: len(rows) for table, rows in transaction.items() if isinstance(table, Log)}
-            for table, state in full_state.changes.items() if full_state else ():
-                table.rewrite(self.db, state)
+            for table in schema.ALL if full_state else ():
+                if full_state and table in full_state.changes:
+                    table.rewrite(self.db, full_state.changes[table])
             for table in schema.ALL:
                 if changes := transaction.changes.get(table):
                     skipped = stored.get(table, 0)

@@ -6,7 +6,7 @@ lists the tables; opening the hub, committing, rewriting and pruning are loops o
 
 | class | rows | in memory |
 | --- | --- | --- |
-| `StateTable` | a mapping, such as tokens | all: loaded at the start, rewritten after the database lost commits |
+| `StateTable` | a mapping, such as tokens | all: loaded at the start; most rewritten after lost commits |
 | `KeyedTable` | a mapping, such as pictures | none, or the newest |
 | `Log` | a list that only grows, such as events | none, or the newest |
 """

@@ -279,6 +279,27 @@ async def test_a_zone_in_alarm_has_a_series_until_it_is_normal(served: Served) -
     assert await series() == [f'{zone},state="alarm",sign="heat"}} 0.0']
 
 
+async def test_the_first_sign_of_a_zones_series_stays_when_it_returns(served: Served) -> None:
+    async def report(name: str, kind: Kind, level: Level) -> None:
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{name}-{now}", episode=f"{name}-{now}", fleet=FLEET, device=name, zone="hall", kind=kind.wire,
+            sense=Sense.SENSOR.wire, level=level.wire, since_ns=now, until_ns=now,
+        )  # fmt: skip
+        served.hub.inbox.admit(item, lambda _: None)
+        await served.hub.committer.flush(10)
+
+    for name, kind, level in (
+        ("s-01", Kind.HEAT, Level.ALARM),
+        ("s-02", Kind.SMOKE, Level.ALARM),
+        ("s-01", Kind.HEAT, Level.CLEAR),
+        ("s-01", Kind.HEAT, Level.ALARM),
+    ):
+        await report(name, kind, level)
+    async with served.session.get(f"{served.base}/metrics") as response:
+        assert 'zone="hall",state="alarm",sign="heat"} 1.0' in await response.text()
+
+
 async def test_a_hub_that_cannot_write_stays_alive_and_reports_why(served: Served) -> None:
     served.hub.committer.note_failing("disk full")
     async with served.session.get(f"{served.base}/healthz") as response:
