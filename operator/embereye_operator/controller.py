@@ -196,7 +196,7 @@ class Controller:
             sentence, changed = "cannot check for drained and lost nodes: %s", self._runtime.cluster.nodes.changed
             tasks.start(self._repeat(self._check_nodes, NODES_PERIOD, sentence, changed), name="check-nodes")
             sentence, check = "cannot check the operator's rights: %s", self._check_rights
-            tasks.start(self._repeat(check, RIGHTS_PERIOD, sentence, self._elected), name="check-rights")
+            tasks.start(self._repeat(check, RIGHTS_PERIOD, sentence, asyncio.Event()), name="check-rights")
             sentence, check = "cannot check disruption budgets: %s", self._runtime.cluster.guard_budgets
             tasks.start(self._repeat(check, GUARD_PERIOD, sentence, self._gone), name="guard-budgets")
             sentence, renew = "cannot renew certificates: %s", self._renew_identities

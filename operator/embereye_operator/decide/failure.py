@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import FleetError
 from embereye_operator.api.status import Condition, FleetStatus
-from embereye_operator.decide.status import shape, timestamp
+from embereye_operator.decide.status import is_old, shape, timestamp
 from embereye_operator.errors import RefusedError
 
 GRACE = 10.0  # seconds of failing passes before the status says so, if a retry may help
@@ -43,7 +43,7 @@ def is_reportable(failure: Failure, seconds: float) -> bool:
 def build_failed_status(failure: Failure, previous: FleetStatus, generation: int, now_ns: int) -> FleetStatus:
     """Return the status with the failure in Degraded and with all other conditions unknown.
 
-    Equal to `previous` if that already says so.
+    Equal to `previous` if that already says so, and is not old.
     """
     unknown = f"unknown while passes over the fleet fail: {failure.message}"
     failed = [Condition("Degraded", "True", failure.reason, failure.message)]
@@ -61,4 +61,7 @@ def build_failed_status(failure: Failure, previous: FleetStatus, generation: int
         )
     order = {condition.type: index for index, condition in enumerate(previous.conditions)}
     conditions.sort(key=lambda condition: order.get(condition.type, len(order)))
-    return replace(previous, conditions=tuple(conditions))
+    status = replace(previous, conditions=tuple(conditions))
+    if status == previous and not is_old(previous.last_observed, now_ns):
+        return status
+    return replace(status, last_observed=timestamp(now_ns))

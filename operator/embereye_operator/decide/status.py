@@ -145,7 +145,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     )
     ledger = _ledger(facts.ledger) if facts.ledger else None
     news = bool(ledger and _has_news(ledger, previous.ledger))
-    if status == previous and not news and not _is_old(previous.last_observed, facts.time_ns):
+    if status == previous and not news and not is_old(previous.last_observed, facts.time_ns):
         return status
     return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
 
@@ -172,7 +172,7 @@ def describe_changes(before: FleetStatus, now: FleetStatus) -> str:
     return ", ".join(news)
 
 
-def _is_old(observed: str, now_ns: int) -> bool:
+def is_old(observed: str, now_ns: int) -> bool:
     """True if a status of that time has to be written again; also if the time is unknown or ahead of ours."""
     age = (now_ns - nanoseconds(observed)) / SECOND if observed else math.inf
     return not -OBSERVED_SECONDS < age < OBSERVED_SECONDS

@@ -148,9 +148,11 @@ async def test_another_releases_certificates_stay_until_the_fleet_is_taken_over(
 
 
 async def test_an_empty_authority_of_the_chart_is_filled(release: Release) -> None:
-    metadata = {"name": "embereye-ca", "namespace": release.namespace}
+    label = {"app.kubernetes.io/managed-by": "Helm"}
+    metadata = {"name": "embereye-ca", "namespace": release.namespace, "labels": label}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
     await release.identities.renew([release.namespace])
+    assert release.secret("embereye-ca")["metadata"]["labels"] == label  # else Helm does not install over it
     data = release.secret("embereye-ca")["data"]
     assert Authority.load(*(base64.b64decode(data[key]) for key in ("ca.crt", "ca.key"))).trusted
 

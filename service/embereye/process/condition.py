@@ -29,6 +29,7 @@ class Condition:
 
     def fail(self, why: str, sentence: str, *args: object) -> bool:
         """Note a failure for the reason `why`; if that is news, log `sentence` % `args` and return True."""
+        why = why or "unknown"  # some errors have no text, such as httpx2's ReadTimeout
         before, self.why = self.why, why
         if before and (self._first_only or why == before):
             return False

@@ -54,3 +54,9 @@ async def test_periodic_work_survives_errors_and_is_woken_early(caplog: pytest.L
     task.cancel()
     assert caplog.messages == ["failed: a", "failed: a"]
     assert not failing
+
+
+def test_a_failure_without_a_text_is_logged_once_too(caplog: pytest.LogCaptureFixture) -> None:
+    failing = Condition(logger)
+    assert [failing.fail("", "cannot read it: %s", "") for _ in range(3)] == [True, False, False]
+    assert (bool(failing), len(caplog.records)) == (True, 1)

@@ -194,6 +194,8 @@ class Identities:
             else:
                 # Refused if somebody has written it meanwhile: there must be only one authority.
                 body["metadata"]["resourceVersion"] = version
+                # Helm's label stays: without it, Helm refuses to install the release again over this Secret.
+                del body["metadata"]["labels"]
                 stored = await self._patch(name, self._namespace, body)
             version = stored["metadata"]["resourceVersion"]
             change = "lost, and is stored again" if lost else "renewed" if current.trusted else "created"

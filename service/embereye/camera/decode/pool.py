@@ -459,7 +459,10 @@ class DecoderPool:
         error.crashed = True
         culprit.turn.result = error
         self._turns.charge(culprit.camera, CRASH_SECONDS)
-        decoder.process.start()
+        if garbled:  # the old process may still write into slots until it notices that nobody listens
+            decoder.process.start_later()
+        else:
+            decoder.process.start()
         self._finish_turn(culprit.camera, culprit.turn, time.monotonic())
 
     def _lose_contexts(self, decoder: _Decoder, culprit: _Dispatched | None) -> None:

@@ -36,7 +36,7 @@ class Setup:
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
         detectors = tuple(sorted(device.detectors or {*settings.detectors, MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
-        scene = SCENES[settings.smoke_scene]
+        scene = SCENES.get(settings.smoke_scene, SmokeScene.ROOM)  # later versions may have more
         heat = settings.heat.SerializeToString(deterministic=True)
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
         return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, scene, model, heat)

@@ -56,15 +56,14 @@ class Detector:
         self.flame = FlameDetector(flame, Inspections(phase), usual_levels) if flame else None
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
-        self._smoke_likeness = (
-            SmokeLikeness(smoke, self.flame.usual_levels if self.flame else usual_levels or UsualLevels(), phase)
-            if smoke
-            else None
-        )
-        self._for_smoke_ns = 0  # time of the picture that is inspected for smoke only
-        self._motion = MotionGate()
         self._masks = tuple(masks)
         # The network also sees masked places, so it decides nothing alone if there are masks.
+        self._smoke_likeness = (
+            SmokeLikeness(smoke, self.flame.usual_levels if self.flame else usual_levels or UsualLevels(), phase)
+            if smoke and not self._masks
+            else None
+        )
+        self._motion = MotionGate()
         self._likeness = (
             Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels)
             if self.flame and not self._masks
@@ -84,7 +83,6 @@ class Detector:
         flame = self._due_flame_inspection(time_ns)
         if self._smoke_likeness and self._smoke_likeness.start_if_due(time_ns):
             if flame is None:
-                self._for_smoke_ns = time_ns
                 return (ONLY_SMOKE,)
             return *flame, FOR_SMOKE
         return flame
@@ -114,8 +112,8 @@ class Detector:
         """Store the network's result for a picture before `detect` gets that picture."""
         if self._smoke_likeness:
             self._smoke_likeness.note(inspection)
-        if inspection.time_ns == self._for_smoke_ns:
-            return  # flames count their own inspections only
+        if not inspection.for_flame:
+            return
         if self.flame:
             self.flame.inspections.note(inspection)
         if self._likeness:

@@ -57,6 +57,7 @@ class SmokeLikeness:
         self._grey_ns = 0
         self._stir = np.zeros((PLACES, PLACES), np.float32)
         self._stepped_ns = 0  # when all of the picture last changed at once
+        self._everywhere = False  # almost all places became smoke-like together
         self._persistence_ns = 0
         self._growing_ns = 0  # for how long the smoke has grown
         self._result: Smoke | None = None  # of the latest inspection, for pictures of …
@@ -115,14 +116,14 @@ class SmokeLikeness:
             old = self._judged.popleft()
             if self._before is None:
                 self._before = old.places
-            elif not self._persistence_ns:  # what is suspected is not what was before
+            elif not self._persistence_ns and not self._everywhere:  # what is suspected, or fog, is not what was before
                 self._before = self._before + np.float32(limits.before_rate) * (old.places - self._before)
         self._judge(elapsed)
 
     def _forget(self) -> None:
         self._judged.clear()
         self._result = None
-        self._before, self._persistence_ns, self._growing_ns = None, 0, 0
+        self._before, self._everywhere, self._persistence_ns, self._growing_ns = None, False, 0, 0
 
     def _recent(self) -> list[_Judged]:
         newest = self._judged[-1].time_ns if self._judged else 0
@@ -132,7 +133,8 @@ class SmokeLikeness:
         self._result = None
         limits, recent = self._limits, self._recent()
         smoky = len(recent) >= limits.inspections_min and self._level(recent) >= limits.likeness_pre + self._more
-        smoky = smoky and not self._is_everywhere(recent) and self._is_stirring(recent)
+        self._everywhere = self._is_everywhere(recent)
+        smoky = smoky and not self._everywhere and self._is_stirring(recent)
         gained = elapsed if smoky else -2 * elapsed
         self._persistence_ns = min(max(0, self._persistence_ns + gained), limits.likeness_most_ns)
         grows = smoky and self._is_growing()

@@ -13,7 +13,8 @@ async function refresh() {
   const turn = ++shown;
   try {
     const alarm = await fetchJson(`/v1/alarms/${encodeURIComponent(current)}`);
-    const { clips } = await fetchJson(`/v1/alarms/${encodeURIComponent(current)}/clips`);
+    // A hub that has just started still reads its clips; the alarm does not wait for them.
+    const { clips } = await fetchJson(`/v1/alarms/${encodeURIComponent(current)}/clips`).catch(() => ({ clips: [] }));
     if (turn !== shown) return;
     draw(alarm, clips);
     if (!get("alarm").open) get("alarm").showModal();

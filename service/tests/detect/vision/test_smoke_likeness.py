@@ -8,6 +8,7 @@ from embereye.detect.vision.networks.appearance import ONLY_SMOKE, PLACES, Inspe
 from embereye.detect.vision.thresholds import SmokeScene, SmokeThresholds
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
+from embereye.v1.types_pb2 import Mask
 
 START = 1_700_000_000 * SECOND
 RATE = 3.0
@@ -105,6 +106,26 @@ def test_a_smoke_like_thing_that_is_still_is_no_smoke():
 def test_fog_over_the_whole_picture_is_no_smoke():
     watch = Watch().run(lambda second: (2.5, places(3.0)) if second > 20 else (-2.0, places()), seconds=35)
     assert watch.highest < Level.ALARM
+
+
+def test_fog_that_stays_is_no_smoke():
+    fog = (2.5, places(3.0))
+    watch = Watch().run(lambda second: fog if second > 20 else (-2.0, places()), seconds=80)
+    assert watch.highest < Level.ALARM
+
+
+def test_a_camera_with_masks_leaves_smoke_to_the_veil():
+    detector = Detector(None, SmokeThresholds(), masks=[Mask()])
+    assert all(detector.due_inspection(START + number * SECOND) is None for number in range(30))
+
+
+def test_an_inspection_for_smoke_alone_says_nothing_about_flames():
+    detector = Detector()
+    smoke = Inspection.of(START - SECOND // 10, (ONLY_SMOKE,), (0.0, -2.0, *[-2.0] * PLACES**2))
+    flame = Inspection.of(START, (), (-6.0,))
+    for inspection in (smoke, flame):  # a decoder shows a video's pictures later than it gets them
+        detector.add_inspection(inspection)
+    assert detector.flame.inspections.whole(START) == -6.0
 
 
 def test_a_step_of_the_exposure_is_no_smoke():

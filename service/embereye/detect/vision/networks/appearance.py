@@ -116,6 +116,7 @@ class Inspection:
     whole: float  # log odds
     close_ups: tuple[tuple[Box, float], ...] = ()
     smoke: SmokeOdds | None = None  # None: not judged
+    for_flame: bool = True  # False: only smoke was judged, and `whole` says nothing
 
     @classmethod
     def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Inspection":
@@ -128,6 +129,7 @@ class Inspection:
             whole,
             tuple(zip(boxes, others, strict=not smoke)),
             SmokeOdds(smoke[0], np.array(smoke[1:], np.float32).reshape(PLACES, PLACES)) if smoke else None,
+            ONLY_SMOKE not in close_ups,
         )
 
 
