@@ -74,7 +74,9 @@ VALUE_SETS = {
         '{"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}}',
         "--set", "operator.rollout.maxFleets=20", "--set", "operator.rollout.haltOn={Ready}",
     ),
-    "nothing survives the release": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
+    "nothing survives the release": (
+        "--set", "crds.keep=false", "--set", "hub.persistence.keep=false", "--set", "identity.keep=false",
+    ),
     "without CRDs": ("--set", "crds.enabled=false"),
     "arguments and variables": (
         "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
@@ -439,7 +441,7 @@ def test_objects_that_outlive_the_release_have_the_resource_policy() -> None:
         policy = "helm.sh/resource-policy"
         return {m["kind"] for m in render(*values) if (m["metadata"].get("annotations") or {}).get(policy) == "keep"}
 
-    assert surviving() == {"CustomResourceDefinition", "PersistentVolumeClaim"}
+    assert surviving() == {"CustomResourceDefinition", "PersistentVolumeClaim", "Secret"}
     assert surviving(*VALUE_SETS["nothing survives the release"]) == set()
 
 
