@@ -80,6 +80,7 @@ class CameraDevice:
         self.received_ns = 0  # when the latest analysed frame arrived
         self.waited = 0.0  # seconds that it waited for its turn
         self._closed = False
+        self._crashed = False  # one of its frames crashed a decoder, and that was logged
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -250,7 +251,10 @@ class CameraDevice:
             if isinstance(frame, VideoFrame):  # pictures before the next key frame cannot be trusted
                 self.arrivals.video.restart_decoding(replay=False)
             if result.crashed:
-                logger.error("camera %s: a frame crashed a decoder; it gets a separate decoder process", self.device.id)
+                if not self._crashed:
+                    sentence = "camera %s: a frame crashed a decoder; it gets a separate decoder process"
+                    logger.error(sentence, self.device.id)
+                self._crashed = True
             for earlier in _joined(frame):
                 self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, result.reason, str(result), now)
