@@ -198,8 +198,7 @@ def test_grafana_evaluates_the_same_rules_as_prometheus() -> None:
         "--set-json", 'hubs={"north": {}}',
     )  # fmt: skip
     (text,) = of_kind("ConfigMap", *values)["embereye-grafana-alerts"]["data"].values()
-    (group,) = yaml.safe_load(text)["groups"]
-    queries = {rule["title"]: rule for rule in group["rules"]}
+    queries = {rule["title"]: rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]}
     expected = rules(*values)
     assert queries.keys() == expected.keys() - {RECORDINGS[0].name}
     for name, rule in queries.items():
@@ -226,7 +225,7 @@ def test_grafana_can_have_the_alerts_of_several_releases() -> None:
     files = [grafana_file(*release) for release in (("embereye", "north"), ("embereye", "south"), ("south", "north"))]
     assert len({key for key, _ in files}) == 3
     groups = [group for _, file in files for group in file["groups"]]
-    assert len({(group["folder"], group["name"]) for group in groups}) == 3
+    assert len({(group["folder"], group["name"]) for group in groups}) == len(groups) == 6
     uids = [rule["uid"] for group in groups for rule in group["rules"]]
     assert len(set(uids)) == len(uids) == 3 * len(BY_NAME)
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,40}", uid) for uid in uids)

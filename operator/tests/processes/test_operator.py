@@ -172,11 +172,13 @@ def test_nothing_is_written_once_everything_is_up_to_date(cluster: ApiServer, na
         objects = {**children(cluster, namespace), "fleet": cluster.get(path_of(fleet))}
         return {key: item["metadata"]["resourceVersion"] for key, item in objects.items()}
 
-    done = passes()
-    wait_for(lambda: passes() > done, "another pass")
-    before, done = versions(), passes()
-    wait_for(lambda: passes() >= done + 2, "two more passes")
-    assert versions() == before
+    def is_unchanged_by_two_passes() -> bool:
+        before, done = versions(), passes()
+        wait_for(lambda: passes() >= done + 2, "two more passes")
+        return versions() == before
+
+    # The first passes still write what they learn about the new pods.
+    assert any(is_unchanged_by_two_passes() for _ in range(4))
 
 
 def edit(patch: Any) -> Callable[[ApiServer, Any], None]:
