@@ -1,4 +1,11 @@
-"""Parse addresses of options, URLs and peers, and find free ports."""
+"""Parse addresses of options, URLs and peers, and find free ports.
+
+Parsing is strict, and its errors name the option and the right form, but never a password. Limits per client count by
+`place_of`: a client with an IPv6 address usually has its whole /64.
+
+Free ports are tried in random order below the range that the system gives to outgoing connections, so that no
+connection takes a port before its server listens. Ports that were returned recently come last.
+"""
 
 import contextlib
 import ipaddress

@@ -1,4 +1,9 @@
-"""Write files atomically, so that they are complete or absent after any crash."""
+"""Write files atomically, so that they are complete or absent after any crash.
+
+`write_whole` writes a draft next to the file, makes it durable, renames it to the file's name, and makes the folder's
+new entry durable. A reader never sees a part. Files are opened without following links, because somebody else may have
+put one in their place; `check_owner` refuses folders in which others could do so.
+"""
 
 import contextlib
 import errno

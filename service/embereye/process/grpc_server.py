@@ -1,4 +1,12 @@
-"""The gRPC server and channels of every EmberEye process, with health and limits."""
+"""The gRPC server and channels of every EmberEye process, with health and limits.
+
+A process runs two servers of the same services: one for devices and people, one for control calls. While services are
+added, a `Registrar` lets only the calls through that this kind of server may serve. Health is NOT_SERVING from `start`
+until `set_serving(True)`, and again while the process ends.
+
+Servers and channels share limits and keepalive, since a server disconnects clients that ping too often. Control
+channels verify the server by the process's certificate. Each channel has a separate connection.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,10 @@
-"""Tune the heap of a long-running process: garbage collection, large pages, and the C library's allocator."""
+"""Tune the heap of a long-running process: garbage collection, large pages, and the C library's allocator.
+
+`lifecycle.run` calls `share_heap` before there are threads. Shards, hub and operator call `freeze_heap` once they have
+started: objects that exist then are no longer searched for garbage, and their memory moves to large pages. From then
+on, the task `collect_garbage` collects newer objects every minute. Processes that handle pictures also call
+`keep_freed_memory`, so that the next picture needs no new memory from the kernel.
+"""
 
 import asyncio
 import contextlib

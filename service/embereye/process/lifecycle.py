@@ -1,4 +1,10 @@
-"""The life of a process: an event loop, a request to stop, an exit code."""
+"""The life of a process: an event loop, a request to stop, an exit code.
+
+`run(main)` starts uvloop and awaits `main(stop)`. SIGTERM and SIGINT set the event `stop`; `main` then cleans up and
+returns the exit code. A second signal ends the process at once. A `UserError` from anywhere in `main`, even from a
+concurrent task, ends the process with one sentence and the exit code of the error's class. A process that `embereye up`
+started also stops when its parent has ended.
+"""
 
 import asyncio
 import contextlib

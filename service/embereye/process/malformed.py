@@ -1,4 +1,10 @@
-"""Refuse calls with messages that are not valid protobuf, instead of logging a traceback for each of them."""
+"""Refuse calls with messages that are not valid protobuf, instead of logging a traceback for each of them.
+
+If a deserializer raises, gRPC logs the error or passes it on to the servicer. So `Registrar` wraps every handler here.
+The wrapped deserializer of a single request returns a marker instead of raising; that of a stream notes the call in a
+context variable. The wrapped servicer then ends the call with INVALID_ARGUMENT and counts it. Only the first such call
+of a peer in each minute is logged.
+"""
 
 import inspect
 import logging

@@ -1,4 +1,8 @@
-"""Notice if the files of an open SQLite database are replaced or truncated."""
+"""Notice if the files of an open SQLite database are replaced or truncated.
+
+SQLite writes on into a removed file without an error. So the owner of a database calls `note` after it has opened it,
+and compares device, inode and size of the files later. If they differ, it moves the files aside and starts new ones.
+"""
 
 from pathlib import Path
 

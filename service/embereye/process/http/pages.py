@@ -1,4 +1,9 @@
-"""Serve a few pages over HTTP without a web framework, which would need 8 MB in each process."""
+"""Serve a few pages over HTTP without a web framework, which would need 8 MB in each process.
+
+A page is a function that returns status, type and body, and is called for each request. A connection gets one answer
+and is closed; request and answer have limits in bytes and seconds. If there are too many connections, the client with
+most of them loses its oldest, so that a kubelet's probe always gets through.
+"""
 
 import asyncio
 import contextlib

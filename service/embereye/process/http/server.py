@@ -1,4 +1,9 @@
-"""The hub's HTTP server."""
+"""Serve an aiohttp application: the hub's, the operator's, or a simulated camera's.
+
+`serve_http` sets what is the same for all: no access log, bodies as they were sent, a limit for headers, and the answer
+to bodies that nobody reads (`unread.py`). With `Connections`, or with TLS, connections are limited before a handler
+sees them. aiohttp's log records about clients' mistakes are dropped.
+"""
 
 import asyncio
 import logging

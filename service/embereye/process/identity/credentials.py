@@ -1,4 +1,10 @@
-"""The process's own certificate, read from a folder and read again when it changes."""
+"""The process's own certificate, read from a folder and read again when it changes.
+
+`Credentials.follow` compares the files every few seconds. New files are used if a handshake in memory shows that they
+belong together, and if they name the same identity. Otherwise the previous certificate remains in use, and the reason
+is logged once. Servers fetch the current certificate for each handshake. Clients wait for the event `changed` and
+reconnect. An expired certificate is still read: a metric warns about it.
+"""
 
 import asyncio
 import contextlib

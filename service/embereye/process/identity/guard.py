@@ -1,4 +1,10 @@
-"""Authenticate and authorise the callers of control calls."""
+"""Authenticate and authorise the callers of control calls.
+
+A `Registrar` takes the server's place while generated code registers a servicer. On a control port it registers only
+the calls in the table of `calls.py`, on other ports all other calls and the `open` ones. So a call that nobody thought
+of is not served on a control port. With credentials, each control call first takes the caller's identity from the
+certificate of its connection, and asks `refusal` if that role may make the call. Servicers read it from `CALLER`.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection

@@ -1,4 +1,9 @@
-"""Log lines for people and for machines: one record, one line, times in UTC."""
+"""Log lines for people and for machines: one record, one line, times in UTC.
+
+`configure` installs a single handler, with a formatter for text or JSON. Both escape control characters, because names
+come from devices. An argument that follows a word such as "device" in a record's message also becomes a field in JSON,
+so no call has to name its fields.
+"""
 
 import json
 import logging

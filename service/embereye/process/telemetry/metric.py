@@ -1,4 +1,9 @@
-"""Metric families. Each is declared once, beside the code that measures it; the page of metrics collects them."""
+"""Metric families. Each is declared once, beside the code that measures it; the page of metrics collects them.
+
+A declaration is a module's constant and enters `DECLARED` on import, where a second one with the same name is an error.
+The start of the name says which processes export it, its end gives the unit. A declaration has no values: collectors
+pass them to `value`, `rows` or `histograms` at each scrape.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""Profile the time and memory of a process, and pin it to processors."""
+"""Profile the time and memory of a process, and pin it to processors.
+
+The command line runs every command inside `profiled`, which does nothing unless a file is named. It checks at once that
+the files can be written, and writes them when the command ends, even by an error.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,9 @@
-"""Metric families that are written for Prometheus in a quarter of its library's time, which checks every name."""
+"""Metric families that are written for Prometheus in a quarter of its library's time, which checks every name.
+
+They store label values and numbers as plain tuples and format them themselves. `exposition` joins their text with that
+of other families, which the library formats. Formatted labels are cached, because devices are the same from scrape to
+scrape. Code that reads `samples`, such as tests, gets the library's objects.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,4 +1,9 @@
-"""Traces of alarms by OpenTelemetry, which is only imported if the environment names an OTLP endpoint."""
+"""Traces of alarms by OpenTelemetry, which is only imported if the environment names an OTLP endpoint.
+
+Callers state the begin and end of a span themselves, since data may have arrived long before its analysis. A span is
+identified by its `traceparent`, a string: reports carry it, so that the hub's spans continue the shard's trace. The
+library sends spans from a thread in the background. A failure to start is logged, and alarms are not traced.
+"""
 
 import logging
 import os

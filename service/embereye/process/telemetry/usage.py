@@ -1,4 +1,8 @@
-"""The resources that processes of this machine use, and their listening ports, from /proc."""
+"""The resources that processes of this machine use, and their listening ports, from /proc.
+
+Every function reads /proc at each call and stores nothing. Descendants are found by the children that each thread
+lists, and count with their ancestor unless a function is about a single process. Those that end meanwhile are left out.
+"""
 
 import contextlib
 from collections.abc import Iterable, Sequence
