@@ -1,5 +1,9 @@
 """Access rules for devices: their networks, certificates and tokens.
 
+A gRPC sender must satisfy every kind of rule that the assignment has. A text device, which has no token, must come from
+a listed network, or have a certificate if none is listed. Either gets a `Grant`: one device, or all of them. If the
+rules change, all open streams are ended: their senders dial again and are checked by the new rules.
+
 Tokens are in a Secret that is mounted in the shard's pod and read again when it changes. Its key `token` has tokens for
 every device of the fleet, one per line; its key `devices` has lines of a device's id and that device's token. To rotate
 a token, write two lines for the same device.

@@ -1,4 +1,9 @@
-"""The assignment of this shard: the devices that it owns. It comes from the operator by call, and from a file."""
+"""The assignment of this shard: the devices that it owns. It comes from the operator by call, and from a file.
+
+Both ways end in `Assignments.offer`, which puts an assignment in force as a whole if its epoch is newer, and calls all
+listeners before it returns. An older epoch is refused, so that a delayed call or a stale file cannot take devices back.
+The file, a mounted ConfigMap, lets a shard start while no operator runs.
+"""
 
 import gzip
 import json

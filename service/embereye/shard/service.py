@@ -1,4 +1,13 @@
-"""The process around a shard's core: servers, assignment, stream to the hub, shutdown."""
+"""The process around a shard's core: servers, assignment, stream to the hub, shutdown.
+
+`ShardProcess` owns servers, assignment, spool, reporter and canaries, and drives a `ShardCore` of sensors or cameras.
+An assignment in force goes to the core's `apply`. Reports come back through `ShardContext.report` into the spool, from
+which the `Reporter` sends them to the hub.
+
+On a request to stop it waits until a successor answers under its name, if one is expected. Then it is no longer ready,
+the core redirects its senders and finishes its work, and the reporter sends the rest. If the hub does not accept it and
+the spool would be lost with the process, it waits longer, or hands the reports over to another shard.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,10 @@
-"""Deliver clips from the shard's disk to the hub, until the hub confirms each."""
+"""Deliver clips from the shard's disk to the hub, until the hub confirms each.
+
+The recorder owns the spool and its thread; `Delivery` reads clips through it. `wake` starts a pass over all waiting
+clips, the oldest first. For each, it asks the hub how much of the clip it has, sends the rest in chunks, and only then
+removes the clip from the spool. If the hub or the disk fails, the pass ends, and the next one follows after a pause.
+A clip that the hub will never accept is counted and removed, too.
+"""
 
 import asyncio
 import logging

@@ -1,5 +1,9 @@
 """The spool of clips, stills and recordings on a shard's disk: each content next to its description.
 
+A clip is stored in this order: its content is made durable, its description is written, the content is renamed to its
+SHA-256. At the next start, files without their counterpart are removed. The oldest clips are dropped if all together
+are too large, and none is added if the disk is nearly full: alarms need that room more.
+
 Everything here blocks, so it runs on a dedicated thread.
 """
 

@@ -1,4 +1,10 @@
-"""Turn signs into evidence: one episode per uninterrupted sign, reported when it starts, grows, continues and ends."""
+"""Turn signs into evidence: one episode per uninterrupted sign, reported when it starts, grows, continues and ends.
+
+Shards pass the sign of each analysis, also the clear ones, and send the report that `observe` returns, if any. An open
+episode is found by device and kind. Its level never falls. It ends if the sign was clear for a few seconds; after
+a longer silence of the device, the next sign starts a new one. Reports of an episode are numbered, so every report has
+its own id. All state is in memory.
+"""
 
 import uuid
 from collections.abc import Sequence
