@@ -1,4 +1,11 @@
-"""The outbox: unacknowledged batches on disk, by device, epoch and sequence."""
+"""The outbox: unacknowledged batches on disk, by device, epoch and sequence.
+
+The client stores each batch and its device's latest sequence in one transaction, before it sends the batch. Memory has
+only numbers and sizes of batches; a batch is read back when it is sent, and removed once it is acknowledged.
+
+Before each step, the outbox checks that its file is still there. A damaged or removed file is moved aside, and the step
+runs in a new one, which has the batches that could be read.
+"""
 
 import contextlib
 import logging

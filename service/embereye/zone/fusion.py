@@ -1,4 +1,10 @@
-"""Judge the signs of one zone together: clear, pre-alarm or alarm. Pure."""
+"""Judge the signs of one zone together: clear, pre-alarm or alarm. Pure.
+
+First, each sign is weighed alone: some kinds justify an alarm, others at most a pre-alarm. The zone is in alarm if one
+sign justifies it, or if two signs agree: they are of different kinds, or one is seen by a camera and the other by
+a sensor, at about the same time. A sign that resembles a marked false alarm usually needs a second one. `state.py`
+passes the active signs and acts on the `Verdict`, whose grounds explain it to people.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

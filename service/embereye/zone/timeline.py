@@ -1,4 +1,9 @@
-"""The history of a span of time: the states of each zone and the dark devices. Pure."""
+"""The history of a span of time: the states of each zone and the dark devices. Pure.
+
+`Timeline.add` gets the events of the span in their order. Each ends the open span of its zone or device, and may open
+the next. A zone's first event also states its previous state, and thus the span that was open before. `lanes` adds what
+has no event in this time, from summaries of alarms and from open faults. Spans that are still open end at 0.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
