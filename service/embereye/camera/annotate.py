@@ -1,4 +1,9 @@
-"""Writing of a video with the findings drawn in."""
+"""Writing of a video with the findings drawn in.
+
+`embereye detect --annotate` adds every frame of a recording, with the latest observation. The video has a fixed rate: a
+frame is repeated or left out so that the video's time equals the recording's. The first frame opens the file and
+decides its size.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,9 @@
-"""A camera shard's canary: an undeclared camera that shows a growing fire, to prove that fires are detected."""
+"""A camera shard's canary: an undeclared camera that shows a growing fire, to prove that fires are detected.
+
+`burn` creates a `CameraDevice` that no assignment names, and pushes pictures that `FireFilm` draws. They pass through
+mailbox, decoder pool and detectors like any camera's, until the fire is reported. Evidence goes to the `Fire`, which
+marks it as a canary's before the hub gets it. The shard subtracts the canary's CPU time from its load.
+"""
 
 import asyncio
 import time

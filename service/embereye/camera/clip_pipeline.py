@@ -1,4 +1,10 @@
-"""The clips of a shard's alarms on their way from the ring to the hub: recorded, spooled, delivered."""
+"""The clips of a shard's alarms on their way from the ring to the hub: recorded, spooled, delivered.
+
+The shard passes each evidence report with its camera. The pictures in the camera's ring begin the clip, and later
+frames are appended until it ends (`Recorder`). A finished clip waits in a spool on the disk until `Delivery` has
+uploaded it. For a video, a report requests a whole picture from the decoder, and the still is made when that picture
+arrives. The end of a clip does not count time for which the process was suspended.
+"""
 
 import asyncio
 import contextlib

@@ -2,6 +2,10 @@
 
 For a recording with fire, the boxes are the detectors' findings, to be corrected by people. Stills of a recording
 without fire have no boxes: the model has to learn that nothing there is fire.
+
+`CocoExport` chooses the stills of one recording at intervals. `CocoFolder` is the data set: it reads the annotations
+when it opens, writes stills at once, and writes the annotations in `save`. A still is named by the digest of its
+content, so an existing one, whose boxes people may have corrected, is recognised.
 """
 
 import hashlib

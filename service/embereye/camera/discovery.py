@@ -1,4 +1,9 @@
-"""Search for cameras in the network (WS-Discovery, IPv4), and reading of each camera's profiles (ONVIF)."""
+"""Search for cameras in the network (WS-Discovery, IPv4), and reading of each camera's profiles (ONVIF).
+
+`search` sends probes by multicast from each interface and collects answers until the time is over. `ask_all` then asks
+the cameras, a few at a time, for profiles and information. A camera that fails gets a `problem` and does not end the
+search. Anybody can answer, so the number of answers is limited and only the address that sent one is contacted.
+"""
 
 import asyncio
 import contextlib

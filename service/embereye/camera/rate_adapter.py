@@ -1,4 +1,10 @@
-"""The analysis rates of a shard's cameras, adapted to the pool's load, and the refusal of those it cannot serve."""
+"""The analysis rates of a shard's cameras, adapted to the pool's load, and the refusal of those it cannot serve.
+
+The shard's tick calls `adapt` twice a second. It measures the pool's load since the last call and passes it, with each
+camera's demand, to the `PoolBudget`. The budget decides the decoder seconds per second that each camera may use. From
+that follow the rate of each camera and, for a video, the pictures that are decoded. `admit` lets `Admission` refuse
+cameras if even the minimum rates of all are too much.
+"""
 
 import math
 import time

@@ -1,4 +1,9 @@
-"""A recording or a stream shown to one camera, frame by frame, as fast as it can be read."""
+"""A recording or a stream shown to one camera, frame by frame, as fast as it can be read.
+
+`watch` plays a file or a stream and shows each frame to a `Replay`, which analyses it at once. The time is that of the
+container or of the capture. A stream's video is converted to JPEG first (`_Pictures`), because a replay accepts only
+pictures. An error while a frame is shown ends the stream, which would otherwise continue after it.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,9 @@
-"""Playback of a recording to one camera, as in a shard: its detections and the alarms of its zone."""
+"""Playback of a recording to one camera, as in a shard: its detections and the alarms of its zone.
+
+It uses a shard's `CameraDevice`, `Episodes` and `ZoneMachine`, with the recording's time as their clock. `show` offers
+a frame to the camera. The camera submits itself for a turn, and `_run_turn` decodes and analyses the frame in the same
+call, in place of the pool. Evidence and alarms of the frame are collected before `show` returns.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

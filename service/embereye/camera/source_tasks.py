@@ -1,4 +1,10 @@
-"""The tasks that play the sources of a shard's cameras: the streams to watch, and separate ones to record."""
+"""The tasks that play the sources of a shard's cameras: the streams to watch, and separate ones to record.
+
+`CameraShard` opens a camera here, and closes it when its streams change or another shard owns it. Each stream is one
+task that plays the stream again whenever it ends and offers the frames to the camera. A camera whose frames are pushed
+has no task. All sources share one `SocketPoller` and one limit on simultaneous dials. The camera's status says why a
+stream cannot be opened.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,10 @@
-"""The last seconds of a camera as compressed pictures in memory, within a budget shared by all cameras."""
+"""The last seconds of a camera as compressed pictures in memory, within a budget shared by all cameras.
+
+Each camera owns a `Ring` of pictures and, for a video, a `VideoRing`. A clip begins with their contents. All rings of a
+shard share a `Budget`: each may use an equal share, and a `Ring` may borrow free bytes while fire is suspected. A
+`Ring` stores at most four pictures per second, but every picture under suspicion. A `VideoRing` stores whole groups
+from a key frame on, because a part of a group cannot be decoded.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """Video decoding by the machine's hardware through libavcodec; in software if that is impossible.
 
-`python -m embereye.camera.decode.hardware KIND` tries to decode one picture and prints why that fails. It runs in a
-separate process, so a driver that crashes cannot stop a shard.
+A decoder process calls `open_context` for each video; it falls back to software without an error. Therefore the shard
+asks `unusable_reason` once at its start. That runs `python -m embereye.camera.decode.hardware KIND`, which tries to
+decode one picture and prints why that fails. It is a separate process, so a driver that crashes cannot stop a shard.
 """
 
 import asyncio

@@ -1,4 +1,10 @@
-"""Decoding of one compressed frame: reduced for the detectors, and sometimes as a still for people."""
+"""Decoding of one compressed frame: reduced for the detectors, and sometimes as a still for people.
+
+A `DecodeOrder` names everything that is needed of a frame, and `decode_frame` returns it as a `Decoded`. A JPEG is
+reduced by a factor of up to 8 while it is decoded, then shrunk to the working size. It is decoded again only if a still
+or a close-up needs more pixels. simplejpeg decodes usual pictures, OpenCV truncated, rotated and unusually coloured
+ones. No state remains between frames. Decoder processes use this for pictures and `video` for videos.
+"""
 
 import contextlib
 import time

@@ -3,6 +3,10 @@
 Decoding takes most of a camera shard's time and passes hostile bytes to a large C library, so it has separate
 processes. They do not wait for the shard's interpreter, and a process that crashes or hangs on a frame affects nothing
 else. A parent that has loaded only OpenCV forks them, so another decoder costs a few megabytes and milliseconds.
+
+A decoder runs one loop. It receives a message of orders, decodes their frames from the shared memory, and sends the
+replies in the same order. Timers end the process if an order takes too long. The slot in work is marked in the shared
+memory, so that the pool knows which frame ended the process.
 """
 
 import contextlib

@@ -1,6 +1,10 @@
 """H.264 and H.265 decoding with libavcodec: one context per camera, pictures directly in the wanted size.
 
 A context has the pictures that others refer to, so one context gets all access units of a camera in order.
+
+A picture may come out some units after its own. Therefore each unit's number travels with it and names the picture.
+Only the latest picture of a call is used; its planes are reduced before they are converted to BGR. After an
+UndecodableError the caller drops the context and waits for a key frame.
 """
 
 import math

@@ -1,4 +1,10 @@
-"""Quality of a camera's arriving frames: the share that is unusable, and whether time stamps are plausible."""
+"""Quality of a camera's arriving frames: the share that is unusable, and whether time stamps are plausible.
+
+`Arrivals` records each frame's damage and time stamp here, and the status reads `fault`. Damage is counted in a sliding
+window of 10 s, in parts of half a second, so a fault ends when its cause has left the window. A time stamp is compared
+with our clock: if it stays the same, or jumps several times, that is a fault. The shortest time from stamp to arrival
+is taken as normal, and the excess over it is a frame's lateness.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,4 +1,10 @@
-"""Analysis of pictures: how a frame is decoded, what the detectors find in it, and when it becomes a still."""
+"""Analysis of pictures: how a frame is decoded, what the detectors find in it, and when it becomes a still.
+
+`decode_order` is called before a frame is decoded, `analyse_picture` after it. The order names only the parts that are
+due: the image, close-ups for the appearance network, a detail, a still. The result of one frame decides about the next
+one: an observation that is to be shown as a still waits in `_wanted` until the next frame is decoded. A frame that
+needs no analysis repeats the previous observation.
+"""
 
 import time
 from dataclasses import dataclass, field, replace

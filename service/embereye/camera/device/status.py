@@ -1,4 +1,10 @@
-"""One camera's status for the hub and for people: covered or not, and why."""
+"""One camera's status for the hub and for people: covered or not, and why.
+
+A camera is covered if it was heard and analysed within its deadline and can see. Otherwise `reason` names the cause: it
+is refused, blind, silent, or waits in an overloaded shard. Everything is derived on each call from the camera's
+`Watch`, `Arrivals` and `Analyser`. Only the latest still and the states of the sources, set by the tasks that play
+them, are stored here.
+"""
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals

@@ -1,4 +1,9 @@
-"""Analysis of frames of temperatures: heat, and pictures in false colours for people."""
+"""Analysis of frames of temperatures: heat, and pictures in false colours for people.
+
+A frame is a 16-bit TIFF. `RadiometricWatch` converts its words to °C and assesses the heat, which becomes one finding.
+Such frames need no decoder process: the pool calls `analyse_temperatures` on a thread, one frame at a time. Pictures
+are drawn at intervals, and for every frame while heat is suspected.
+"""
 
 import time
 from collections.abc import Iterable

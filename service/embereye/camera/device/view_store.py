@@ -1,4 +1,9 @@
-"""Storage of the cameras' usual levels across restarts, in one small file per camera."""
+"""Storage of the cameras' usual levels across restarts, in one small file per camera.
+
+`CameraShard` loads a camera's levels when it gets the camera, and saves them when it releases the camera or stops. In
+between it saves one camera at a time, each every ten minutes. A file's name contains the camera and its view (streams,
+and the mark that people change when they move the camera), so levels of another view are never loaded.
+"""
 
 import hashlib
 import logging

@@ -1,4 +1,10 @@
-"""A fleet's model on one camera: when it runs, what it detects, and why it does not run as it should."""
+"""A fleet's model on one camera: when it runs, what it detects, and why it does not run as it should.
+
+The camera offers each analysed frame. If a run is due, the frame waits for one of the model's threads, and a newer
+frame replaces it. Runs are frequent while something moves or a sign is seen, otherwise rare. The thread decodes the
+frame and runs the network of the `ModelHost`. `finish_turn` passes the detections on the event loop to a `ModelWatch`,
+whose findings join the camera's next observation.
+"""
 
 import logging
 import statistics

@@ -1,4 +1,10 @@
-"""The network shared by all cameras of a shard: loaded, and loaded again when its file changes."""
+"""The network shared by all cameras of a shard: loaded, and loaded again when its file changes.
+
+One task checks the declared file every second and loads it on a thread. Cameras run the network through `run_network`,
+one at a time, guarded by a lock. A changed file that cannot be loaded removes the network. A missing file does not,
+because a mounted file disappears briefly while it is replaced. New settings drop the network at once, and a load that
+they overtook is discarded.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,9 @@
-"""Refusal of cameras if the shard's pool is too small to serve all of them."""
+"""Refusal of cameras if the shard's pool is too small to serve all of them.
+
+`RateAdapter` passes the demands of all cameras about once a second, the oldest camera first. If the served cameras need
+more than the pool has for some seconds, those that do not fit are refused, counted from the oldest on. A refused camera
+returns once there is clearly more room: the lower limit prevents it from alternating.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

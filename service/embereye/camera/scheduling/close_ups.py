@@ -1,4 +1,8 @@
-"""The limit on a shard's close-ups, parts decoded with more pixels than detection has; each costs up to 5 ms."""
+"""The limit on a shard's close-ups, parts decoded with more pixels than detection has; each costs up to 5 ms.
+
+`PictureAnalyst` asks before a frame is decoded. Close-ups are a budget that refills over time. A detail, which a camera
+needs for most frames, is granted to a few cameras at a time; after a term they yield to cameras that wait.
+"""
 
 from collections.abc import Hashable
 

@@ -1,4 +1,10 @@
-"""A fair queue for turns in a pool: every camera gets its share of the pool's measured time."""
+"""A fair queue for turns in a pool: every camera gets its share of the pool's measured time.
+
+A pool enters a camera when its frame arrives, picks the next camera, and charges it for the time of its turn. The
+camera with the least charged time is next. Cameras whose longest pause is over come before all others, then urgent
+ones. Two heaps and a queue order the same cameras. An entry that was picked from one of them stays in the others, where
+its stamp shows that it is outdated.
+"""
 
 import heapq
 import itertools

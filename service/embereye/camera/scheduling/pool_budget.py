@@ -1,4 +1,9 @@
-"""The share of the pool's time that each camera may use, reduced while the pool is overloaded."""
+"""The share of the pool's time that each camera may use, reduced while the pool is overloaded.
+
+`RateAdapter` calls `adapt` twice a second with the pool's load and all cameras' demands. An overload that lasts cuts
+the budget to a little less than the work that was served. After that it is raised step by step until no camera is
+limited. A step sets the work of all cameras together; bisection finds the share per camera that leads to it.
+"""
 
 import math
 import statistics

@@ -1,4 +1,10 @@
-"""A camera's rate of analysed frames: its target, or less while the pool is overloaded."""
+"""A camera's rate of analysed frames: its target, or less while the pool is overloaded.
+
+The mailbox asks it about every frame. At the target rate a frame is shed only if it comes clearly before its time.
+While the rate is cut, a camera gains credit with time and pays with it for each frame, so that any rate can be reached.
+`RateAdapter` grants the rate, never below the minimum. `wanted_ns` says when the next frame is worth reading from a
+pushing sender.
+"""
 
 from embereye.units import SECOND
 

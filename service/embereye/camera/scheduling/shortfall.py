@@ -1,4 +1,9 @@
-"""Detection of cameras that are analysed, or send frames, too rarely: the status always says so."""
+"""Detection of cameras that are analysed, or send frames, too rarely: the status always says so.
+
+`RateAdapter` passes running totals twice a second, and they are compared once per period of some seconds. A camera is
+short if its frames are superseded before their turn and fewer than its minimum are analysed. It is slow if it sends too
+few to detect flames. A period in which the shard did not run says nothing.
+"""
 
 from dataclasses import dataclass
 

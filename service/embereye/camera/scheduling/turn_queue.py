@@ -1,4 +1,9 @@
-"""The order of turns in a pool: every camera has at most one turn at a time, and its share of the pool's time."""
+"""The order of turns in a pool: every camera has at most one turn at a time, and its share of the pool's time.
+
+The decoder pool and the model's threads use it. A camera is submitted when a frame waits, begins a turn when it is
+picked, and finishes with the seconds that it is charged for. Therefore its frames are analysed in order. `Turn` carries
+the frame and its result between these steps.
+"""
 
 from typing import Generic, TypeVar
 

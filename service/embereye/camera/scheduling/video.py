@@ -2,6 +2,10 @@
 
 Pictures refer to each other, so a shed frame may still have to be decoded, together with the next analysed one.
 Everything since the latest key frame is retained for a decoder that has to start again.
+
+`PictureGroup` stores the units since a key frame and how many of them a decoder has received. `VideoFlow` measures
+arrivals and costs. From these it chooses under overload which pictures are decoded: all, those that others refer to, or
+key frames only.
 """
 
 import math

@@ -1,4 +1,10 @@
-"""Parsing of a camera's declared source, before anything is opened."""
+"""Parsing of a camera's declared source, before anything is opened.
+
+`parse_source` finds the kind by the scheme, separates credentials and our options from the address, and raises a
+SourceError that says what to write instead. Cameras have passwords in paths and queries too. `redact` therefore shows
+only scheme, host and port of a URL, and `conceal` removes its other parts from a text that a camera may have echoed.
+Pure.
+"""
 
 import ipaddress
 import re

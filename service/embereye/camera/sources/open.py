@@ -1,4 +1,9 @@
-"""Creation of the source that a camera declares."""
+"""Creation of the source that a camera declares.
+
+`SourceTasks` opens the stream to watch and a separate one to record. A stream is declared as a URL, or as a profile of
+the camera's ONVIF source. Only the object is created here; it connects when it is played. Sources that need aiohttp are
+imported only if one is declared.
+"""
 
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source, redact

@@ -1,4 +1,10 @@
-"""Polling of the sockets of many cameras together."""
+"""Polling of the sockets of many cameras together.
+
+All sockets are in one epoll, which the event loop watches. If one is readable, all readable ones are read in one pass.
+While data keeps coming, a timer replaces the event loop's watch, so that there is one wake-up per period instead of one
+per packet. In a quiet moment the event loop watches again. All readers share one buffer, so each has to use the data
+before it returns.
+"""
 
 import asyncio
 import logging

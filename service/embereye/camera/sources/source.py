@@ -1,4 +1,9 @@
-"""The interface of pulled sources, and the loop that keeps one running."""
+"""The interface of pulled sources, and the loop that keeps one running.
+
+A source has one method: `play` opens it once and offers frames until it ends. `keep_playing` calls it again and again,
+with growing pauses, until the task is cancelled. It alone retries, logs a failure once, and removes passwords from the
+reason. Sources run on the event loop; `read_pause` limits the time that one of them may take.
+"""
 
 import asyncio
 import logging

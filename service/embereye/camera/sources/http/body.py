@@ -1,4 +1,10 @@
-"""Reading of pictures from a response's body, directly from the socket if possible."""
+"""Reading of pictures from a response's body, directly from the socket if possible.
+
+`offer_pictures` parses the body and offers each whole picture. A plain body is read by the `SocketPoller` together with
+other cameras' sockets. An encrypted, chunked or counted one is read through aiohttp, which costs more. After a read
+that takes long, the connection is left unread for a while, so that a flood leaves time to others. A stream without a
+whole picture for `stall` seconds ends.
+"""
 
 import asyncio
 import contextlib

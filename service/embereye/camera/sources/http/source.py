@@ -1,4 +1,9 @@
-"""MJPEG over HTTP: one GET, then picture after picture (multipart/x-mixed-replace)."""
+"""MJPEG over HTTP: one GET, then picture after picture (multipart/x-mixed-replace).
+
+Each `play` opens a connection, and `body` reads its pictures until it ends. `get` sends the request, repeats it with
+credentials if the server demands them, and follows redirects on the declared host only. `readable_errors` converts
+aiohttp's errors to sentences for people. `OnvifSource` uses the same functions for snapshots.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,9 @@
-"""Choice of the stream to analyse or record, with the reason."""
+"""Choice of the stream to analyse or record, with the reason.
+
+`OnvifSource` asks at every connection. A declared profile is used as it is. Otherwise the choice is among the decodable
+profiles of the first video source: fast ones, if there are any, and of these the cheapest to decode that has enough
+pixels, or else the largest. Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,6 +2,9 @@
 
 Credentials go only to the declared host, even if the camera names other addresses: as a WS-UsernameToken, or by HTTP
 Digest if the camera requests it. Answers are bounded in size and time, and redirects are not followed.
+
+`connect` comes first. It reads the camera's clock, because credentials are accepted only around its time, and the
+addresses of its services, which the later requests go to.
 """
 
 import secrets

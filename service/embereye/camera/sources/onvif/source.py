@@ -1,4 +1,9 @@
-"""A camera whose streams are found by ONVIF; without a stream, it sends JPEG snapshots on request."""
+"""A camera whose streams are found by ONVIF; without a stream, it sends JPEG snapshots on request.
+
+Each `play` asks the camera again for its profiles, chooses one and asks for its stream. An `RtspSource` plays the
+stream. It is used again while the address stays the same, because it remembers whether TCP or UDP works. Snapshots are
+requested at a fixed rate. The state and every failure name the chosen profile and the reason.
+"""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,10 @@
-"""UDP sockets for cameras, with buffers for bursts, read many packets at a time."""
+"""UDP sockets for cameras, with buffers for bursts, read many packets at a time.
+
+`RtpSource` and `RtspSession` enter a `DatagramReader` per socket, which passes packets to a `PacketReceiver`. The
+kernel joins packets of one size, and the reader collects them in the poller's buffer before it passes them on. A socket
+with a large buffer waits for the `SocketPoller`; one with a small buffer is read at once. A read ends when the socket
+is empty, a picture is complete, or its time is over. A timer expires pictures whose packets are missing.
+"""
 
 import asyncio
 import contextlib

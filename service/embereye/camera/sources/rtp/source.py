@@ -1,4 +1,8 @@
-"""Cameras that send RTP/JPEG to a port of ours, or to a multicast group, without a request."""
+"""Cameras that send RTP/JPEG to a port of ours, or to a multicast group, without a request.
+
+`play` opens the port, and a `DatagramReader` passes packets to a `JpegStream`, which offers the pictures. If a
+multicast group is silent, the socket is opened again to join it; the stream and its counts remain.
+"""
 
 import ipaddress
 import logging

@@ -1,4 +1,10 @@
-"""Streams of pictures for RTP and RTSP: packets in, pictures offered, and the stream's state reported."""
+"""Streams of pictures for RTP and RTSP: packets in, pictures offered, and the stream's state reported.
+
+The reader of a socket calls `receive_packets`. The `receiver` assembles the pictures, and each is offered with its
+capture time. The owner calls `check_state` several times a second. Every two seconds that compares the counts with the
+previous ones and reports one sentence: streaming, losing packets, or why there is no picture. `PictureStream` has the
+parts common to `JpegStream` and `VideoStream`.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Sequence

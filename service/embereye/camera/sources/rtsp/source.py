@@ -1,4 +1,9 @@
-"""Cameras that send JPEG, H.264 or H.265 by RTSP."""
+"""Cameras that send JPEG, H.264 or H.265 by RTSP.
+
+Each `play` is one `RtspSession` per redirect: describe, set up, play. Only the first two are limited by `dials`. A
+redirect has to stay on the declared host, and another port gets no credentials, unless it is the port of RTSP over TLS.
+If no packets arrive by one transport, the next `play` uses the other one.
+"""
 
 from collections.abc import Sequence
 from urllib.parse import SplitResult, urlsplit

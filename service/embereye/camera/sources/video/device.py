@@ -1,4 +1,8 @@
-"""Pictures of a local camera (Video4Linux), by libavdevice. JPEG from the camera is passed on undecoded."""
+"""Pictures of a local camera (Video4Linux), by libavdevice. JPEG from the camera is passed on undecoded.
+
+The player's process iterates over `play_device`, which raises a DeviceError for people when the camera cannot be played
+any more. Formats are requested in the order of WISHES.
+"""
 
 import errno
 from collections.abc import Iterator

@@ -1,4 +1,9 @@
-"""Video files and local cameras, played by separate processes, which are killed if they hang."""
+"""Video files and local cameras, played by separate processes, which are killed if they hang.
+
+`play` starts a player (`player.py`), reads JPEG frames from its standard output and offers them. The address goes to
+its standard input, because it may contain a password and command lines are visible. If the player ends, its last
+message or its exit code becomes the SourceError. Silence, an error or cancellation kills it.
+"""
 
 import asyncio
 import contextlib
