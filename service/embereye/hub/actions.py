@@ -1,4 +1,9 @@
-"""People's actions on a zone: acknowledge, reset, test."""
+"""People's actions on a zone: acknowledge, reset, test.
+
+HTTP routes and the Alarms service call `perform`. The action becomes a step of the next transaction, in which the
+zone's state machine accepts or refuses it. Its event and its audit entry are durable together, and only then does the
+caller get the event.
+"""
 
 from enum import StrEnum
 

@@ -1,4 +1,8 @@
-"""The interface of add-ons, features beside the watch. The hub knows none: its command passes them to `serve`."""
+"""The interface of add-ons, features beside the watch. The hub knows none: its command passes them to `serve`.
+
+An add-on says which `Parts` it contributes, and the server adds them to its own. It calls `attach` when this process
+owns the database, and `stand_by` while it is a standby replica. Imports run only from an add-on to the hub.
+"""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field

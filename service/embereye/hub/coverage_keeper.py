@@ -1,4 +1,13 @@
-"""The coverage keeper: stores rosters and ledgers durably, and turns uncovered devices into zone faults."""
+"""The coverage keeper: stores rosters and ledgers durably, and turns uncovered devices into zone faults.
+
+Rosters come from the operator, coverage reports from shards. Both change the coverage book and the ledger book in
+memory at once; this class owns the books and enqueues what has to be stored. The books decide whether a device is
+covered or dark, and `Zones` owns the faults.
+
+The hub calls `note_listening` before each tick and each batch, and `pass_time` in a transaction at each tick.
+`pass_time` opens the faults of dark devices and clears those of covered ones, but only if the hub itself was listening:
+its own stall must not look like silent shards.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable

@@ -1,4 +1,12 @@
-"""The interface of a database: SQL in the dialect that all engines share, transactions and recovery."""
+"""The interface of a database: SQL in the dialect that all engines share, transactions and recovery.
+
+`Store` is the main user; `databases/sqlite.py` and `databases/postgres.py` implement it. Statements are written once,
+in SQLite's dialect. The hub's commits are owned transactions, which fail if another hub owns the database by now.
+
+The errors say what to do. After a StoreError, trying again may succeed; a DamagedError fails again at that row. A
+ReloadRequiredError means that memory and database differ, so a new hub is loaded. OwnedError and UnsuitableError need a
+person.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager

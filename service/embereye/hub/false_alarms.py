@@ -1,4 +1,12 @@
-"""Marks of false alarms: stores them and passes them on to the zones' state machines and to the cameras' shards."""
+"""Marks of false alarms: stores them and passes them on to the zones' state machines and to the cameras' shards.
+
+A mark copies the strongest signs of its alarm, from the stored events and from the zone if the alarm is still open. The
+zone's state machine compares later signs with them.
+
+A mark is added or removed in a step of the committer, together with its event and its audit entry. The marks are in
+memory here by alarm, and in `Zones.marks` by zone. After each change, listeners are called: the Evidence service then
+sends cameras' shards the marked regions.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,12 @@
-"""The hub's history: searches stored events, alarms and pictures, and prunes the oldest of them."""
+"""The hub's history: searches stored events, alarms and pictures, and prunes the oldest of them.
+
+Searches run on the store's reading thread, so they never delay an alarm. They return only events up to the feed's
+newest cursor: an event that is stored but not published yet stays hidden.
+
+The database selects by cursor, time and zone, in parts of PART rows; the rest of a selection is applied here. A search
+ends after MAX_EVENTS_READ rows, and its page says where the next one continues. Once a minute, `prune` removes old rows
+in small steps on the writing thread.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,9 @@
-"""The hub's metrics, collected from counters and gauges of its parts when they are scraped."""
+"""The hub's metrics, collected from counters and gauges of its parts when they are scraped.
+
+Nothing is counted here. The parts count in plain attributes, and `collect` reads them at each scrape. Each metric is
+declared once as a constant; `collect` and its helpers yield the values. The numbers of zones and shards with separate
+series are limited; the most urgent zones come first.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

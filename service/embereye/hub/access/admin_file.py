@@ -1,4 +1,9 @@
-"""The file with the admin's token: created if it is missing, and read again whenever it changes."""
+"""The file with the admin's token: created if it is missing, and read again whenever it changes.
+
+The server calls `prepare` before it serves, and then runs `follow`, which checks the file every two seconds. A new
+token replaces the previous one at once and ends its sessions. If the file cannot be read, or its token is too weak, the
+previous token stays valid.
+"""
 
 import asyncio
 import logging

@@ -3,6 +3,10 @@
 A token proves the principal that it was created for. A session belongs to a browser: a token, a link or an identity
 provider has signed it in. Revoking a token ends every session and stream that depends on it. Memory has all of them;
 the database has their digests only.
+
+The HTTP middleware and the gRPC interceptor call it with each request's credential. Answers come from memory; created
+tokens, sessions and audit entries are stored by the committer. Failed attempts are counted by address, and slow down
+further guesses.
 """
 
 import asyncio

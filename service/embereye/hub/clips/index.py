@@ -1,4 +1,9 @@
-"""The index of all stored clips in memory, with descriptions as bytes: messages take three times the memory."""
+"""The index of all stored clips in memory, with descriptions as bytes: messages take three times the memory.
+
+An entry is a clip's times in packed form, followed by its serialised description. Queries select by times, episode or
+name first, and parse only the selected descriptions. `ClipStore` owns the index: its one thread changes it, and the
+event loop queries it without a lock.
+"""
 
 import struct
 import sys

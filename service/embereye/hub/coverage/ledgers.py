@@ -1,7 +1,11 @@
 """The ledgers of all devices: counts of a device's messages by outcome, for each shard that ever owned it.
 
-A device has up to MAX_OWNERS ledgers; older ones are merged into one, under the name EARLIER. Totals for each fleet are
-updated when they are read. The module is pure: reports and times go in, and `changes` returns the ledgers to store.
+A device has up to MAX_OWNERS ledgers; older ones are merged into one, under the name EARLIER. Within one ledger, the
+offered count only grows; a report with a smaller one is outdated and ignored. Totals for each fleet are updated when
+they are read.
+
+The module is pure: reports and times go in, and `collect_changes` returns the ledgers to store. `CoverageKeeper` owns
+the book.
 """
 
 from collections.abc import Iterable, Iterator

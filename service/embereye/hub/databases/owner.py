@@ -1,4 +1,9 @@
-"""The owner of the hub's database, as the other replicas see it."""
+"""The owner of the hub's database, as the other replicas see it.
+
+Standby replicas poll it in a thread. The owner has a lock for as long as it is connected, and has written its address
+into the database. `read_owner` tries to take that lock: if this succeeds, there is no owner, and the lock is released
+at once. Otherwise the stored address is the owner's.
+"""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,8 @@
-"""The tables of the hub's database, in SQLite's dialect, and the migrations from older versions."""
+"""The tables of the hub's database, in SQLite's dialect, and the migrations from older versions.
+
+The modules in `tables/` define the tables, and ALL lists them in order of creation. When a database is opened for
+writing, the migrations from its version to VERSION run, and missing tables are created.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,9 @@
-"""Copy of a hub's whole history and state from one database into another, verified by comparing both."""
+"""Copy of a hub's whole history and state from one database into another, verified by comparing both.
+
+The commands backup, restore and migrate use it. The source is read in one snapshot, and the target is written in one
+transaction, table by table. Before that transaction ends, the rows of both are counted and digested. A difference
+raises an error, which leaves the target unchanged.
+"""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,9 @@
-"""Selections of the feed that are stored under a name."""
+"""Selections of the feed that are stored under a name.
+
+Clients name one instead of sending their selection. All are in memory, and a change is a step of the committer, durable
+before it is answered. A subscriber copies the selection when it subscribes, so a later change of the stored one does
+not affect it.
+"""
 
 import re
 

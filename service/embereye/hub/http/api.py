@@ -1,4 +1,12 @@
-"""The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
+"""The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people.
+
+`Api` makes one part for each topic; an add-on contributes more. A part declares its routes next to their handlers
+(`Route`). The router, the roles and the OpenAPI document are derived from these declarations.
+
+A request passes three middlewares, from the outside in: errors become JSON, foreign hosts and pages are refused, and
+the caller is identified and compared with the route's role. When the server stops, the feed is closed, which ends the
+WebSockets.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain

@@ -1,4 +1,9 @@
-"""Routes of an alarm's pictures and clips."""
+"""Routes of an alarm's pictures and clips.
+
+An alarm leads to its episodes in the database, and these lead to clips in the clip store's index. Contents are sent
+from the disk. A clip is named by its digest, so its content never changes and browsers may cache it. Browsers cannot
+play Motion JPEG in Matroska, so `replay` sends its frames instead.
+"""
 
 import asyncio
 import time

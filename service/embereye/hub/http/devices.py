@@ -1,4 +1,8 @@
-"""Routes of devices: their list and their latest pictures."""
+"""Routes of devices: their list and their latest pictures.
+
+One `SharedList` serves the list to all requests of half a second; `DeviceEntries` makes its entries. Pictures came with
+shards' coverage reports. The coverage book has the latest ones in memory, so these routes read no disk.
+"""
 
 import math
 

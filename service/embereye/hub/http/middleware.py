@@ -1,4 +1,8 @@
-"""Turns errors into JSON, and adds the security headers to every answer."""
+"""Turns errors into JSON, and adds the security headers to every answer.
+
+It is the outermost middleware, so handlers raise errors instead of building answers for them: `Refused` has its status,
+and a failing store becomes 503.
+"""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler

@@ -1,4 +1,8 @@
-"""Routes of overlays: thermal pictures over cameras' pictures."""
+"""Routes of overlays: thermal pictures over cameras' pictures.
+
+Both devices have to be declared when an overlay is stored. `Overlays` owns all overlays, makes a change durable before
+it is answered, and checks position and scale.
+"""
 
 import json
 import sys

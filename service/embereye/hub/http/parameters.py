@@ -1,4 +1,8 @@
-"""Reads numbers from a request's query and texts from its body. Impossible values are refused by name."""
+"""Reads numbers from a request's query and texts from its body. Impossible values are refused by name.
+
+Handlers call these functions. A wrong value raises Refused, whose sentence names the parameter, the value and the
+allowed form. A body has to be uncompressed and complete within a time limit.
+"""
 
 import asyncio
 import contextlib

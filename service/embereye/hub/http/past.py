@@ -1,4 +1,11 @@
-"""Routes of the past: events, alarms, a day's timeline; and marks of false alarms."""
+"""Routes of the past: events, alarms, a day's timeline; and marks of false alarms.
+
+`History` reads the database on a separate thread, so even a long search delays no alarm. Pages continue at a cursor.
+The timeline is computed in a thread from the events of its span, and from some later ones, which end what was open at
+its end.
+
+A mark is stored by `FalseAlarms` and answered once it is durable.
+"""
 
 import asyncio
 import time

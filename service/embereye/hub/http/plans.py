@@ -1,4 +1,9 @@
-"""Routes of plans: pictures of the building's floors and the places of devices on them."""
+"""Routes of plans: pictures of the building's floors and the places of devices on them.
+
+`Plans` owns plans and places; the coverage of a placed device is looked up at each request. An uploaded picture is
+limited in size and time, and only a few arrive at once. It is made again in a separate process before it is stored,
+because the file may be malicious. A picture's address contains its digest, so browsers may cache it.
+"""
 
 import json
 from collections.abc import Awaitable

@@ -1,4 +1,9 @@
-"""Plays a clip for browsers: its frames at their pace, part after part (multipart/x-mixed-replace)."""
+"""Plays a clip for browsers: its frames at their pace, part after part (multipart/x-mixed-replace).
+
+The clip is read into memory in a thread and split into its JPEG frames. Each is written as a part, followed by a pause
+until the next one is due; the replay repeats ROUNDS times. Since each clip is in memory, `Replays` limits them by
+number, by address and by bytes. A client that reads nothing is disconnected.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,8 @@
-"""Routes of silences."""
+"""Routes of silences.
+
+`Silences` owns them and makes each change durable; a route checks its request and turns errors into statuses. The
+answer to a change is the zone's event, once it is durable.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,9 @@
-"""Routes of zones: their list, and people's actions on them."""
+"""Routes of zones: their list, and people's actions on them.
+
+One `SharedList` serves the list to all requests; its other fields, such as the feed's cursor, are of the same moment,
+so a client can follow the feed from there. Actions go to `Actions` and are answered with their event, once it is
+durable.
+"""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,12 @@
-"""Topics and payloads of zones and devices, and their descriptions for Home Assistant (pure)."""
+"""Topics and payloads of zones and devices, and their descriptions for Home Assistant (pure).
+
+Each zone and each device has one topic, whose retained payload is its whole present state as JSON. A description for
+Home Assistant refers to that topic and picks a value from it by a template. `RetainedTopics` calls these functions;
+they remember nothing, so equal states give equal bytes.
+
+Names are quoted into one level of a topic, and an entity's id ends with a digest of its names, so that similar names do
+not collide.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,9 @@
-"""The topics that a broker should retain, made from the hub's present state."""
+"""The topics that a broker should retain, made from the hub's present state.
+
+This is the wanted state; the publisher owns the acknowledged one, calls `refresh` before it compares both, and sends
+the difference. Zones are encoded at each refresh. A device's messages are made again only if its state changed, because
+there are many devices.
+"""
 
 from collections.abc import Iterator
 from itertools import chain

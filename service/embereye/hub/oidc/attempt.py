@@ -1,4 +1,9 @@
-"""An attempt to sign in: stored in a signed cookie of the browser, so the hub stores nothing."""
+"""An attempt to sign in: stored in a signed cookie of the browser, so the hub stores nothing.
+
+`http/access/oidc.py` begins an attempt, seals it into a cookie and sends the browser to the provider. When the browser
+returns, `unseal` proves that this browser began this attempt at most ten minutes ago. The key belongs to the process,
+so a restart of the hub ends all attempts.
+"""
 
 import base64
 import binascii

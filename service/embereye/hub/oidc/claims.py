@@ -1,4 +1,9 @@
-"""Checks of an ID token, and the name in it (pure: keys and time are arguments)."""
+"""Checks of an ID token, and the name in it (pure: keys and time are arguments).
+
+`Provider` passes an ID token and the keys that it knows. `verify` checks the signature, then issuer and audience,
+times, nonce and subject; the first failed check raises NotProvedError. An unknown key raises UnknownKeyError, after
+which the provider fetches newer keys and tries once more.
+"""
 
 import hmac
 from collections.abc import Sequence

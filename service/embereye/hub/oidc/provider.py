@@ -1,5 +1,9 @@
 """The identity provider: its metadata, its keys, and the exchange of a code for a person.
 
+The routes call `authorize_url` when a browser leaves, and `identify` when it returns. `identify` checks the answer,
+exchanges its code for an ID token, verifies that with the provider's keys, and takes name and role from its claims.
+Metadata and keys are fetched at first use and reused for an hour; an unknown key fetches them again.
+
 joserfc, the JOSE library of Authlib's authors, checks signatures. The rest is ours and not Authlib's client, because
 Authlib 1.9.10 loses what the tests here guarantee. Its client over httpx2, against a local provider:
 

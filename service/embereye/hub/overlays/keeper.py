@@ -1,4 +1,8 @@
-"""Overlays: at most one thermal picture on top of each camera's picture, with its position and scale."""
+"""Overlays: at most one thermal picture on top of each camera's picture, with its position and scale.
+
+The HTTP routes are the only callers. All overlays are in memory, and each change is a step of the committer, durable
+before it is answered. The pictures are not stored here: the console combines the devices' latest ones.
+"""
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft

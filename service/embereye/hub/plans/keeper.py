@@ -1,4 +1,11 @@
-"""Floor plans: a picture of each floor, and the devices' places on it."""
+"""Floor plans: a picture of each floor, and the devices' places on it.
+
+Plans and places are in memory and change only in steps of the committer. Pictures are in the database, and are read
+when they are shown. A plan is in memory before its picture is durable, so a picture that is read has to match the
+plan's digest.
+
+The newest pictures also stay in memory, up to RECENT_BYTES. The hub writes them again if the database loses commits.
+"""
 
 import hashlib
 import re

@@ -1,4 +1,9 @@
-"""The services of a replica while no hub owns the database: evidence goes into the stream."""
+"""The services of a replica while no hub owns the database: evidence goes into the stream.
+
+While no owner answers, a standby that has a bus passes connections of its control port to them. The bus acknowledges
+reports, and the next owner consumes them from its stream. Coverage is ignored, and calls about clips and rosters are
+refused, so that their callers dial again.
+"""
 
 import logging
 from typing import Any

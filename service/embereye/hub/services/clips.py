@@ -1,4 +1,9 @@
-"""The Clips service: shards deliver clips, people list and fetch them."""
+"""The Clips service: shards deliver clips, people list and fetch them.
+
+A shard asks how much of a clip is stored, and sends the rest in chunks from there, so that an interrupted clip
+continues. `ClipStore` verifies the digest at the end. A lock for each clip serialises its deliveries, and a shard
+delivers clips of its fleet only. `Storing` serves other programs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,12 @@
-"""The Evidence service of the hub that owns the database: shards report, and durable reports are acknowledged."""
+"""The Evidence service of the hub that owns the database: shards report, and durable reports are acknowledged.
+
+With a bus, a report is offered to the bus, from which it reaches the inbox later. Without one, or if the bus fails, it
+goes directly to the inbox. Either acknowledges it once it is durable. Before that, its times are put on the hub's
+timeline.
+
+While the inbox is full, the stream is not read. If the database cannot be written, a report still steps its zone, so
+that people see the alarm, and the shard has to send it again.
+"""
 
 import asyncio
 import logging

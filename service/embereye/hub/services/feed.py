@@ -1,4 +1,12 @@
-"""The event part of the Alarms service: feeds, stored selections and history."""
+"""The event part of the Alarms service: feeds, stored selections and history.
+
+`Subscribe` and `Follow` open a `Subscription` of the hub's feed and write its entries until the client leaves. An entry
+is serialised once for all subscribers, so these two calls write bytes; `add_alarms` removes their serialisers from the
+generated code.
+
+`Follow` also reads changes of the selection in a second task. A lock for each call orders events, signs of life and
+answers, because gRPC fails simultaneous writes. The hub's errors become statuses in `_abort_on_error`.
+"""
 
 import asyncio
 import contextlib

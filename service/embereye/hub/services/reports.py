@@ -1,4 +1,12 @@
-"""Shards' streams of reports: their identity, their acknowledgements, and their end."""
+"""Shards' streams of reports: their identity, their acknowledgements, and their end.
+
+A shard opens one call and begins with a hello. One task reads its requests in order. Another sends responses, which the
+`Stream` collects, so that acknowledgements wait for no request. If identities are proved, a shard can report only for
+itself.
+
+Subclasses make reports durable and only then acknowledge them. If they had to drop one (`resend_due`), the stream ends
+once reports can be stored again; the shard then dials again and repeats its unacknowledged reports.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,11 @@
-"""Clips/Store: stores stills and clips of other programs; those that wait together become durable together."""
+"""Clips/Store: stores stills and clips of other programs; those that wait together become durable together.
+
+A client sends clips without waiting for answers. One task reads them into a queue, up to WAITING_BYTES. Complete clips
+at its front form a batch, which `ClipStore` makes durable in one step; up to UNDER_WAY batches are in progress at once.
+A clip in several parts goes alone. Answers leave in the order of the requests.
+
+The Clips service and the control add-on's associations each make one `Storing` for every client.
+"""
 
 import asyncio
 from collections import deque

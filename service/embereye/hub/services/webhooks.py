@@ -1,4 +1,8 @@
-"""Webhooks over gRPC."""
+"""Webhooks over gRPC: their state, their dead letters, and a test.
+
+Each call reads `Webhooks` in the hub, or asks it to send something. Deliveries run there, independently of calls. The
+hub's errors become gRPC statuses.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator

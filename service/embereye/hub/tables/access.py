@@ -1,4 +1,9 @@
-"""Access in the hub's database: tokens and sessions as digests, and the audit trail."""
+"""Access in the hub's database: tokens and sessions as digests, and the audit trail.
+
+`Access` owns tokens, sessions and the admin's places in memory; they are loaded at the start and changed in steps of
+the committer. The audit trail only grows, is read in pages from the newest entry on, and is pruned by age. A row that
+cannot be read lets nobody in.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,12 @@
-"""The database table of events, numbered by their cursors."""
+"""The database table of events, numbered by their cursors.
+
+`Zones` numbers events before they are written, so the order of rows is the order of the feed. The rows of whole alarms
+are updated in the same transaction. A row's time is that of recording, on the hub's timeline; an event's time is a
+label for people.
+
+The feed and the history read here. If rows are damaged, `events_after` finds the next readable one by bisection, and
+continues there.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""The database table of the keys of committed reports, by which copies of a report are recognised."""
+"""The database table of the keys of committed reports, by which copies of a report are recognised.
+
+A report's key is written in the transaction that commits the report. Before the committer applies a batch, it asks
+`committed_keys` which of its reports are copies. The newest keys are also in memory, for the time in which the database
+cannot be read. Old keys are pruned.
+"""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,11 @@
-"""Selections of the feed's events by zone, level, kind, device and type (pure)."""
+"""Selections of the feed's events by zone, level, kind, device and type (pure).
+
+Feeds, history, stored subscriptions and webhooks all use this one type. It is read from protobuf or from words; both
+ways refuse unknown values. `is_match` then decides for each event alone. The end of an alarm lists no signs, so it
+matches every selection that the alarm may have matched.
+
+A selection is immutable and hashable, so the feed can serve all subscribers with an equal one together.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields

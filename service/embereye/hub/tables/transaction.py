@@ -1,4 +1,8 @@
-"""A transaction's changes of the hub's tables, and the state that the hub loads from them."""
+"""A transaction's changes of the hub's tables, and the state that the hub loads from them.
+
+Parts of the hub add their changes to the open `Transaction` by table; the committer has `Store` write it. At the start,
+each part restores itself from the `StoredState`. Both are typed by the table that indexes them.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,10 @@
-"""The bodies of deliveries: EmberEye's JSON, or alerts in Alertmanager's formats (pure)."""
+"""The bodies of deliveries: EmberEye's JSON, or alerts in Alertmanager's formats (pure).
+
+The sender calls `body_of` for each event. A change of a zone's state becomes up to two alerts: the previous state is
+resolved, and the new one fires. An alert's labels are its identity and therefore never change while it lasts; the
+changing reason is an annotation. In Alertmanager's formats, an event without an alert has an empty body and is not
+delivered.
+"""
 
 import hashlib
 import json

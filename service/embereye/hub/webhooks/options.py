@@ -1,4 +1,9 @@
-"""Reads the file that declares the webhooks."""
+"""Reads the file that declares the webhooks.
+
+`embereye hub` reads it once at its start, and refuses to start if it is wrong. Each field has a check that raises
+WrongError; the callers prefix its place, as in `webhooks[2].url: …`. Secrets are in other files, whose paths it
+contains.
+"""
 
 import ipaddress
 import json

@@ -1,4 +1,11 @@
-"""Attempts to deliver events to a webhook."""
+"""Attempts to deliver events to a webhook.
+
+A `Sender` makes one attempt and judges it: None if the receiver accepted the event, else a `Refusal` that says if
+another attempt may succeed. `Webhooks` decides about repetition. URL, secrets and CA are read from their files at each
+attempt, so a correction takes effect without a restart.
+
+The address is checked when it is dialled, and no redirect is followed: a webhook reaches only the declared host.
+"""
 
 import ipaddress
 import ssl

@@ -1,4 +1,9 @@
-"""Authenticates requests: by a token in the Authorization header, or by the cookie of a signed-in browser."""
+"""Authenticates requests: by a token in the Authorization header, or by the cookie of a signed-in browser.
+
+The middleware runs in front of every handler, after the check of Host and Origin. It prefers the token, stores the
+proved principal in the request, and compares its role with the route's. Browsers attach the cookie to any page's
+request. A change by cookie therefore needs an Origin, which was checked to be the hub's.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar

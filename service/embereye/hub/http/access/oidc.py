@@ -1,4 +1,11 @@
-"""Routes to the identity provider and back: /login/oidc and its callback."""
+"""Routes to the identity provider and back: /login/oidc and its callback.
+
+/login/oidc begins an attempt, seals it into a cookie of the browser, and redirects to the provider. The callback opens
+the cookie, lets `Provider` exchange the returned code for a person, and starts a session as for any other sign-in. In
+between the hub stores nothing.
+
+The attempt's cookie is SameSite=Lax, because the browser returns from another site; the session's is Strict.
+"""
 
 import html
 import logging

@@ -1,4 +1,9 @@
-"""Routes of the login page, sessions, tokens and the audit trail."""
+"""Routes of the login page, sessions, tokens and the audit trail.
+
+`Access` owns all of them; these routes call it and turn its errors into statuses. A browser proves itself once, by a
+token or by a link's code, and gets a cookie that scripts cannot read. The cookie authenticates its further requests. A
+token's secret is in the answer that creates it, and never again.
+"""
 
 from collections.abc import Awaitable, Callable
 

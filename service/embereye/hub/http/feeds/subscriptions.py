@@ -1,4 +1,9 @@
-"""Selections in the query of a request, and routes of selections stored under a name."""
+"""Selections in the query of a request, and routes of selections stored under a name.
+
+`selection_of` reads the same parameters for the WebSocket and for the history: either a selection, or the name of a
+stored one, but not both. The routes change the hub's `Subscriptions`, which makes a change durable before it is
+answered.
+"""
 
 from aiohttp import web
 

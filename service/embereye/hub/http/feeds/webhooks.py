@@ -1,4 +1,8 @@
-"""Routes of webhooks: their state, their dead letters, and a test."""
+"""Routes of webhooks: their state, their dead letters, and a test.
+
+The routes read the hub's `Webhooks`, or ask it to send something; deliveries run there. Dead letters come in pages by
+cursor. A request to send them again is answered with their number, before they are sent.
+"""
 
 from aiohttp import web
 from google.protobuf import json_format

@@ -1,4 +1,12 @@
-"""The feed over a WebSocket: events as JSON or protobuf, with a selection that the client can change."""
+"""The feed over a WebSocket: events as JSON or protobuf, with a selection that the client can change.
+
+A socket has a `Subscription` of the hub's feed, and tasks that send events, read the client's messages and send signs
+of life. While the client is behind, the sender fetches events and waits until the client has read them. Once it has
+caught up, the feed pushes finished frames directly to its transport. If too much is unread, the sender fetches again.
+
+The position is the subscription's, so a client that reconnects with its last cursor misses nothing. The socket ends
+when the client leaves, does not keep up or loses its token.
+"""
 
 import asyncio
 import contextlib

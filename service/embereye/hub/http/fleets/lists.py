@@ -1,4 +1,12 @@
-"""Long lists as JSON: made in slices between other work, once for all requests, and compressed once."""
+"""Long lists as JSON: made in slices between other work, once for all requests, and compressed once.
+
+The first request after a list has expired starts a task that makes it; other requests wait for the same task. It
+collects all sources at one moment, and makes their entries in slices of SLICE_SECONDS, so that other work is never
+delayed for long.
+
+The finished list answers all requests for at least REST times the time that it took to make. Pages and searches only
+select finished entries. `written` is for lists that differ by request: a thread makes them.
+"""
 
 import asyncio
 import gzip

@@ -1,4 +1,9 @@
-"""Routes of fleets: their coverage, the load of their shards, and the number of shards they need."""
+"""Routes of fleets: their coverage, the load of their shards, and the number of shards they need.
+
+The coverage book has each fleet's devices and the shards that report them; `scaling` has the operator's latest report.
+One `SharedList` serves all requests. It calls `_sources`, which counts every fleet at one moment, and makes the entries
+from these counts later.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json."""
+"""Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json.
+
+The document is made from the declarations of the routes (`Route`), which also make the router, so both always agree.
+`Api` calls `describe` for each request. Refusals that follow from a route's role are added here; a route declares only
+its others.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

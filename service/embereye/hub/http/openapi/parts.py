@@ -1,4 +1,8 @@
-"""Parts of descriptions of operations and values."""
+"""Parts of descriptions of operations and values.
+
+Each function returns a piece of OpenAPI as plain data. Routes use them in their declarations, and `describe` puts the
+pieces into the document as they are.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,9 @@
-"""Schemas of the values in answers; those of messages are made from their protobuf descriptors."""
+"""Schemas of the values in answers; those of messages are made from their protobuf descriptors.
+
+Routes refer to a schema by its name; `describe` includes all of them. Objects that routes build as JSON are described
+by hand here. Protobuf messages are described from their descriptors, recursively, so a new field appears in the
+document without a change here.
+"""
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
