@@ -4,6 +4,9 @@ An actuator sends States; each is answered by one Command. At most one controlle
 in force while no controller does, and from the moment that a controller's command is older than its timeout.
 
 Everything happens on the event loop's thread. `now` is steady nanoseconds.
+
+A `ControlSession` calls it for each message of either side. A state is answered at once, or, if its controller is
+synchronised, when that controller's command arrives, but no later than the deadline.
 """
 
 import asyncio

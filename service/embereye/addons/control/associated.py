@@ -1,4 +1,9 @@
-"""Serves a gRPC stream to an association: requests in, responses out, both in order."""
+"""Serves a gRPC stream to an association: requests in, responses out, both in order.
+
+The association calls `receive` with the messages that arrived. They are parsed and queued, and a task passes them to
+the stream's function and sends its responses. If more than AHEAD bytes wait, the connection is not read until the queue
+is empty.
+"""
 
 import asyncio
 import logging

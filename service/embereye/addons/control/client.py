@@ -1,4 +1,11 @@
-"""Both sides of a control loop at the hub: the actuator, and the controller that steers it."""
+"""Both sides of a control loop at the hub: the actuator, and the controller that steers it.
+
+Both sides block on a `Link` and run in lockstep: one message out, one message back. `ActuatorLink.step` sends a state
+and carries out the command in the answer. `ControllerLink.step` sends a command and returns the next state.
+
+`run_actuator` steps at the device's period and dials again after each failure. Whenever there is no hub, and at its
+end, the device goes to its safe state.
+"""
 
 import itertools
 import threading

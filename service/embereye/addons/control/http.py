@@ -1,4 +1,8 @@
-"""Actuators in the API's form."""
+"""Actuators in the API's form.
+
+The add-on contributes this route and its schema to the hub's API. It reads `Actuators` in memory, on the same thread
+that changes it, so each entry shows one moment.
+"""
 
 import math
 

@@ -1,4 +1,9 @@
-"""The options of `embereye hub` for control, and the parts that they add to the hub."""
+"""The options of `embereye hub` for control, and the parts that they add to the hub.
+
+The hub's command declares the options, and the server calls `attach` when this process owns the database. All parts
+share one `Actuators`: the gRPC service, the associations, the route and the metrics. A standby replica has none of
+them; it forwards the association port to the owner.
+"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping

@@ -1,4 +1,11 @@
-"""A blocking client of the hub's associations, for control loops that cannot wait for an event loop's turn."""
+"""A blocking client of the hub's associations, for control loops that cannot wait for an event loop's turn.
+
+A link connects, sends `Associate` with its token and the name of a call, and receives `Associated`. From then on both
+ends exchange messages with a length prefix. The caller's thread does all the work: `receive` blocks in the system, or
+polls the socket, as `Wait` says.
+
+Silence beyond the timeout, a broken connection or a release by the hub raises LinkError; a link does not reconnect.
+"""
 
 import socket
 import ssl

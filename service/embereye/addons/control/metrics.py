@@ -1,4 +1,7 @@
-"""The metrics of control and of associations."""
+"""The metrics of control and of associations.
+
+`Actuators` and `Associations` count in plain attributes; `collect` reads them at each scrape.
+"""
 
 from collections.abc import Iterable, Iterator
 

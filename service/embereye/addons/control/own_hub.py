@@ -1,4 +1,8 @@
-"""Run a temporary hub for a demonstration or a measurement; its data is deleted at the end."""
+"""Run a temporary hub for a demonstration or a measurement; its data is deleted at the end.
+
+The hub is a separate process on free ports of this machine. It is ready once its association socket exists. The admin's
+token is read from its folder; process and folder end with the block.
+"""
 
 import contextlib
 import tempfile

@@ -1,4 +1,9 @@
-"""Simulate a pan-tilt head with a thermal sensor, in a room in which a hot object moves."""
+"""Simulate a pan-tilt head with a thermal sensor, in a room in which a hot object moves.
+
+The head is a `Device` of `addons.control.client`, and has no clock: each `measure` advances it by one period. In that
+time it turns towards the commanded angles, and takes a new picture whenever the sensor's rate allows one. Equal seeds
+and commands give equal runs.
+"""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""The Control service over gRPC; associations have the same sessions."""
+"""The Control service over gRPC; associations have the same sessions.
+
+A call has one `ControlSession`. A task reads requests into the session; the session's responses go through a queue to
+the client. A client that leaves too many responses unread is disconnected, so a slow one delays nobody. The session is
+closed with the call, and an actuator that it steered falls back to safe values.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,12 @@
-"""One side's control session from its handshake on, over any transport."""
+"""One side's control session from its handshake on, over any transport.
+
+The gRPC service and the associations each make a session for a connection, pass it every request and close it at the
+end. The first request has to be the handshake, and decides the side: an actuator sends only states after it, a
+controller only commands. `Actuators` owns both sides and answers through `send`.
+
+A request that breaks the rules raises RefusedError, which ends the session. No method waits; both transports call it on
+the event loop's thread.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,11 @@
-"""One connection to NATS, and JetStream's calls on it. It does not reconnect: its user dials a new one."""
+"""One connection to NATS, and JetStream's calls on it. It does not reconnect: its user dials a new one.
+
+It wraps nats-py. Every error of the library becomes a BusError with one sentence, and a cancellation that the library
+swallowed is raised again. Secrets are read at each dial, and with tls:// none is sent before the server speaks TLS.
+
+`dial` tries the cluster's servers in random order. Two unanswered pings end a connection, which sets `lost`;
+`JetStreamBus` then dials again.
+"""
 
 import asyncio
 import contextlib

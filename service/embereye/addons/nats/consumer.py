@@ -1,4 +1,9 @@
-"""The consumer: reads the stream's messages in order, starting after a given position."""
+"""The consumer: reads the stream's messages in order, starting after a given position.
+
+It requests one batch after the other, and only when its reader has room. The server remembers no position: the hub's
+database has it, and a new connection makes a new consumer that starts there. Messages are numbered, and a gap or a
+silence raises BusError, so none is skipped.
+"""
 
 import asyncio
 import json

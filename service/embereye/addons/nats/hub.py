@@ -1,4 +1,8 @@
-"""The options of `embereye hub` for NATS, and the bus that they add to the hub."""
+"""The options of `embereye hub` for NATS, and the bus that they add to the hub.
+
+The hub's command declares the options; without --nats the add-on adds only its metrics. On the owner the bus publishes
+and consumes, on a standby replica it only publishes. nats-py is imported only if the bus is used.
+"""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING

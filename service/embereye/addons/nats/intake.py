@@ -1,4 +1,9 @@
-"""The intake: passes reports from the stream to the hub's inbox, and tracks how far the stream was read."""
+"""The intake: passes reports from the stream to the hub's inbox, and tracks how far the stream was read.
+
+The consumer calls `accept` for each message in order. The report goes to the inbox with its position in the stream, and
+one transaction stores both. After a restart, reading therefore continues after the last durable report. Copies are
+recognised by their key.
+"""
 
 import logging
 from functools import partial

@@ -1,4 +1,8 @@
-"""The options of the bus: NATS servers, stream and credentials."""
+"""The options of the bus: NATS servers, stream and credentials.
+
+`read_bus` checks the options once, at the start of the hub. Credentials and certificates are folders, whose files are
+read again for each connection, so that changed secrets take effect without a restart.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,12 @@
-"""The publisher: sends reports to the stream without waiting, and matches the server's acknowledgements to them."""
+"""The publisher: sends reports to the stream without waiting, and matches the server's acknowledgements to them.
+
+Each message names a separate subject for its answer, by which the acknowledgement finds its report. A report leaves the
+publisher once, by one callback: `done` if the stream stored it, `failed` if not or if that is unknown. At most
+MAX_REPORTS and MAX_BYTES are pending.
+
+If a server leaves the oldest report unanswered for PATIENCE_SECONDS, `watch` raises BusError. The bus then ends the
+connection, and the callbacks of failed reports choose another way.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,9 @@
-"""The hub's stream in JetStream: creates it if missing, refuses one that could lose reports, and keeps it short."""
+"""The hub's stream in JetStream: creates it if missing, refuses one that could lose reports, and keeps it short.
+
+`JetStreamBus` calls `prepare` at each connection, before any report is published. A stream whose configuration could
+lose acknowledged messages is refused; it may have been made by an administrator. Only `forget_before` removes messages;
+the bus calls it for messages that the database has.
+"""
 
 import base64
 from collections.abc import Callable

@@ -1,4 +1,9 @@
-"""Measure the messages per second that the hub acknowledges, against pynetdicom's C-ECHO and pyzmq."""
+"""Measure the messages per second that the hub acknowledges, against pynetdicom's C-ECHO and pyzmq.
+
+The clients of one measurement run in this process, and each has WINDOW pending messages, so that latency does not limit
+the rate; DICOM's have one. The hub and both peers run in separate processes. They are measured in alternating rounds;
+the number of clients with the worst ratio counts.
+"""
 
 import contextlib
 import selectors

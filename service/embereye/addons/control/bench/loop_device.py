@@ -1,4 +1,9 @@
-"""Run the device of a measured control loop: outputs, sensors, and its own timings."""
+"""Run the device of a measured control loop: outputs, sensors, and its own timings.
+
+A benchmark starts it as a separate program and reads two lines: "ready", and at the end the report as JSON. `pace`
+calls a step once a period, through the hub or with bare bytes, and records how late each one ended. The device has no
+hardware, so only the loop is measured.
+"""
 
 import json
 import socket

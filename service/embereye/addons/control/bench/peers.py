@@ -1,4 +1,8 @@
-"""Run the baselines of control and storing in separate processes: pyzmq with the same messages, and floors."""
+"""Run the baselines of control and storing in separate processes: pyzmq with the same messages, and floors.
+
+A benchmark starts one of them as a program, with its name as the first argument, and reads its first line: an address,
+a port or "ready". Each does the same work as the hub or less. The benchmark ends the process.
+"""
 
 import hashlib
 import itertools

@@ -1,6 +1,10 @@
 """Steer a simulated pan-tilt head to the hottest spot, and measure each turn of the control loop.
 
 Without --hub it starts a temporary hub and a head.
+
+For each way to wait, it connects as the head's controller and repeats one turn until the duration is over: decide from
+the latest state, send the command, receive the next state. Each turn is split into blocked, busy and idle time, and the
+summary is printed at the end.
 """
 
 import argparse

@@ -1,4 +1,8 @@
-"""Simulate a pan-tilt head with a thermal sensor, which a controller steers through the hub."""
+"""Simulate a pan-tilt head with a thermal sensor, which a controller steers through the hub.
+
+The head is a `PanTiltHead`, which `run_actuator` connects to the hub and steps at the given rate until a signal stops
+it. The demonstration starts this command as a separate process, and shares the options of the motion.
+"""
 
 import argparse
 import math
