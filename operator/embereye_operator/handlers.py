@@ -1,4 +1,10 @@
-"""The handlers for kopf: start and stop the operator, and mark fleets dirty on watch events. They write no object."""
+"""The handlers for kopf: start and stop the operator, and mark fleets dirty on watch events. They write no object.
+
+kopf watches the resources in WATCHED and calls `observe` for each event, which puts the object into the controller's
+cache and marks fleets dirty. kopf's other handlers for objects are not used, because they write annotations and
+finalizers. Workers of the controller reconcile instead. The `Manager` is kopf's memo; it starts in kopf's startup and
+ends in its cleanup, because kopf takes over the event loop.
+"""
 
 import logging
 import time

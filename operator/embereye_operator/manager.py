@@ -1,4 +1,9 @@
-"""The parts of an operator process: the controller, its election, and the resources to close after them."""
+"""The parts of an operator process: the controller, its election, and the resources to close after them.
+
+`start` runs the controller, waits until everything is listed, and only then joins the election. A task that fails ends
+the whole operator, so that Kubernetes restarts it. `stop` works backwards: it stops the tasks, then releases the lease,
+so that no other replica leads while this one still writes, and then closes the rest.
+"""
 
 import asyncio
 import logging

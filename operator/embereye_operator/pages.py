@@ -1,4 +1,9 @@
-"""The operator's pages: /healthz for the kubelet, /metrics for Prometheus."""
+"""The operator's pages: /healthz for the kubelet, /metrics for Prometheus.
+
+`process.py` serves them from the start, on one port. Values are read from the controller at each request. A fleet whose
+status is outdated has no gauges, and its conditions count as false, so that alerts on them fire. `/healthz` fails if
+the controller or the election asks for a restart.
+"""
 
 import time
 from collections.abc import AsyncIterator, Iterator

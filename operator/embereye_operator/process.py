@@ -1,4 +1,9 @@
-"""The operator process: its options and the assembly of its parts."""
+"""The operator process: its options and the assembly of its parts.
+
+`embereye operator` calls `serve`. It turns the options into `Settings` for the passes and options for the runtime, then
+builds the runtime, ownership, controller, pages and manager in this order; an exit stack closes them in reverse. kopf
+then runs until `stop` is set. Without a lease name, this operator is the only one and always leads.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,9 @@
-"""A queue of dirty keys: each is queued at most once, and no two workers have the same key."""
+"""A queue of dirty keys: each is queued at most once, and no two workers have the same key.
+
+The controller adds keys of fleets; its workers take them with `next_key` and return them with `done`. A key that is
+added while a worker has it is queued again by `done`, so no event is lost, and events in a burst cost one pass. Keys
+with events go first, but after EVENTS_PER_ROUTINE of them a routine key gets its turn.
+"""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,9 @@
-"""YAML that people write; rejected if its reader would lose or choke on a part of it."""
+"""YAML that people write; rejected if its reader would lose or choke on a part of it.
+
+Manifests, device lists and webhooks are read here, with PyYAML's safe loader. Before any value is built, the document's
+depth and the number of its values with expanded aliases are checked, and repeated keys are refused. Errors have the
+line and a remedy, and `line_of` finds the line of a field in a validation error.
+"""
 
 import re
 from typing import Any

@@ -1,4 +1,9 @@
-"""The access of devices outside the cluster to a fleet."""
+"""The access of devices outside the cluster to a fleet.
+
+`spec.expose` chooses Services of another type or routes of a Gateway. `decide/manifests/services.py` and `routes.py`
+build them from it, and `decide/exposure.py` reads the resulting addresses. Both kinds of fleets use these fields; rules
+reject combinations that cannot work.
+"""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping

@@ -1,4 +1,10 @@
-"""SensorFleet and CameraFleet, version embereye.dev/v1alpha1: their names, and the parser of their manifests."""
+"""SensorFleet and CameraFleet, version embereye.dev/v1alpha1: their names, and the parser of their manifests.
+
+A manifest from a file or an API server becomes a `Fleet` in `parse_fleet`: defaults are filled in by the schema, all
+errors are collected, and only a valid spec becomes dataclasses. So all code behind it gets complete and checked values.
+Device lists in ConfigMaps are parsed separately by `read_devices`, and a broken list is reported without losing the
+fleet's other devices.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,10 @@
 """One description of a resource for three uses: dataclasses, a structural OpenAPI v3 schema, and local validation.
 
+A field is declared once with `described`: its type, text, default and limits. `openapi` derives the schema for the
+CustomResourceDefinition from the dataclass. `with_defaults` and `problems` fill in and check a manifest by that schema
+as the API server does, and `from_manifest` converts a valid one. A rule has two forms, CEL for the server and a
+predicate for here.
+
 This validation takes 210 ms for a fleet of 5,000 sensors, msgspec 3 ms (1.1 ms with four sensors). But it reports all
 errors at once, as sentences with a remedy, by the same schema that the API server gets; and a spec is parsed only once
 per change.

@@ -1,4 +1,9 @@
-"""The status of a fleet, as the operator writes it."""
+"""The status of a fleet, as the operator writes it.
+
+`decide/status.py` builds it in each pass, and commands and metrics read it. It is also memory for the next leader: the
+operator that owns the fleet, the placement's epoch, and the device lists as last read. Lists in it are bounded, because
+an object in etcd is.
+"""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping

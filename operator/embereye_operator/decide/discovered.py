@@ -1,4 +1,9 @@
-"""The YAML text of a CameraFleet for discovered cameras."""
+"""The YAML text of a CameraFleet for discovered cameras.
+
+`embereye discover` calls `fleet_text` with the cameras that answered. The YAML is written as text, because its comments
+carry half of the information: profiles, problems, and the commands that create the Secret. Values are quoted as JSON,
+which YAML reads as text.
+"""
 
 import json
 import re

@@ -1,4 +1,10 @@
-"""Correlate Kubernetes Events: repetitions raise a count, and a rate limit protects readers from floods."""
+"""Correlate Kubernetes Events: repetitions raise a count, and a rate limit protects readers from floods.
+
+Passes record occurrences, and `EventWriter` takes due entries, writes them, and confirms each with `note_written`. An
+entry is unique by subject, type, reason and message; it waits until its whole count is written, and is then remembered
+to count repetitions. New entries of a subject need an allowance, which refills slowly. Repetitions only update the
+count, at most every REPEAT seconds. Both queues are bounded, and only losses of unwritten entries are counted.
+"""
 
 from collections import OrderedDict
 from collections.abc import Hashable

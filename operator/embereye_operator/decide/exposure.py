@@ -1,4 +1,10 @@
-"""The addresses at which devices outside the cluster reach a fleet, and what is missing, read from its objects."""
+"""The addresses at which devices outside the cluster reach a fleet, and what is missing, read from its objects.
+
+A pass calls `read_exposure` with the fleet's children, as the cluster has filled them in: node ports, load balancers'
+addresses, conditions of routes. Complete addresses go into the status, and shards advertise theirs to senders. Each
+reason for a missing one becomes a sentence with a remedy, for the condition Exposed. Nothing is created here; Services
+and routes come from `manifests/`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,9 @@
-"""The status of a fleet whose passes fail: when to report it, and which conditions become unknown."""
+"""The status of a fleet whose passes fail: when to report it, and which conditions become unknown.
+
+The controller calls `judge` when a pass raises, and writes the failed status once `is_reportable`: at once if only a
+person can help, else after GRACE. Degraded then has the reason, and all other conditions become Unknown, because nobody
+has checked them. Repeated failures that differ only in numbers write nothing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

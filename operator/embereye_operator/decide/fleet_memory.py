@@ -1,4 +1,11 @@
-"""The operator's memory of a fleet between passes: losing it delays decisions, but never makes them wrong."""
+"""The operator's memory of a fleet between passes: losing it delays decisions, but never makes them wrong.
+
+The controller has one `FleetMemory` for each fleet and passes it to every pass. It has two kinds of content: times
+since when something lasts (a silent shard, a waiting device, uneven loads), and results that are reused as long as
+their inputs are the same. Anything that must survive a restart is stored instead, in the placement record or the
+status. If the operator itself was stalled, start times move forward, so that the gap does not count as silence of
+shards.
+"""
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence

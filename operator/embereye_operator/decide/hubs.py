@@ -1,4 +1,9 @@
-"""The hubs of an operator, and the choice of a fleet's hub."""
+"""The hubs of an operator, and the choice of a fleet's hub.
+
+The chart writes additional hubs as JSON, which the operator parses at its start. In each pass, `choose_hub` selects by
+the fleet's `spec.hub`, or else by its namespace, or else the release's default. If the choice is impossible or
+ambiguous, the pass changes nothing, and the status names the possible hubs.
+"""
 
 import json
 import re

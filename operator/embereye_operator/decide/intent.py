@@ -1,4 +1,11 @@
-"""The intent of a pass: a fleet's shards, the owners of its devices, and the manifests for both."""
+"""The intent of a pass: a fleet's shards, the owners of its devices, and the manifests for both.
+
+`reconcile` calls these functions in the order `choose_wanted`, `intend`, `build_change`: first the shards, then the
+owner of each device, then all objects and assignments with their epoch. Everything comes from a `Snapshot` and the
+fleet's memory; nothing is read or written here. If the inputs of the children are those of the last pass without
+problems (`inputs_fingerprint`), the pass builds no objects at all. A leaving shard may be deleted only once no device
+and no report depends on it, and all owners work under the new epoch.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,9 @@
-"""A snapshot of one fleet: everything that a pass over it decides on."""
+"""A snapshot of one fleet: everything that a pass over it decides on.
+
+`read_snapshot` builds it at the beginning of a pass, and no step changes it. Decisions use only this object and the
+fleet's memory, so all of them agree on one moment. Shards that the pass assigns report again; their newer answers are
+in `Applier`, not here.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

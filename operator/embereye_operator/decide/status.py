@@ -1,4 +1,10 @@
-"""The status of a fleet, built from facts: one condition for each question that a user asks."""
+"""The status of a fleet, built from facts: one condition for each question that a user asks.
+
+At the end of a pass, `reconcile` collects its `Facts`, and `build_status` derives all conditions and counts from them.
+A status is written only for news: with fresh numbers alone, the previous status is returned, and no write follows. So
+Degraded and the reasons of dark devices keep their text if only numbers in it differ, and loads and ledgers must change
+by a factor. An unchanged status is written again after OBSERVED_SECONDS, so that its age shows if it is still current.
+"""
 
 import math
 import re

@@ -1,4 +1,9 @@
-"""All alerts: expressions, severity, texts, and the alert that fires if their series are missing."""
+"""All alerts: expressions, severity, texts, and the alert that fires if their series are missing.
+
+`rules.py` translates them for Prometheus and Grafana; dashboards link to their runbooks. An alert's scope says what it
+is about: a zone, fleet, shard or release. Series that are missing prove nothing, so each alert names the alert that
+fires without them, or the reason why there is none. Every alert has a page in `docs/runbooks`.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

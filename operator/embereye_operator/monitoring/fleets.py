@@ -1,4 +1,9 @@
-"""The operator's view of fleets as metrics, for the cluster's operator and for `embereye up`."""
+"""The operator's view of fleets as metrics, for the cluster's operator and for `embereye up`.
+
+GAUGES and COUNTERS are tables of a metric and a function that reads its value. At each scrape `FleetMetrics` calls
+`reports` and applies them; no value is stored between scrapes. A fleet without a recent successful pass has no view:
+its gauges are absent instead of outdated, because an autoscaler would follow them.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

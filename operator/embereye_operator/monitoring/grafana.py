@@ -1,4 +1,9 @@
-"""Dashboards in Grafana's format, built with its typed SDK, which is installed for development only."""
+"""Dashboards in Grafana's format, built with its typed SDK, which is installed for development only.
+
+`make monitoring` renders each dashboard of `panels.py` into a JSON file of the chart; `embereye dashboards` writes the
+same into any folder. This module only translates: queries, units and texts are data in `panels.py`, and each panel
+links to the runbook of its alert in `alerts.py`. Stable uids and sorted keys make equal dashboards equal files.
+"""
 
 import itertools
 import json

@@ -1,4 +1,9 @@
-"""Every exported metric, collected from the modules that declare it; the source of docs/reference/metrics.md."""
+"""Every exported metric, collected from the modules that declare it; the source of docs/reference/metrics.md.
+
+A metric is declared once, where it is measured, and the declaration registers it. `metrics` imports all modules to find
+them. The page of the documentation, and checks of alerts and dashboards, use this list, so no query can name a series
+that no process exports.
+"""
 
 import pkgutil
 from collections.abc import Iterator, Sequence

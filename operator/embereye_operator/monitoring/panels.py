@@ -1,4 +1,9 @@
-"""All dashboards as data: each panel's queries, unit, meaning and runbook."""
+"""All dashboards as data: each panel's queries, unit, meaning and runbook.
+
+`grafana.py` renders them, and only units and intervals here are in Grafana's notation. A query selects by the
+dashboard's variables (C, F and so on) and groups by labels that stay distinct across clusters and namespaces. Each
+panel names the alert whose runbook explains the problems it shows.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,9 @@
-"""Alerts as Prometheus rule files, which the chart's PrometheusRule uses, and as rules for Grafana."""
+"""Alerts as Prometheus rule files, which the chart's PrometheusRule uses, and as rules for Grafana.
+
+Both formats are translated from ALERTS and RECORDINGS in `alerts.py`, so that they cannot differ. Grafana records no
+series, so recorded ones are replaced by their definitions. Alerts detect missing series by their expressions, so for
+Grafana "no data" means that nothing is wrong.
+"""
 
 import re
 from typing import Any

@@ -1,4 +1,10 @@
-"""The changes of a pass: write objects, then assign devices to shards, and last delete unwanted objects."""
+"""The changes of a pass: write objects, then assign devices to shards, and last delete unwanted objects.
+
+`reconcile` creates one `Applier` for a pass. The order is the invariant: first the placement record, so that the next
+leader knows the epoch; then shards that gain devices, and unless one of them refuses, the others; then the other
+objects; deletions last, and a leaving shard only once nothing depends on it. An object is written only if it deviates
+from its manifest. What the API server refuses becomes a problem and is tried again later, with growing intervals.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

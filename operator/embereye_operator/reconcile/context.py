@@ -1,4 +1,8 @@
-"""The inputs shared by the steps of one pass: access to the cluster, the settings, the memory."""
+"""The inputs shared by the steps of one pass: access to the cluster, the settings, the memory.
+
+`reconcile` builds one `Context` for each pass and gives it to every step. Runtime, settings and memory outlive the
+pass; `Children` belongs to it, and reads the fleet's objects only when a step asks for them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

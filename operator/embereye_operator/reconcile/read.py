@@ -1,4 +1,10 @@
-"""The input of a pass: the fleet's children, its devices and the reports of its shards."""
+"""The input of a pass: the fleet's children, its devices and the reports of its shards.
+
+`read_snapshot` asks all shards at once, and reads the rest from the runtime. The resource versions of the objects are
+the key: if none has changed, the fleet's memory supplies the results of the last pass, and no object is unpacked. An
+unreadable device list leaves its former devices declared, and a Secret without its owner's permission only removes the
+credentials of its cameras. Both become problems for the status.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,11 @@
-"""A pass over one fleet: read the state, decide, apply the differences, write the status."""
+"""A pass over one fleet: read the state, decide, apply the differences, write the status.
+
+The controller and `embereye up` call `reconcile` again and again with the same memory. Its steps have a fixed order:
+one `Snapshot` is read, `decide/` chooses the shards and the intent, the `Applier` writes and assigns, shards are
+scaled, and the status is built from the facts of the pass. A refused object becomes a problem in the status and does
+not stop the rest; other errors end the pass, and its caller tries again. No step waits for an effect: an unsafe change
+is left to the next pass, and a paused fleet changes only where its pods would be evicted anyway.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

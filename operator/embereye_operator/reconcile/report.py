@@ -1,4 +1,9 @@
-"""The reports of a pass: the roster to the hub, the status to the API server, changes to people."""
+"""The reports of a pass: the roster to the hub, the status to the API server, changes to people.
+
+They run after the changes of a pass, and change nothing that shards do. An unreachable hub is a problem in the status;
+a failed report of the load is ignored. The status is written only if `build_status` returned a new one. Events are
+recorded for conditions whose answer changed, and written later by another task.
+"""
 
 import contextlib
 import logging

@@ -1,4 +1,10 @@
-"""The number of a fleet's shards: decide it, and change it if that is the operator's task."""
+"""The number of a fleet's shards: decide it, and change it if that is the operator's task.
+
+Each pass gives the shards' loads to the `Scaler` in the fleet's memory, even if somebody else scales the fleet: its
+number is then only reported. The operator writes spec.shards in mode embedded only, without `observe`, a pause or a
+rival autoscaler. Two scalers that fight become a problem in the status. The write changes the fleet's spec, so that the
+next pass, not this one, creates or removes shards.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -2,6 +2,10 @@
 
 All methods run on the event loop and may be called concurrently. All runtimes represent manifests as plain dictionaries
 in Kubernetes' form.
+
+A pass gets one `Runtime` of four parts: `World` reads, `Writer` writes, `Links` calls shards and hubs, and `Cluster`
+has everything that only Kubernetes offers. So `reconcile` and all decisions are the same for pods and local processes.
+RefusedError means that retries alone will not help, UnavailableError that they may.
 """
 
 from collections.abc import Collection, Mapping, Sequence

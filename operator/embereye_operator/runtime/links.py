@@ -1,4 +1,10 @@
-"""The operator's gRPC calls to shards and to the hub, for all runtimes."""
+"""The operator's gRPC calls to shards and to the hub, for all runtimes.
+
+`KubernetesLinks` and `LocalRuntime` use one `Shards` and a `Hub` for each hub. There is one channel for each process;
+it is replaced when the operator's certificate changes, or if it does not connect, because a new channel resolves the
+name at once. Calls have short deadlines. A silent shard is None, because silence is a normal answer that passes decide
+on; a silent hub is an UnavailableError.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,9 @@
-"""The output of `embereye up`: a live table on a terminal, plain lines elsewhere."""
+"""The output of `embereye up`: a live table on a terminal, plain lines elsewhere.
+
+`Up` calls `show` with rows for fleets and zones every half second, and `say` for events. `Lines` prints only what has
+changed since the last call. `LiveTable` replaces its tables and lets rich redraw them from a thread, so its parts are
+replaced, never modified. An output that cannot be written is lost and logged once: it must not end the watch.
+"""
 
 import contextlib
 import logging

@@ -1,4 +1,10 @@
-"""The files of `embereye up`: manifests of fleets, and its data folder."""
+"""The files of `embereye up`: manifests of fleets, and its data folder.
+
+`load_fleets` reads all manifests before anything starts and after each change of a file, checks them like an API
+server, and names file and line of an error. `versions` detects changes without reading. `locked` gives the data folder
+to one process at a time: a lock in it excludes others, and its content shows if the last process was killed. New files
+are readable for this user only.
+"""
 
 import contextlib
 import fcntl

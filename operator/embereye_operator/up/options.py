@@ -1,4 +1,9 @@
-"""The options of `embereye up`, and checks that `embereye service install` shares."""
+"""The options of `embereye up`, and checks that `embereye service install` shares.
+
+`embereye up` and `embereye service install` parse into `UpOptions` and run the same checks before anything starts. So a
+service that is installed also starts: ports are distinct, simulators exist, and with `--listen` every fleet says who
+may send.
+"""
 
 import shlex
 from collections.abc import Iterable, Sequence

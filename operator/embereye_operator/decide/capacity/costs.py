@@ -1,4 +1,9 @@
-"""The measured costs of readings, thermal frames, pictures and devices, with the machine and date."""
+"""The measured costs of readings, thermal frames, pictures and devices, with the machine and date.
+
+`plan.py` calculates with them. CPU costs are curves of measured points, not single numbers, because items cost less the
+more arrive together. A stored file has the numbers with the machine that they were measured on, so a user can measure
+another machine and use that file instead.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,9 @@
-"""The resources that a fleet needs: shards, cores, memory and network, from measured costs and target utilization."""
+"""The resources that a fleet needs: shards, cores, memory and network, from measured costs and target utilization.
+
+`embereye plan` calls `plan` with demands from manifests or options. For each demand, it searches the smallest number of
+shards that each stay within the target utilization; cores, memory and network follow from that number. Costs come from
+`costs.py`, and are measured. Each `Need` has its arithmetic as sentences, so that a reader can check every result.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,9 @@
-"""Explain why a hub does not answer, from its pods and volume claims, with the remedy."""
+"""Explain why a hub does not answer, from its pods and volume claims, with the remedy.
+
+The operator and `kubectl embereye` read the pods, claims and Secrets, and call `why_hub_is_away`. It looks at the
+newest pod that has not ended, in the order in which a start can get stuck: no pod, a claim without volume, a missing
+Secret, the container itself. The first reason found is returned as one sentence.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType

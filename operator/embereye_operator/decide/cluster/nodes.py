@@ -1,4 +1,10 @@
-"""The nodes that pods must leave, and the nodes that are lost, as the API server reports them."""
+"""The nodes that pods must leave, and the nodes that are lost, as the API server reports them.
+
+`runtime/kubernetes/nodes.py` watches nodes, and asks `displaced` about every pod on a node with taints or without a
+heartbeat. A node is drained if a hard taint that the pod does not tolerate is on it, or one that announces the node's
+removal. It is lost if the control plane says so, or earlier if the kubelet's lease stays unchanged for STALE seconds.
+Only changes of a lease count, because clocks of other machines are not trusted.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,9 @@
-"""Explain why a pod does not run, from the state of Kubernetes' objects, with the remedy."""
+"""Explain why a pod does not run, from the state of Kubernetes' objects, with the remedy.
+
+Callers pass the latest Deployment or pod, and get the first known reason: the image, a crash, a failed start, the
+scheduler. Messages of Kubernetes are quoted, and the remedy names the setting that the reader can change. The sentence
+goes into a fleet's status, or into the reason why a hub is away.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,9 @@
-"""The operator's rights in a namespace, compared with those that it needs there."""
+"""The operator's rights in a namespace, compared with those that it needs there.
+
+`Rights` asks the API server periodically for the granted rules, and `missing_rights` compares them with the table
+NEEDED. A rule for named objects only does not count. The answer becomes the problem RightsMissing in the status of
+fleets in that namespace.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

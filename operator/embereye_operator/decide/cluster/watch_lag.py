@@ -1,4 +1,10 @@
-"""Distinguish dead watches from slow ones by the events that they omit; and detect a restored API server."""
+"""Distinguish dead watches from slow ones by the events that they omit; and detect a restored API server.
+
+`KubernetesWorld` lists all objects periodically. It calls `expect` for each object that the list shows and no watch has
+reported, and `note_event` when the watch does. An object that is expected for more than LIMIT proves a dead watch, and
+`/healthz` asks for a restart. A list with an older version than an earlier list proves a restored server, whose objects
+the cache would take for outdated.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,4 +1,9 @@
-"""External autoscalers, if the cluster has their kinds: HorizontalPodAutoscaler and KEDA's ScaledObject."""
+"""External autoscalers, if the cluster has their kinds: HorizontalPodAutoscaler and KEDA's ScaledObject.
+
+`build_children` adds one if `spec.autoscaling.mode` is hpa or keda. The autoscaler does no arithmetic: the operator
+exports the number that it requires, and the target of 1 per shard makes the autoscaler copy that number into
+spec.shards. If the metric is missing, the number stays. `scaling/followers.py` judges if the object works.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,9 @@
-"""All children of a fleet."""
+"""All children of a fleet.
+
+`build_change` calls `build_children`, which calls the other modules of this folder. The order of the list is the order
+of writes. Manifests are complete and depend only on the arguments, so a pass can compare them with the existing
+objects. A child that is not in the list any more is deleted by the same pass, or once its shard may go.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 

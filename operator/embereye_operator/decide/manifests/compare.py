@@ -1,4 +1,9 @@
-"""The comparison of an observed object with a desired manifest."""
+"""The comparison of an observed object with a desired manifest.
+
+The API server adds defaults and other writers add fields, so equality would never hold. `deviations` reports only paths
+where the observed object lacks or contradicts a desired field. Lists are matched by Kubernetes' merge keys, quantities
+by value, and a few maps exactly. A pass writes an object only if it has deviations that its last write did not leave.
+"""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

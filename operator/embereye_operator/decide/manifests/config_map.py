@@ -1,4 +1,9 @@
-"""The placement ConfigMap, which shards read as files."""
+"""The placement ConfigMap, which shards read as files.
+
+Each shard's assignment is a file in it, and one more file is the record for the next leader. All change in one write,
+so they always agree on the epoch. Equal content gives equal bytes. Large ones are packed with gzip, because the API
+server limits the size.
+"""
 
 import base64
 import contextlib

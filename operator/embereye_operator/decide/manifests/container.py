@@ -1,4 +1,9 @@
-"""The container of a shard: its environment, probes and mounts."""
+"""The container of a shard: its environment, probes and mounts.
+
+`build_deployment` calls `build_container` for the only container of a shard's pod. A shard gets its start options as
+environment variables; devices and settings are in its assignment, so moving a device restarts no pod. The local runtime
+starts the same container as a process: it replaces the folders and ports in these variables.
+"""
 
 from collections.abc import Sequence
 

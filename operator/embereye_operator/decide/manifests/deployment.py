@@ -1,4 +1,10 @@
-"""The Deployment of a shard, and its pod."""
+"""The Deployment of a shard, and its pod.
+
+Each shard is a Deployment with one replica, so that shards can be replaced one by one, and each has its own assignment.
+A roll-out starts the new pod beside the old one (maxSurge 1), and both watch the same devices until the new one has
+been ready for READY_SECONDS. A new `replaces` annotation moves a pod off its node in the same way. The pod depends on
+the fleet's manifest and the operator's options, never on the placement.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,9 @@
-"""Names, labels and owners of a fleet's children."""
+"""Names, labels and owners of a fleet's children.
+
+All names derive from the fleet's name and kind and the shard's index, so any process can compute them without a lookup.
+The label LABEL_FLEET finds a fleet's children and pods, and owner references delete them with the fleet. Names,
+selectors and labels are part of existing objects, so they must not change.
+"""
 
 import re
 

@@ -1,4 +1,9 @@
-"""Routes of the Gateway API, by which devices outside the cluster reach a fleet and its shards through a Gateway."""
+"""Routes of the Gateway API, by which devices outside the cluster reach a fleet and its shards through a Gateway.
+
+`build_children` adds them if `spec.expose` names a Gateway and the cluster has the kind. The fleet has a route to its
+Service, and each shard one to its own Service, because gRPC senders are redirected to the shard of their device. Text
+lines need a separate listener. `decide/exposure.py` reads from a route's status if the Gateway accepted it.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,11 @@
-"""Services: the addresses of shards, of a fleet, and of cameras that push RTP."""
+"""Services: the addresses of shards, of a fleet, and of cameras that push RTP.
+
+A shard has a Service for our own processes, and the fleet has one for devices, which selects all its shards. With
+`spec.expose`, the fleet's Service changes its type, and each shard gets a second Service with gRPC only, so that
+control and metrics stay inside. Each camera that pushes RTP has a Service that selects its present owner: a hand-over
+changes the selector, and the camera's target stays. `build_children` calls these functions in every pass that builds
+objects.
+"""
 
 import hashlib
 import re

@@ -1,4 +1,9 @@
-"""Volumes that only some pods have: raw readings, models, camera credentials."""
+"""Volumes that only some pods have: raw readings, models, camera credentials.
+
+`deployment.py` and `container.py` call these functions, one for the volumes of a pod and one for its mounts, so names
+must depend on the arguments only. Secrets and models are optional volumes: a missing one limits some devices, and must
+not stop the shard. Only the certificate of the shard is required.
+"""
 
 import hashlib
 from collections import Counter

@@ -1,4 +1,11 @@
-"""The assignments of shards: devices, peers and settings; and the rule for when the epoch grows."""
+"""The assignments of shards: devices, peers and settings; and the rule for when the epoch grows.
+
+`build_assignments` translates a fleet's manifest into the wire messages that shards get, in the placement ConfigMap and
+by direct call. A device in hand-over is in the lists of two shards. All assignments of a fleet share one epoch.
+`next_epoch` compares the new ones with the stored ones, and raises the epoch only if one differs or a device moved;
+shards and the hub refuse an older epoch. Fields are never left to defaults of a shard, which refuses incomplete
+settings.
+"""
 
 import json
 from collections import defaultdict

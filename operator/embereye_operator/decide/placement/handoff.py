@@ -1,4 +1,10 @@
-"""Make before break: the choice of shards, the new owner of each device, and the old owner that watches meanwhile."""
+"""Make before break: the choice of shards, the new owner of each device, and the old owner that watches meanwhile.
+
+A device that changes its owner is assigned to the new shard first, while the old one stays its holder. The old one
+releases it once the new one reports it as covered, or once `patience` is over. The state is in the stored record
+(`moving`), so each pass, also of a new leader, continues from there. `plan` asks `place` for the owners, and decides
+only who watches meanwhile. A device that its old owner does not cover needs no holder.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,11 @@
-"""The owner of each device: it stays the same unless the shards' loads would differ too much."""
+"""The owner of each device: it stays the same unless the shards' loads would differ too much.
+
+`place` leaves each device with its present owner if that still exists. It gives the others, heaviest first, to a shard
+with room that has the fewest devices of their zone. Then it levels loads: if a shard is empty, or with `rebalance` if
+they differ by more than LIMIT. It levels down to SLACK, and the gap between the two prevents constant moves. The result
+depends only on the arguments and not on their order, so a repeated pass decides the same. `handoff.plan` calls it in
+each pass that may change the placement.
+"""
 
 import hashlib
 from collections import Counter

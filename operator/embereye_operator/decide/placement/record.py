@@ -1,4 +1,10 @@
-"""The stored placement, which a new leader reads before it decides anything."""
+"""The stored placement, which a new leader reads before it decides anything.
+
+It is the content of the placement ConfigMap: owners, devices in hand-over and the epoch in one key, and each shard's
+assignment in a separate key, which the shard mounts as a file. A pass writes it before it calls any shard, so that the
+next leader knows every epoch that a shard may have seen. If it is lost or was edited, `recover` takes the owners that
+shards report, and no device moves.
+"""
 
 import json
 from collections.abc import Mapping

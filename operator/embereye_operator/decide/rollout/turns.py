@@ -1,4 +1,10 @@
-"""The turns of the fleets that run the operator's image: one alone first, then several at once."""
+"""The turns of the fleets that run the operator's image: one alone first, then several at once.
+
+Each pass over a fleet calls `enter`, and `plan_rollout` asks `why_not` before it changes the first pod. A new image
+starts with one fleet alone. Once that has ended well and `delay` is over, up to `max_fleets` roll at once. A failed
+fleet halts all others until its roll-out has ended. The state is only in the operator's memory, so after a start or a
+change of leaders no fleet begins before GRACE, in which running roll-outs become visible.
+"""
 
 from collections.abc import Collection
 from typing import Literal

@@ -1,4 +1,9 @@
-"""An explanation of a fleet's number of shards: inputs, formula and result, from its status."""
+"""An explanation of a fleet's number of shards: inputs, formula and result, from its status.
+
+`embereye explain fleet` calls it. The status has the measured load and the latest scaling, and the same functions of
+`law.py` calculate the terms again, so no second formula exists. Inputs in the status are rounded, so the result may
+differ slightly from the operator's.
+"""
 
 from dataclasses import asdict
 

@@ -1,4 +1,9 @@
-"""External autoscalers that follow the operator's number: the number for them, and if they work."""
+"""External autoscalers that follow the operator's number: the number for them, and if they work.
+
+In modes hpa and keda the operator does not write spec.shards; it exports a number, and the autoscaler copies it.
+`followed_shards` raises that number where an autoscaler's tolerance of 10 % would ignore a small step. `judge` reads
+the autoscaler's own conditions, and its answer becomes the condition ScalingActive.
+"""
 
 from collections.abc import Mapping
 from typing import Any

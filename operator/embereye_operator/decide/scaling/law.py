@@ -1,4 +1,11 @@
-"""The scaling law: the number of shards a fleet needs, from its shards' measurements."""
+"""The scaling law: the number of shards a fleet needs, from its shards' measurements.
+
+In each pass, the loads of all shards become one `Measured`, whose arrivals, cost and backlog give the required shards
+(`terms`). Then `Scaler` decides if the fleet follows: up after CONFIRM seconds, or at once in a burst; down only to the
+highest result of a full stabilization window. Measurements of only some shards can add shards, but never remove any.
+The `Scaler` is part of the fleet's memory; losing it only delays steps. Time is an argument, so that a trace replays
+exactly.
+"""
 
 import math
 from collections import deque

@@ -1,4 +1,10 @@
-"""A trace of the scaling law's inputs, one line of JSON per change, to replay and explain decisions."""
+"""A trace of the scaling law's inputs, one line of JSON per change, to replay and explain decisions.
+
+`scale_fleet` passes each observation to `Trace.write`, which appends it to the fleet's file if it differs from the last
+one. A line has everything that the law reads, so decisions can be replayed later, also by a later version. A full file
+is rotated once, and beyond the folder's limit the oldest files go. A failed write is logged and left out; it never
+fails a pass.
+"""
 
 import json
 import logging

@@ -1,4 +1,9 @@
-"""The writers of a fleet's spec.shards: detect and name two that undo each other's changes."""
+"""The writers of a fleet's spec.shards: detect and name two that undo each other's changes.
+
+Each pass records the latest writer of spec.shards, as the fleet's managedFields name it, in the fleet's memory. If two
+writers alternate with different numbers at least TURNS times within WINDOW, `describe_contest` names both. The usual
+case is GitOps that applies a fixed number against an autoscaler. The sentence becomes the problem ShardsContested.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,10 @@
-"""The parts of an API server that only a cluster has: nodes, other people's objects, disruption budgets' owners."""
+"""The parts of an API server that only a cluster has: nodes, other people's objects, disruption budgets' owners.
+
+It joins the answers of `Nodes`, `Guard`, the world and the links for passes, which only read what background tasks have
+found. The controller calls `check_nodes` and `guard_budgets` periodically, and reconciles the fleets whose shards
+cannot stay where they are. Among other people's Secrets, it lists only those with the label that allows fleets to use
+them.
+"""
 
 import time
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""The ConfigMaps of other people that fleets use as lists of devices: the cache has only those."""
+"""The ConfigMaps of other people that fleets use as lists of devices: the cache has only those.
+
+`KubernetesWorld` records the names that each fleet uses. An event about another ConfigMap is ignored, and one about a
+used ConfigMap marks its fleets dirty. A ConfigMap that no fleet uses any more leaves the cache. A missing one is
+remembered as absent for a while, so that not every pass asks the server for it.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,10 @@
-"""Kubernetes Events on fleets, written outside the passes: an unreachable server fails no pass and loses no Event."""
+"""Kubernetes Events on fleets, written outside the passes: an unreachable server fails no pass and loses no Event.
+
+A pass calls `note`, which only queues. `run` asks the `EventCorrelator` at every call and every second for due entries
+and writes them, with a growing delay while the server fails. The name of an Event is a hash of its content, so a
+repeated attempt finds the first one instead of writing a second. Events that the server refuses for good are dropped
+and counted.
+"""
 
 import asyncio
 import hashlib

@@ -1,4 +1,9 @@
-"""The hub's pods: find out why the hub does not answer, and replace a pod whose node is lost."""
+"""The hub's pods: find out why the hub does not answer, and replace a pod whose node is lost.
+
+`KubernetesLinks` has one `HubPods` for each hub and calls `diagnose` every few seconds. While the hub serves, nothing
+is read. Otherwise its Service leads to its pods, and `decide/cluster/hub_pod.py` explains their state; `trouble` is
+then part of the error of a pass. A pod on a node without heartbeat is deleted, so that a new one starts elsewhere.
+"""
 
 import logging
 import re

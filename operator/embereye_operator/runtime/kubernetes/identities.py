@@ -1,6 +1,11 @@
 """Certificates in a cluster: an authority in a Secret of the release, and one Secret for each hub and shard.
 
 The leader issues and renews them; pods mount them as files, and read them again when they change.
+
+`renew` runs every few seconds: it reads or creates the authority, writes the operator's and the hubs' certificates, and
+renews all due ones. `identify` is called by each pass, for the shards of its fleet. Annotations on a Secret have its
+expiry and a hash of its authorities, so a new leader knows the due ones without issuing all again. An old authority
+stays trusted while a new one is introduced, so every process can still verify all others.
 """
 
 import base64

@@ -1,4 +1,10 @@
-"""Leader election: the holder of a Lease acts, for as long as its own clock proves that it still leads."""
+"""Leader election: the holder of a Lease acts, for as long as its own clock proves that it still leads.
+
+`run` tries every RETRY seconds to renew the Lease, or to take it once it has not changed for its duration. The holder
+stops acting DEADLINE seconds after the start of its last successful renewal, which is before any other replica may take
+over. So two never act at once, even if the server is away. The `Fence` calls `is_leading` before every write. Only the
+local clock counts; times in the Lease are compared for equality only.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,10 @@
-"""The calls to a cluster's shards and hubs, and the certificates for them."""
+"""The calls to a cluster's shards and hubs, and the certificates for them.
+
+Passes call it for their shards and hubs; the controller's tasks call `resync`, `diagnose_hubs` and `renew_identities`.
+Until the operator has a certificate, shards count as silent and reports to the hub fail. Changes pass the fence, so
+only the leader sends assignments and rosters. `_reports_to` remembers which hub has a fleet's roster, so that other
+hubs forget a fleet that moved.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 

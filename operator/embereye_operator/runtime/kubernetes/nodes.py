@@ -1,4 +1,10 @@
-"""The cluster's nodes, and the pods on drained or lost ones."""
+"""The cluster's nodes, and the pods on drained or lost ones.
+
+A watch keeps the list of nodes current. Every few seconds `find_displaced` lists the shards' pods on nodes with taints
+or lost ones, and on nodes of silent shards it reads the kubelet's heartbeat, because Kubernetes declares a node lost
+much later. The results are attributes that passes read; fleets with changes are returned, and get a pass at once. Pods
+are listed only when needed, never watched.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,9 @@
-"""The life of operators, for commands: an operator lives while its Lease is renewed."""
+"""The life of operators, for commands: an operator lives while its Lease is renewed.
+
+`absent_operators` reads the Lease that a fleet's status names. A Lease with an old renewal is only a suspect, because
+the clocks of machines differ: it counts as absent if it is still unchanged after WATCH_SECONDS. `kubectl embereye` asks
+it, because nobody updates the statuses of an absent operator's fleets.
+"""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,10 @@
-"""Ownership of fleets: a fleet's status names its operator, and that operator's Lease shows if it is alive."""
+"""Ownership of fleets: a fleet's status names its operator, and that operator's Lease shows if it is alive.
+
+The controller asks `why_not` before each pass. A fleet without an operator is claimed: its status gets this operator's
+name by a patch on the version that was read, so of two operators one fails. Another operator's fleet is left alone as
+long as that operator's Lease changes. `decide/ownership/holding.py` decides; here Leases are read, at most every
+LOOK_SECONDS each.
+"""
 
 import logging
 import time

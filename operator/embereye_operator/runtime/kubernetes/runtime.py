@@ -1,4 +1,9 @@
-"""The Kubernetes runtime, assembled: reads from a cache, writes with server-side apply, and calls over gRPC."""
+"""The Kubernetes runtime, assembled: reads from a cache, writes with server-side apply, and calls over gRPC.
+
+`build_runtime` creates the four parts of a `Runtime` around one client, one cache and one fence, so that all agree on
+the objects and on who leads. Its owner, the controller, lists everything with `resync` before the first pass, because
+passes read the cache.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,10 @@
-"""Writes to an API server, with server-side apply, and Events for people. Every write passes the fence."""
+"""Writes to an API server, with server-side apply, and Events for people. Every write passes the fence.
+
+Passes call it with complete manifests, and server-side apply merges them with the fields of other writers. The operator
+forces its fields, except on a new object, which may belong to somebody else. Answers that a retry does not change
+become RefusedError; others are raised, and the pass is tried again. A stored object goes into the cache at once,
+because the next pass may come before its watch event.
+"""
 
 import contextlib
 from collections import Counter

@@ -1,4 +1,9 @@
-"""Certificates for the processes of this machine: an authority and a folder for each process, in the data folder."""
+"""Certificates for the processes of this machine: an authority and a folder for each process, in the data folder.
+
+The authority is created at the first start and stays in the data folder. `folder` returns the folder for a process,
+with a certificate that is issued there if it is missing, outdated, or lacks a name. A task of `embereye up` renews the
+due ones, by the wall clock or by age. Processes read changed files again, so no renewal restarts them.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,10 @@
-"""The local runtime: a Deployment is a process, a ConfigMap a folder, a Service an address."""
+"""The local runtime: a Deployment is a process, a ConfigMap a folder, a Service an address.
+
+`embereye up` reconciles with it as a cluster's operator does with an API server. `apply` gives a Deployment to the
+`Supervisor` as a process with the same environment, in which mounts become folders and ports are replaced. Other
+objects are stored as JSON files, and a ConfigMap's keys also as files for its readers. So the placement and its epoch
+survive a restart; processes do not. There is no other writer, so no write is refused.
+"""
 
 import base64
 import contextlib

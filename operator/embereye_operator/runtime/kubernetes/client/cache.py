@@ -1,4 +1,10 @@
-"""The cache of API objects, packed, because objects are large and many, and most are never read again."""
+"""The cache of API objects, packed, because objects are large and many, and most are never read again.
+
+Watches, lists and our own writes `put` objects here, and the version decides: an older one never replaces a newer one,
+nor brings a deleted object back. An object is JSON without managedFields, compressed with another object of its kind as
+dictionary. A few fields that are often needed are also stored unpacked. An index by fleet finds children without a
+search.
+"""
 
 import json
 import sys

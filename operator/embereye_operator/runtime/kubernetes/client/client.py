@@ -1,4 +1,9 @@
-"""The calls on an API server that commands make, with errors that have a remedy."""
+"""The calls on an API server that commands make, with errors that have a remedy.
+
+`embereye` commands that read a cluster use `connected`, which finds the kubeconfig as kubectl does, checks it, and
+turns errors inside its block into UserErrors. Nothing is cached, and each command sees the server's present state. The
+operator itself does not use this module.
+"""
 
 import os
 import shutil
