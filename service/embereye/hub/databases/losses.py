@@ -1,4 +1,9 @@
-"""The file in the hub's folder that lists losses of the database, for as long as no person has removed it."""
+"""The file in the hub's folder that lists losses of the database, for as long as no person has removed it.
+
+The hub adds a line when it finds its database damaged or gone. Every start and every check reads the file, and the hub
+reports the newest line until a person removes the file. It is outside the database, because the database is what was
+lost.
+"""
 
 import datetime as dt
 import logging

@@ -1,4 +1,8 @@
-"""The hub's registration at its identity provider, and the roles for the provider's claims."""
+"""The hub's registration at its identity provider, and the roles for the provider's claims.
+
+`embereye hub` makes them from its options at its start; the provider's URL has to be secure. A person's role is the
+highest that the values of one claim give; without a listed value, the person is refused.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

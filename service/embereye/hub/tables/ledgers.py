@@ -1,4 +1,8 @@
-"""The database table of the owners' ledgers of all devices."""
+"""The database table of the owners' ledgers of all devices.
+
+`LedgerBook` (coverage/ledgers.py) owns them in memory. All are loaded at the start, and the changed ones are written
+every ten seconds and when a shard closes a ledger. A ledger stays serialised and is parsed when it is read.
+"""
 
 import sys
 from dataclasses import dataclass

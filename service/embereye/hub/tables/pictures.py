@@ -1,4 +1,9 @@
-"""The database table of the pictures that devices sent when their signs joined alarms."""
+"""The database table of the pictures that devices sent when their signs joined alarms.
+
+The inbox adds a picture to the transaction in which its sign joins an alarm or becomes more serious. Pictures are never
+in memory: `History` reads one when it is shown. Pruning removes those past their retention, and all but the newest
+MAX_PICTURES.
+"""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,9 @@
-"""Webhooks in the hub's database: their cursors and dead letters."""
+"""Webhooks in the hub's database: their cursors and dead letters.
+
+`Webhooks` owns the cursors and the numbers of dead letters in memory, and loads both at the start. A webhook that gives
+an event up stores the dead letter and its new cursor in one transaction. Dead letters are read in pages by cursor, and
+removed once they are delivered or expired.
+"""
 
 from dataclasses import dataclass
 from typing import Any
