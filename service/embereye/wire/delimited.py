@@ -1,4 +1,10 @@
-"""Length-delimited protobuf messages: each has its length in front, as a varint."""
+"""Length-delimited protobuf messages: each has its length in front, as a varint.
+
+There are two readers of the same format. `DelimitedReader` is given bytes and stores an incomplete message; it suits
+short messages. `DelimitedBuffers` lends the memory to receive into, so that a long message arrives in the buffer that
+it stays in, from a pool that its reader returns it to. Both check a length against their limit before they make room
+for the message.
+"""
 
 from collections import defaultdict
 from typing import TypeAlias

@@ -1,4 +1,9 @@
-"""Read 16-bit radiometric pictures: TIFF (revision 6.0, baseline grey, uncompressed), and raw words, made TIFF."""
+"""Read 16-bit radiometric pictures: TIFF (revision 6.0, baseline grey, uncompressed), and raw words, made TIFF.
+
+Raw words are wrapped as TIFF when they arrive, so there is only one format behind that point. A file is checked as
+a whole before any word is read: its strips must cover the stated size exactly, because thousands of them could refer to
+the same bytes.
+"""
 
 import struct
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""HTTP and RTSP authentication: Basic (RFC 7617) and Digest with MD5 or SHA-256 (RFC 2069, 7616)."""
+"""HTTP and RTSP authentication: Basic (RFC 7617) and Digest with MD5 or SHA-256 (RFC 2069, 7616).
+
+This is the client's side. `strongest` chooses a challenge from the headers of a refusal, Digest before Basic, and
+`authorize` answers it for one request. Nothing is stored here: the connection that was refused keeps the challenge, and
+counts the uses of its nonce.
+"""
 
 import base64
 import hashlib

@@ -1,4 +1,9 @@
-"""A JPEG's header, parsed without decoding a pixel (ITU-T T.81, annex B)."""
+"""A JPEG's header, parsed without decoding a pixel (ITU-T T.81, annex B).
+
+Frames are checked here before any decoder sees them. `read_header` walks the segments up to the first scan, and refuses
+what is too large, has too many scans, or cannot be decoded. `Headers` does the same for one camera, whose header rarely
+changes: if a frame starts with the same bytes and ends with the end marker, the previous result is valid.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,10 @@
-"""Put received restart intervals of an incomplete picture in place and fill the lost ones with grey."""
+"""Put received restart intervals of an incomplete picture in place and fill the lost ones with grey.
+
+Restart intervals decode independently of each other, so any of them can be replaced. The place of a received one
+follows from the start or the end of the scan, from the sender's count, or from its marker, which counts only to eight.
+If several places are possible, it is dropped. Lost intervals become grey ones of the same number of MCUs. The result
+decodes like any picture, and has the list of its lost regions.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,9 @@
-"""A picture that is still arriving: the parts of its scan that have come, and their places."""
+"""A picture that is still arriving: the parts of its scan that have come, and their places.
+
+The depacketizer has one for each incomplete picture, and stores payloads by their offset, in any order. Unless all came
+in order, `received_runs` joins neighbouring parts to runs without gaps. If there are several, `restart.py` puts them in
+place.
+"""
 
 from bisect import bisect
 from dataclasses import dataclass, field

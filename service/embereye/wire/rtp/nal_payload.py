@@ -1,4 +1,9 @@
-"""Convert H.264 and H.265 NAL units to RTP payloads and back (RFC 6184, RFC 7798)."""
+"""Convert H.264 and H.265 NAL units to RTP payloads and back (RFC 6184, RFC 7798).
+
+Each codec has a class with the same methods and no state. A received payload has one NAL unit, several small ones, or
+a fragment of a large one; `parts` returns them, and the receiver joins fragments from the one with `start` to the one
+with `end`. `payloads` is the sender's direction, for simulators.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol

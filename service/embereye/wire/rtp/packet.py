@@ -1,4 +1,9 @@
-"""Read and write RTP and RTCP (RFC 3550): headers, reception statistics, reports, a sender's clock."""
+"""Read and write RTP and RTCP (RFC 3550): headers, reception statistics, reports, a sender's clock.
+
+Functions parse and write single packets. Two classes have state, for one sender each: `PacketReception` says if
+a sequence number is next, late, stray or a restart, and counts losses for receiver reports. `CaptureClock` converts
+timestamps to our time. Neither reads a clock: the receivers that own them pass every time as an argument.
+"""
 
 import struct
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""Cut pictures into packets: the sending side of RTP/JPEG (RFC 2435) and of its RTCP reports."""
+"""Cut pictures into packets: the sending side of RTP/JPEG (RFC 2435) and of its RTCP reports.
+
+Simulators and benchmarks send with it. `read_scan` parses a JPEG into what the packets' headers can state, and refuses
+the rest. A `Packetizer` then fills one array with all packets of the picture, a row for each: the headers column by
+column, and the scan behind them. It numbers the packets of one sender and counts them for its reports.
+"""
 
 import struct
 from collections.abc import Sequence

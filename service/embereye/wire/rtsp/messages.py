@@ -1,4 +1,9 @@
-"""Read and write RTSP (RFC 2326): messages, interleaved packets, transports, SDP (RFC 8866)."""
+"""Read and write RTSP (RFC 2326): messages, interleaved packets, transports, SDP (RFC 8866).
+
+Everything here is bytes in, values out, for the camera's client and for the simulator's server. `RtspParser` splits
+a connection into messages and packets. Nearly always there are only packets, which a short loop returns without a copy.
+The other functions read headers and descriptions as cameras write them, and accept their known mistakes.
+"""
 
 import base64
 import binascii

@@ -1,4 +1,9 @@
-"""Read H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
+"""Read H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4).
+
+`H264.inspect` reads only the fields that decide about an access unit: the NAL unit's kind, the start of a picture, key
+frames, recovery points, the id of a parameter set and its pictures' size. Slices are judged by their first two bytes.
+What our decoder cannot or must not decode raises VideoError.
+"""
 
 import contextlib
 import re

@@ -1,4 +1,9 @@
-"""Describe NAL units independently of the codec, and split streams into them."""
+"""Describe NAL units independently of the codec, and split streams into them.
+
+A `Codec`, H.264 or H.265, reads the header of each NAL unit into a `NalUnit`. `access_unit.py` works with these alone,
+so that it needs no knowledge of a codec. Streams are split at start codes; RTP's NAL units have none, except those of
+senders that join several into one.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
