@@ -1,4 +1,8 @@
-"""Invent an MLX90640: a calibration EEPROM from a seed, and the raw words that it measures of a scene."""
+"""Invent an MLX90640: a calibration EEPROM from a seed, and the raw words that it measures of a scene.
+
+`measure` is the inverse of the calibration in `detect/thermal`: calibrating its words gives the scene's temperatures
+again, apart from rounding. The calibration corrects its first estimate once, so its inverse is found by iteration.
+"""
 
 import random
 

@@ -1,4 +1,10 @@
-"""`embereye simulate sensors`: devices that connect over TCP and use the real text protocol, fires included."""
+"""`embereye simulate sensors`: devices that connect over TCP and use the real text protocol, fires included.
+
+`run_sensors` starts a task for each device. The task connects, sends the serial number, waits a moment for the start
+command, and then sends readings and frames when they are due. It reconnects with a growing pause. Over gRPC all devices
+share one `Client` instead. Every value follows from the seed, the time, and the strength of the fires that the device
+sees. If the server is too slow, new measurements are dropped, because a late one is useless.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,9 @@
-"""Serve simulated cameras by RTSP: JPEG, H.264 or H.265 over RTP, by TCP and UDP (RFC 2326)."""
+"""Serve simulated cameras by RTSP: JPEG, H.264 or H.265 over RTP, by TCP and UDP (RFC 2326).
+
+Each connection has a `_Viewer`, which answers requests as they come. SETUP chooses where packets go: to channels of the
+connection, or to the client's UDP ports. PLAY starts a task that sends the camera's pictures there when they are due.
+Viewers share the coded films, and each notices a request for a key frame itself.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,8 @@
-"""Encode simulated cameras' films as H.264 or H.265; each loop is encoded once and shared by all cameras."""
+"""Encode simulated cameras' films as H.264 or H.265; each loop is encoded once and shared by all cameras.
+
+A loop is encoded in a thread when it is first shown; until then the film stays where it is. Showing it again costs only
+the packets. If the film jumps, for example to a fire, it continues with a key frame of the other loop.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

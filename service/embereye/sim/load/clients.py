@@ -1,4 +1,9 @@
-"""Pace the clients of a load test, connect them, and count their errors."""
+"""Pace the clients of a load test, connect them, and count their errors.
+
+A client is a coroutine `speak` that opens one connection and sends until it breaks. `run_client` calls it again after
+each error, which it counts by reason. All its connections share a `Pace`: packets are due at fixed times that no answer
+delays, and latency counts from the due time. So a slow server cannot hide its delay by slowing its clients.
+"""
 
 import asyncio
 import contextlib

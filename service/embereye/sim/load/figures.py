@@ -1,4 +1,8 @@
-"""Count and judge a load test: packets, bytes, errors, latencies with their percentiles; thresholds."""
+"""Count and judge a load test: packets, bytes, errors, latencies with their percentiles; thresholds.
+
+Each client counts in a separate `ClientFigures`; `total` adds them up, and `judge` compares the sum with `Thresholds`.
+Latencies are counted in buckets whose bounds grow by 5 %, so a test of any length needs the same memory.
+"""
 
 import math
 import time

@@ -1,4 +1,9 @@
-"""Run a load test: clients that send, a watch on the target's processes, and the report."""
+"""Run a load test: clients that send, a watch on the target's processes, and the report.
+
+The caller brings `send`, which runs all clients, and the figures that they count in. `run_load_test` runs it beside
+a task that samples the target's CPU and memory every second, and one that reports progress. The test ends with `send`,
+on a request to stop, or long after the schedule. Then `build_report` makes JSON of everything, and judges thresholds.
+"""
 
 import asyncio
 import contextlib

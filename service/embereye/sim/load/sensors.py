@@ -1,4 +1,9 @@
-"""Simulate sensors as a load: each client sends packets when they are due, regardless of the server."""
+"""Simulate sensors as a load: each client sends packets when they are due, regardless of the server.
+
+Over text, a packet's latency ends when the kernel has accepted its line; over gRPC, when the shard has acknowledged it.
+A task beside the sender answers the shard's commands, or reads its acknowledgements. Frames are drawn before the clock
+starts. `clients.py` has pace and reconnection.
+"""
 
 import asyncio
 import contextlib

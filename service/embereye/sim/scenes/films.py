@@ -1,4 +1,9 @@
-"""Prepare the films of simulated cameras: rooms with scripted fires, temperatures, or video files."""
+"""Prepare the films of simulated cameras: rooms with scripted fires, temperatures, or video files.
+
+A `Film` maps the time since the start to a frame. A room's film consists of loops, and shows the one that fits: quiet,
+a walk now and then, a growing fire, a blaze. `Cameras.moments` is the clock of every sender: it yields a camera's due
+times, shifted so that the cameras' frames do not coincide. A room's frames are drawn when they are first shown.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,8 @@
-"""Draw things that look like fire but are not, and a small flame, from their physics."""
+"""Draw things that look like fire but are not, and a small flame, from their physics.
+
+Each is a function from time and a random generator to a picture of 160 x 120 pixels; `LOOKALIKES` names all of them.
+`filmed` shows one as a camera does, with noise and JPEG. The detectors' benchmarks judge by them, and fit to them.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any

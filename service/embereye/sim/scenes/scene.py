@@ -1,4 +1,9 @@
-"""Draw an invented room: quiet, with a person walking through, or on fire."""
+"""Draw an invented room: quiet, with a person walking through, or on fire.
+
+A `Room` draws its furniture once, from the seed. A frame is a copy of that picture with a person or a fire on it, then
+the noise of a camera's sensor, then JPEG. Flames are noise textures that rise through a swaying shape, coloured by
+their heat. Frames are drawn when they are first shown, and then stored in their loop.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
