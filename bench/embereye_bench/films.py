@@ -1,4 +1,8 @@
-"""Draw the frames of simulated cameras once, and store them in a file that every sender reads."""
+"""Draw the frames of simulated cameras once, and store them in a file that every sender reads.
+
+A film is a loop of the simulator's room with a fine texture, so that frames are as large as a real camera's. Cameras
+share the films, with a time offset each: most show a quiet room, one in five a person, two in a hundred a fire.
+"""
 
 import struct
 from dataclasses import dataclass

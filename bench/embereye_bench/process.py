@@ -1,4 +1,9 @@
-"""Run the processes of a benchmark, the measured shard and its senders, and measure their costs."""
+"""Run the processes of a benchmark, the measured shard and its senders, and measure their costs.
+
+The measured program runs in a separate process, so that senders do not count. Costs are differences between two
+moments: of CPU seconds from /proc, and of the shard's counters from its page of metrics. A `Sender` is commanded by
+lines on its standard input, and answers each with its counts.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,9 @@
-"""The report of every benchmark, and the command that runs a set of them."""
+"""The report of every benchmark, and the command that runs a set of them.
+
+A benchmark is a function from a `Scale`, the number and length of its rounds, to a `Result`: a value, the baseline that
+it measured in the same rounds, and its goal. `run` calls the chosen ones, one after the other. A benchmark that fails
+is a row of the report and does not stop the others. The exit code is 1 if any row misses its goal.
+"""
 
 import argparse
 import json

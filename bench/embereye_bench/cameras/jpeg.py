@@ -1,4 +1,10 @@
-"""Benchmark a camera shard with JPEG: a fleet's cores and memory, reception, losses, overload, a busy neighbour."""
+"""Benchmark a camera shard with JPEG: a fleet's cores and memory, reception, losses, overload, a busy neighbour.
+
+Each benchmark is a function in `BENCHMARKS`. For most, `fleet` runs a shard and a sender as two processes.
+`Fleet.round` lets the sender start, waits for the warm-up, and takes the differences of counters and CPU seconds over
+the round. Baselines are measured in the same run: decoding alone, GStreamer on the same stream, or the same fleet in
+another form.
+"""
 
 import contextlib
 import json

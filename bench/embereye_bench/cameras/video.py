@@ -1,7 +1,9 @@
 """Measure H.264 and H.265 over RTSP: cores, memory, overload and losses. Baseline: FFmpeg's decoding alone.
 
-The baseline is `ffmpeg -threads 1 … -f null -` of the same coded pictures. One benchmark compares with Frigate's
-recipe: one ffmpeg per camera, which writes scaled raw frames into a pipe. Without ffmpeg, results say so.
+`served` runs simulated cameras in one process, `video_fleet` adds a shard that pulls them all. Rounds are measured as
+in `jpeg.py`. The baseline is `ffmpeg -threads 1 … -f null -` of the same coded pictures, between the rounds. One
+benchmark compares with Frigate's recipe: one ffmpeg per camera, which writes scaled raw frames into a pipe. Without
+ffmpeg, results say so.
 """
 
 import contextlib

@@ -1,4 +1,8 @@
-"""Simulate distant fires: shrink a clip's fire into a scene without fire, and count those still found."""
+"""Simulate distant fires: shrink a clip's fire into a scene without fire, and count those still found.
+
+Each clip of a fixed camera whose fire is found is pasted into the middle of a quiet scene, two to eight times smaller.
+The result is played twice, with close-ups and without them. Results are grouped by the flame's width in the picture.
+"""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence

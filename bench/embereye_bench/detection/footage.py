@@ -1,4 +1,9 @@
-"""Cache clips as the detectors see them: decoded once as in a shard, at the working size, and as JPEG."""
+"""Cache clips as the detectors see them: decoded once as in a shard, at the working size, and as JPEG.
+
+`footage` looks a clip up by the digest of its content. The pictures at the working size are one array, which is mapped
+and not read; the larger ones for close-ups are JPEGs in one file with a list of their ends. New files are renamed to
+their names only when they are complete, so that an interrupted run leaves no broken ones.
+"""
 
 import hashlib
 from dataclasses import dataclass

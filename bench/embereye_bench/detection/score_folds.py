@@ -1,4 +1,10 @@
-"""Score detection by leave-one-scene-out: every clip is judged by weights fitted to the other scenes."""
+"""Score detection by leave-one-scene-out: every clip is judged by weights fitted to the other scenes.
+
+`run_folds` works in this order: measure the flame's quantities at all sites of every clip; for each scene, fit weights
+to the clips of all others and to drawn scenes; play each clip again under its scene's fit. The appearance network that
+a clip meets has not seen its scene either. Clips are also played with shifted priors, for the ROC, and with other
+cameras' settings. A last fit to all scenes gives the weights to ship. Processes, one per processor, play the clips.
+"""
 
 import json
 import math

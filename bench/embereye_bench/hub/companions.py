@@ -1,4 +1,8 @@
-"""Run companions of the measured hub: peers, devices and floors, each on a given processor."""
+"""Run companions of the measured hub: peers, devices and floors, each on a given processor.
+
+A companion is a process that prints a first line when it is ready, and is killed at the end of its block. `rate_of`
+measures operations per second: threads prepare, start together, stop after the given time, and finish what is pending.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,9 @@
-"""Measure events that reach many subscribers: delay and cost, against the `websockets` library's broadcast."""
+"""Measure events that reach many subscribers: delay and cost, against the `websockets` library's broadcast.
+
+A server (`feed_server.py`) and its subscribers (`crowd.py`) are two processes. In a round, the server publishes at
+a given rate and answers with the time of each event; then the crowd answers with the time of each arrival. Cursors in
+the events match the two. Servers of different kinds are measured in alternating rounds.
+"""
 
 import contextlib
 import json

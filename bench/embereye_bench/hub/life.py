@@ -1,4 +1,9 @@
-"""Measure a hub's life as a process: its most subscribers, its shutdown, kills, and an hour of work."""
+"""Measure a hub's life as a process: its most subscribers, its shutdown, kills, and an hour of work.
+
+The hub is a real process with its data on a disk, which benchmarks end and start again. Meanwhile `Shard` and `Stills`
+store reports and stills, and note those that the hub acknowledged. Afterwards all of them are read from the restarted
+hub: a missing one was lost, and an alarm that was raised twice is doubled.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,8 @@
-"""Measure the cost of a hub and its console with many devices and fleets, reported by simulated shards."""
+"""Measure the cost of a hub and its console with many devices and fleets, reported by simulated shards.
+
+The hub is a real process. Every simulated shard has a separate stream to it, and reports all its devices each second,
+as a shard does. First the hub's CPU is measured without a browser; then the requests of a console's pages are timed.
+"""
 
 import asyncio
 import time

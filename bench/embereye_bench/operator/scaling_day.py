@@ -1,4 +1,10 @@
-"""Simulate a day of load on a fleet: the embedded scaler against an HPA on queue depth and KEDA's defaults."""
+"""Simulate a day of load on a fleet: the embedded scaler against an HPA on queue depth and KEDA's defaults.
+
+Nothing runs and no time passes: `simulate` counts second by second. Arriving items join one queue, the ready shards
+work on it, and a policy sees the measurements of its period and decides the number of shards. A new shard is ready
+after `LEAD`. `Embedded` is the operator's own code; `Hpa` is written after Kubernetes' algorithm. All policies get the
+same load, from a fixed seed.
+"""
 
 import math
 import random

@@ -1,4 +1,9 @@
-"""Run an operator whose shards are simulated in its process, for benchmarks without nodes."""
+"""Run an operator whose shards are simulated in its process, for benchmarks without nodes.
+
+Everything is the real operator except two classes. `SimulatedWorld` reports a Deployment as available a second after it
+was created. `SimulatedLinks` answers in place of shards and hub: it accepts assignments, and reports every device as
+covered. Files named by environment variables make shards dead or busy while it runs.
+"""
 
 import argparse
 import os

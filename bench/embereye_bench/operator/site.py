@@ -1,4 +1,9 @@
-"""Run fleets on a real kube-apiserver and etcd, and operators with simulated shards."""
+"""Run fleets on a real kube-apiserver and etcd, and operators with simulated shards.
+
+A `Site` creates fleets in one namespace and starts operators as processes of `simulated.py`. Two files steer what the
+shards of these operators do: names of dead shards, and the cores of work that fleets have. Progress is read from the
+operator's metrics. There is no garbage collector here, so `delete` also removes the fleets' children.
+"""
 
 import contextlib
 import json

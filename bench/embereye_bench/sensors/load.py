@@ -1,4 +1,9 @@
-"""Send as devices do in a benchmark: lines of readings and frames, paced or as fast as possible."""
+"""Send as devices do in a benchmark: lines of readings and frames, paced or as fast as possible.
+
+`Server` starts the measured process and asks it for CPU seconds and counters, by lines over its pipes. All functions
+that send use plain sockets and lines that were made beforehand, so that the sender costs little. They end when all is
+sent; `Server.idle_counters` waits until the server has also received it.
+"""
 
 import contextlib
 import json
