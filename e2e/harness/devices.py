@@ -1,4 +1,9 @@
-"""Devices outside the cluster: text sensors over TCP and cameras that push, each with a tiny client."""
+"""Devices outside the cluster: text sensors over TCP and cameras that push, each with a tiny client.
+
+A device's `run` sends until it is cancelled, and redials whenever its connection breaks or nothing is answered; cameras
+follow redirections. Tests change a device while it runs, for example to set it on fire or to freeze its picture.
+Starting a fire returns the time at which its first line or frame was written, from which delays are measured.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,9 @@
-"""Fixtures for tests of the hub: its databases and buses, and a hub as a real process."""
+"""Fixtures for tests of the hub: its databases and buses, and a hub as a real process.
+
+A test that takes `stored` runs once for each database, one that takes `bus` once for each way of evidence. `make_hub`
+creates a `HubProcess` on an empty database; the test starts, kills and restarts it on the same ports and data. Every
+hub is killed after its test.
+"""
 
 import asyncio
 import contextlib

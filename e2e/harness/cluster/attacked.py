@@ -1,6 +1,8 @@
 """A release in a cluster, the target of faults: two sensor shards, one camera shard, devices outside the pods.
 
-It has one hub with a volume, or two hubs on a PostgreSQL and a NATS that run outside the cluster.
+`running_release` cleans a cluster, installs the release, starts devices, probers and the witness, and cleans it again.
+A `Release` is the matrix's building: it lights a further sensor at each call, and answers from the probers' books. It
+has one hub with a volume, or two hubs on a PostgreSQL and a NATS that run outside the cluster.
 """
 
 import asyncio

@@ -1,4 +1,9 @@
-"""A kind cluster, used by kubectl, helm and docker with a separate kubeconfig."""
+"""A kind cluster, used by kubectl, helm and docker with a separate kubeconfig.
+
+`connect` brings the cluster up, or uses the one that runs. Everything goes through the command line tools, as for
+a user; each command and its duration are in the diary, and a failed one raises CommandError. Nodes are containers: they
+are powered off by docker, and faults run commands inside them.
+"""
 
 import asyncio
 import json

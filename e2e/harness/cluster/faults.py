@@ -1,4 +1,10 @@
-"""Faults in a cluster: of pods, nodes, networks and the API server, and changes that people make."""
+"""Faults in a cluster: of pods, nodes, networks and the API server, and changes that people make.
+
+A fault is an asynchronous context manager over a `Release`: entering does the harm, leaving repairs it, and often waits
+until the fleet is at rest. The sensor shard with most probed sensors is harmed, because they show it. Faults of nodes
+never take the one with the hub's volume. `FAULTS` lists all with their expected gaps and alerts; `matrix.py` makes
+them and judges the effect.
+"""
 
 import asyncio
 import json

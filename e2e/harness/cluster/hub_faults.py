@@ -1,4 +1,9 @@
-"""Faults of several hubs, of their PostgreSQL, and of the NATS that carries evidence."""
+"""Faults of several hubs, of their PostgreSQL, and of the NATS that carries evidence.
+
+They need a release with two hubs, whose PostgreSQL and NATS run as processes outside the cluster, so they can be killed
+and started again here. The hub that owns the database is found by its log. Each fault has the form of those in
+`faults.py`, which adds `HUB_FAULTS` to its list.
+"""
 
 import asyncio
 import functools

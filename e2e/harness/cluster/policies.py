@@ -1,5 +1,8 @@
 """Enforce NetworkPolicies with iptables, in a pod on every node, where the pod network does not.
 
+Every second it lists pods, namespaces and policies, and builds the rules of one chain for the pods of its node. If they
+differ from the last ones, it loads them in one step. A pod that some policy selects gets only what a rule admits.
+
 It supports `ingress` by pods, namespaces, addresses and ports. Egress is not supported, because our policies have none.
 It runs in our image, which has lightkube, and imports none of our modules.
 """

@@ -1,4 +1,10 @@
-"""A building for the tests: a release of the chart, two fleets, simulated devices inside and outside the cluster."""
+"""A building for the tests: a release of the chart, two fleets, simulated devices inside and outside the cluster.
+
+Tests call `clean`, `prepare`, `install` and `apply_fleets` in this order, and `clean` again at the end. A `Site` owns
+all background work of the run: devices, probers, the witness, and watches that follow fleets and events. The watches
+retain the latest state of each fleet, on which `condition` and `covered` wait, and every change of Covered, from which
+`dark` counts. Objects are compared with those from before the installation, so that nothing stays behind.
+"""
 
 import asyncio
 import base64

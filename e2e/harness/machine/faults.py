@@ -1,4 +1,9 @@
-"""Faults on one machine: each does harm for a while and repairs it, alone or paired with another."""
+"""Faults on one machine: each does harm for a while and repairs it, alone or paired with another.
+
+A fault is an asynchronous context manager over a `LocalSite`: entering does the harm, leaving repairs it. Instantaneous
+harm notes its time in `site.struck`, from which recovery counts. `FAULTS` lists all, each with the longest gap that
+a working sensor may have, the alerts that must fire, and those that may. `matrix.py` makes them and judges the effect.
+"""
 
 import asyncio
 import contextlib

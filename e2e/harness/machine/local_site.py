@@ -1,5 +1,9 @@
 """A building on this machine: `embereye up` with real processes, devices, probers and a witness.
 
+`running_site` starts everything and ends it. `embereye up` and its children are processes, and apply a manifest that
+faults rewrite; devices, probers and the witness are tasks here. A sensor burns once, and again only after its zone was
+reset. The processes see a clock that `set_clock` can step, and if possible a small disk that can be filled.
+
 Verdicts rely on the witness, the probers' acknowledgements and /proc, never on the product's own statements.
 """
 

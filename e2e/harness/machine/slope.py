@@ -1,4 +1,9 @@
-"""Growth of a measure: a slope and its confidence interval, from samples of processes that come and go."""
+"""Growth of a measure: a slope and its confidence interval, from samples of processes that come and go.
+
+The slope is the median of those between all pairs of samples of one process (Theil and Sen), so that single outliers
+do not count. Its interval is widened for correlated samples, and for the number of slopes that are judged together.
+Growth in a single step has no slope; it is found by comparing the first third of the samples with the last.
+"""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,10 @@
-"""A soak: hours of steady load on one machine, with random fires and faults, and the usage of every process."""
+"""A soak: hours of steady load on one machine, with random fires and faults, and the usage of every process.
+
+`SoakPlan.schedule` draws all fires and faults from a seed. `soak` works through them: before each it puts fires out and
+resets alarms, so that the load does not grow. Meanwhile a task samples every process. At the end, the growth of memory,
+descriptors and threads is estimated by role. Only warm processes under a load that they had before are judged, since
+anything else grows without a leak.
+"""
 
 import asyncio
 import csv

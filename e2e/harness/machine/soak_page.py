@@ -1,4 +1,8 @@
-"""The report of a soak: plots of every process's usage, delays, slopes with intervals, faults."""
+"""The report of a soak: plots of every process's usage, delays, slopes with intervals, faults.
+
+The page is built from a finished `Soaked`, in memory or read from its folder. Plots are SVG in the page, drawn here, so
+it is one file that needs no network.
+"""
 
 from collections.abc import Sequence
 from html import escape

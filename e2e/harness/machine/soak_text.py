@@ -1,4 +1,8 @@
-"""The documentation page of a soak: its numbers, the usage of every process, its faults."""
+"""The documentation page of a soak: its numbers, the usage of every process, its faults.
+
+The text is the form `soak.md`, next to this file; `soak_text` fills in the tables and numbers of a finished soak. Its
+limits are the constants that the soak was judged by, so that page and verdict agree.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,9 @@
-"""A fault, and the building under attack: processes of one machine, or a cluster."""
+"""A fault, and the building under attack: processes of one machine, or a cluster.
+
+A `Fault` has a context manager that does the harm and repairs it, and its expected effects: the longest gap, the alerts
+that must or may fire. A `Building` is what the matrix needs of a site. `together` enters several faults shortly one
+after the other, and repairs them in reverse order. Two faults that take the same resource are never paired.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,10 @@
-"""Try faults, alone and in pairs, during fires, and judge them by the witness and the probers."""
+"""Try faults, alone and in pairs, during fires, and judge them by the witness and the probers.
+
+`try_faults` makes one row. It waits until no alert is active, lights fires, does the harm, lights another fire right
+after it, repairs the harm, and waits until every probed sensor is acknowledged and every fire has alarmed. Then the
+books are compared: what was acknowledged and lost or doubled, gaps, delays, recovery, and the alerts that fired against
+the expected ones. An error is a row, too. The building is behind a protocol (`fault.py`): one machine or a cluster.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,8 @@
-"""The pages on reliability, written from the results of a run of faults."""
+"""The pages on reliability, written from the results of a run of faults.
+
+`page` fills the numbers of all rows into a head that is stored as Markdown, and adds a table of single faults and one
+of pairs. It reads only stored outcomes, so a page can be written again without a new run.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,9 @@
-"""The diary of a run: a timeline of steps, commands, cluster events and alarms, and the run's numbers."""
+"""The diary of a run: a timeline of steps, commands, cluster events and alarms, and the run's numbers.
+
+One diary is shared by everything in a run. `note` writes a line to disk at once, so the timeline is complete even if
+the run is killed. `step` wraps a part of a test, and prints its result as a progress line. `measure` records a number
+with its limit; the caller asserts it. `close` writes numbers and steps as one JSON file.
+"""
 
 import json
 import time

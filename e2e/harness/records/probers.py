@@ -1,4 +1,10 @@
-"""Clients that record what they sent and what was acknowledged, using only the wire protocols."""
+"""Clients that record what they sent and what was acknowledged, using only the wire protocols.
+
+Each runs as a task for a whole run, through all faults. `EvidenceProber` reports signs to the hub as a shard does;
+`IngestProber` sends a sensor's readings to shards and follows redirections. Both retain what is unacknowledged, send it
+again after each reconnection, and note the time of every acknowledgement. Afterwards, tests compare these books with
+the witness's: an acknowledged sign without an alarm was lost.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,9 @@
-"""An independent subscriber to the hub's alarms. Tests trust its records, not the product's."""
+"""An independent subscriber to the hub's alarms. Tests trust its records, not the product's.
+
+`run` subscribes for a whole run. After each interruption it resubscribes behind the last cursor it has, and notes how
+long it had no feed. It records every event with its time of arrival, duplicates included, in memory and in a file. The
+queries judge these records: whether each fire raised exactly one alarm, and whether cursors have gaps.
+"""
 
 import asyncio
 import json

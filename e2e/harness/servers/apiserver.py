@@ -1,4 +1,9 @@
-"""A real kube-apiserver with etcd and, for garbage collection, a kube-controller-manager, on free loopback ports."""
+"""A real kube-apiserver with etcd and, for garbage collection, a kube-controller-manager, on free loopback ports.
+
+`run_api_server` starts them in a temporary folder and kills them at the end. There are two users, each with a token:
+an administrator, and the chart's operator, who has only the rights of its roles. The server's audit log has every
+request of the operator. `ApiServer` is a plain HTTP client, so that tests do not check the product by its own code.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,9 @@
-"""A real PostgreSQL for tests: a new cluster in a folder, on a free port; never the system's."""
+"""A real PostgreSQL for tests: a new cluster in a folder, on a free port; never the system's.
+
+`run_postgres` creates the cluster, starts the server and ends it. Tests create a database each, and can crash, freeze
+and restart the server on the same port and data. If the tests run as root, which PostgreSQL refuses, it runs as
+`nobody`.
+"""
 
 import contextlib
 import os
