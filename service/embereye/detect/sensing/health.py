@@ -1,6 +1,10 @@
 """Health of a sensor, judged by its readings: a channel that is stuck, noisy or silent is faulty.
 
 Pure. Call it every few seconds if there are new readings; a call per reading would cost too much.
+
+From check to check it follows each channel: how long its value has not changed, how much it jumps on average, and when
+it last read more than an unused channel. A limit on each of these makes a fault. The limits are for a 12-bit converter
+and scale with the range.
 """
 
 from collections.abc import Mapping, Sequence

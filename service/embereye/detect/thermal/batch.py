@@ -1,4 +1,10 @@
-"""Conversion of many devices' frames, each with its own calibration, to °C in one batch per tick of a shard."""
+"""Conversion of many devices' frames, each with its own calibration, to °C in one batch per tick of a shard.
+
+A run is a calibration with some frames. The tick passes all runs at once; they are divided into chunks that fit into
+the CPU's cache. The scalars of the calibrations become columns with a row per frame, so that numpy calculates a whole
+chunk together. Only three steps run per device: compensating the pixels, refining temperatures outside the basic range,
+and replacing bad pixels. The formulas are in `mlx90640`. Pure.
+"""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,10 @@
 """Health of a thermal sensor, judged by its frames: supply voltage, chip temperature, pixels.
 
 Pure. Call it every few seconds, not per frame, so that frames are not slowed down.
+
+`FrameRhythm` notices frames that stop or repeat. `doubt` checks the sensor's own values in one frame. `PixelWatch`
+compares each pixel's raw word with its previous one and with its neighbours, and names the pixels that are stuck or
+noisy. Its owner, `FrameAnalysis`, has these replaced by their neighbours.
 """
 
 import numpy as np

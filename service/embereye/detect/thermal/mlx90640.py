@@ -2,6 +2,11 @@
 
 Follows the Melexis MLX90640 datasheet (3901090640, revision 12), section 11, "Calculating object temperature"; numbers
 in brackets are its subsections. The work per pixel is a matrix product and two fourth roots, for a whole batch at once.
+
+`Calibration.from_eeprom` computes once everything that does not depend on a frame. The frame's own values (`Auxiliary`)
+give a scale and nine weights. A pixel's signal is its scaled word minus the weighted sum of nine fixed pictures. The
+fourth roots convert it to kelvins, and bad pixels get the median of their neighbours. A frame with damaged auxiliary
+words gives NaN, because its temperatures would be invented. Pure.
 """
 
 from collections.abc import Collection, Sequence

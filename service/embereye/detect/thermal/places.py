@@ -1,6 +1,10 @@
 """Rate of rise per place in a thermal picture, so that a fire shows next to something that is always hotter.
 
 Pure. The hottest pixel alone is not enough: next to a machine of 52 °C a fire would be unseen until it is hotter.
+
+Once a second each pixel updates three running means: quick, slow and normal. The rate of rise follows from the distance
+of the first two. A rising place is not learned as normal until it has stayed hot for ten minutes. `HeatWatch` compares
+the hottest rising place in addition to the hottest pixel.
 """
 
 import math

@@ -1,4 +1,10 @@
-"""Heat in the pictures of a radiometric camera, at full resolution: words to °C, °C to findings."""
+"""Heat in the pictures of a radiometric camera, at full resolution: words to °C, °C to findings.
+
+A camera's `RadiometricWatch` gets each frame. It converts the words to °C, mends lone hot pixels, and lets a
+`HeatWatch` assess the hottest pixel; the connected hot pixels around it form the box. A frame that repeats the previous
+one exactly repeats its result too, because a shutter may have closed. Faults are a repetition that lasts, a picture of
+a single temperature that lasts, and words with swapped bytes.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,9 @@
-"""The hot spot in a thermal frame: its place, its size, and how quickly it grows."""
+"""The hot spot in a thermal frame: its place, its size, and how quickly it grows.
+
+`FrameAnalysis` calls it only while something is hot. `hot_spot` grows from the hottest pixel through neighbours that
+are nearer to its temperature than to the median. `SpotWatch` remembers the sizes of the last seconds, and growth is the
+change since the oldest of them.
+"""
 
 from typing import Any, NamedTuple
 

@@ -4,6 +4,10 @@ A picture through smoke is I = t J + (1 - t) A (Koschmieder's law of the atmosph
 of it that comes through, A the colour of the smoke in the room's light. In each block of the picture the regression of
 I on J gives t (slope), A (from the intercept) and whether the background's structure is still there (correlation). A
 thing in front has no such correlation, a shadow has A near black, and a new exposure changes all blocks at once.
+
+A few times a second each block is compared with the background, and blocks with a lasting veil are grouped to clouds.
+The terms of a cloud are weighed to log odds. Where these are for smoke, persistence grows; its length decides about an
+alarm. The background is not learned where smoke is suspected.
 """
 
 import math

@@ -3,6 +3,10 @@
 The veil (`smoke`) needs a textured background that it saw before the smoke. The network needs neither, but it takes
 fog, haze and clouds for smoke, too. Those are usual for their view, or still, or cover all of it at once. Smoke is a
 part of the picture that stirs, and mostly one that was not smoke-like before.
+
+Each inspection is stored for some seconds, less the usual odds of the view. While the mean of recent ones is
+smoke-like, in places that stir, persistence grows. A change of all places at once is the light, and a rise in almost
+all of them is fog. `seen` decides how much persistence an alarm needs: less if the smoke is new or growing.
 """
 
 import math

@@ -1,4 +1,10 @@
-"""The character of a region's change: things travel, pass in front of resting ones, or change all at once."""
+"""The character of a region's change: things travel, pass in front of resting ones, or change all at once.
+
+`FlameDetector` asks when it weighs a site. `travel` searches the earlier pixels of the site around it in the later
+picture: if one shift explains most of the change, a thing moved. `rest_and_unity` reads the site's pixels in the
+samples of `Recent`. It measures how often they have their usual value, and how much of their change is common to all.
+Pure.
+"""
 
 import cv2
 import numpy as np

@@ -1,4 +1,10 @@
-"""Detection with more pixels in a part of the picture where something too small to measure flickers."""
+"""Detection with more pixels in a part of the picture where something too small to measure flickers.
+
+`Detector` asks `wanted` before a frame is decoded. If the whole picture's detector has found something flame-like but
+small, a square part around it is watched for some seconds by a separate `FlameDetector`. `observe` gets the part with
+each frame. Without a suspicion the part rests afterwards, so that other places are watched too. A result is valid for a
+second.
+"""
 
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.networks.appearance import Interest

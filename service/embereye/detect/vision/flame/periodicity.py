@@ -1,4 +1,9 @@
-"""Detection of repetition: a flame never returns to an earlier picture; beacons, fans and needles do."""
+"""Detection of repetition: a flame never returns to an earlier picture; beacons, fans and needles do.
+
+`FlameDetector` asks for each site that it weighs. The site's pixels in the recent pictures are correlated with
+themselves at every lag. The curve first falls, as pictures change; if it rises again at a longer lag, the site has
+returned to an earlier picture. Results are remembered for a moment, by place.
+"""
 
 import numpy as np
 import numpy.typing as npt

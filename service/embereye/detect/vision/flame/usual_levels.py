@@ -2,6 +2,10 @@
 
 A sign, a stove or the sun on a window return at their hour. A place where such a thing was seen long enough needs more
 evidence the next time. A larger thing, or one at another place, is new and needs no additional evidence.
+
+For each cell of the picture and hour of the day it stores how long something was seen and how large it was. For the
+network it stores the usual odds of flame and smoke. The detectors ask it, and everything that it learns from them fades
+within weeks. The camera's `Analyser` owns it, so it outlives the detectors.
 """
 
 import math

@@ -1,4 +1,10 @@
-"""A camera's usual view, small and averaged over minutes, and its agreement with the present picture."""
+"""A camera's usual view, small and averaged over minutes, and its agreement with the present picture.
+
+Pictures are averaged to an `Impression` of the last seconds, and impressions to a `View` over minutes. `compare`
+measures how an impression agrees with a view: whether edges are in the same place, how many blocks lost their
+structure, and how sharp it is. Edges are normalised, so that the light hardly matters. `health` owns the views and
+judges the agreement.
+"""
 
 import math
 from dataclasses import dataclass

@@ -2,6 +2,11 @@
 
 Movement distinguishes a flame from a lamp; the network distinguishes it from cloth and headlights. They err in
 different places, so they are combined.
+
+`Detector` asks `Inspections` before a frame is decoded whether the network should judge it; the intervals are shorter
+the more it matters. `AppearanceNetwork` runs in the decoder process, on the whole picture and on close-ups of sites,
+and returns plain numbers. The shard makes an `Inspection` of them. A decision uses the mean of the latest inspections,
+because one may err.
 """
 
 from collections import deque

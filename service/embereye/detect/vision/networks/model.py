@@ -1,4 +1,10 @@
-"""A fleet's own ONNX model: runs on a picture and returns its detections of flame and smoke. Pure."""
+"""A fleet's own ONNX model: runs on a picture and returns its detections of flame and smoke. Pure.
+
+`ModelHost` loads a `Network` and runs it on one picture at a time. `prepare` fits the picture into the declared input,
+OpenCV or onnxruntime runs the network, and `decode` reads its first output as the declared decoder says. Overlapping
+boxes are merged. An output that differs from the declaration raises a ModelError that says what differs. Loading
+includes trial runs, so that most such errors appear there.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

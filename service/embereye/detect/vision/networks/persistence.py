@@ -1,4 +1,10 @@
-"""Persistence of a model's detections, and their combination with a camera's other findings. Pure."""
+"""Persistence of a model's detections, and their combination with a camera's other findings. Pure.
+
+`CameraModel` passes the detections of each run to its `ModelWatch`. For each kind, the time for which it is seen adds
+up, and it is lost twice as fast while it is not seen. Enough time makes a pre-alarm, then an alarm. A single run proves
+no duration. `merged` combines the findings with the built-in detectors': the stronger one of each kind counts and shows
+the terms of both.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
