@@ -1,4 +1,9 @@
-"""A sensor shard's canary: an artificial device that dials the shard's own listener and reports smoke."""
+"""A sensor shard's canary: an artificial device that dials the shard's own listener and reports smoke.
+
+`burn` creates a `SensorDevice` that no assignment names, connects like a real device, and sends a calm and a burning
+reading. They pass through session, tick and thresholds like any others. `Fleet` finds the device by `device_named`. Its
+evidence goes to the `Fire`, which marks it as a canary's before the hub gets it.
+"""
 
 import asyncio
 import socket

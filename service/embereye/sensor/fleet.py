@@ -1,4 +1,10 @@
-"""A fleet as one of its shards sees it: its own devices, undeclared ones, and the shards that own the others."""
+"""A fleet as one of its shards sees it: its own devices, undeclared ones, and the shards that own the others.
+
+`apply` makes it own exactly the devices of an assignment; a device that stays retains its state. Sessions and Ingest
+find devices here by id. A device is the shard's own, or another shard's, to which it is relayed or redirected, or
+undeclared: then people see it, but it raises no alarm. The counts of released devices are added to `totals`, so that
+counters never decrease.
+"""
 
 import logging
 from collections import Counter

@@ -1,4 +1,8 @@
-"""The text listeners of a sensor shard, with and without TLS."""
+"""The text listeners of a sensor shard, with and without TLS.
+
+The shard listens at its own port and, if the options name one, at a shared port: every process
+that listens there may get a connection. Each accepted connection gets a session from `protocol`.
+"""
 
 import asyncio
 from collections.abc import Callable

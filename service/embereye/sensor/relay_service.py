@@ -1,4 +1,10 @@
-"""Receive the lines that other shards of the fleet relay: each device's connection is a session here."""
+"""Receive the lines that other shards of the fleet relay: each device's connection is a session here.
+
+Each calling shard has one stream. The first lines of a connection open a session on a `_Connection`, which is in place
+of the transport, so the session works as for a direct connection. Its commands go back on the stream. While the session
+pauses reading, lines wait up to a limit; beyond it they are dropped and counted. The end of the stream ends its
+sessions.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,9 @@
-"""Replay the recording of a sensor in this version, as its shard would analyse it, and collect its reports."""
+"""Replay the recording of a sensor in this version, as its shard would analyse it, and collect its reports.
+
+`show` passes each `Moment` of a recording, as one tick, to a shard's `SensorDevice` and `TickBatcher`, with the
+recorded time as their clock. The calibration and the replaced pixels of the recording are restored before the first
+moment.
+"""
 
 from dataclasses import dataclass, field
 

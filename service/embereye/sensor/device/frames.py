@@ -1,4 +1,10 @@
-"""Analysis of one sensor's thermal frames: temperatures, the hot spot, and the health of the sensor."""
+"""Analysis of one sensor's thermal frames: temperatures, the hot spot, and the health of the sensor.
+
+`SensorDevice` passes each frame to `analyse`: its raw words and, if the device is calibrated, the °C that the tick
+computed. Damaged pixels and frames are filtered first. Then a `HeatWatch` assesses the heat, and a `SpotWatch` adds the
+hot spot. Without a calibration only raw counts are assessed, and one is requested (`wants_calibration`). `inspect`,
+called every few seconds, finds stuck and noisy pixels, which the calibration then replaces.
+"""
 
 import logging
 from typing import NamedTuple

@@ -1,4 +1,9 @@
-"""The levels in force at one sensor for each kind of sign, and the signs to report."""
+"""The levels in force at one sensor for each kind of sign, and the signs to report.
+
+`assess` puts a detector's result in force and returns the sign to report. A sign is reported from the first level above
+clear until it has been clear for HOLD_NS, so its end is reported too. An unknown result changes nothing. The next
+assessment and the bands start from the levels in force, because a level is left lower than it is entered.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,10 @@
-"""The recent data of one sensor, stored compactly, from which a recording of an alarm is cut. Pure."""
+"""The recent data of one sensor, stored compactly, from which a recording of an alarm is cut. Pure.
+
+Data is appended as it arrives: short lines, which are most of it, to a deque, and all other pieces to one byte array.
+The oldest data is dropped when there is too much; the last calibration among it is remembered, because later frames
+need it. `cut` returns the pieces of a span in the order of their times. `LineRecorder` sets the limit, more during a
+recording.
+"""
 
 import struct
 from collections import deque

@@ -1,4 +1,10 @@
-"""One sensor: its arrivals, the analysis of its readings and frames, the levels in force, and its health."""
+"""One sensor: its arrivals, the analysis of its readings and frames, the levels in force, and its health.
+
+`ReadingAnalysis` and `FrameAnalysis` assess the data, `Levels` makes signs of it, and `Arrivals` counts all of it. The
+tick passes readings and frames here and gets the signs; quiet lines go to `arrivals` alone. Everything is counted as
+offered, and then as analysed, shed, rejected or duplicate. The shard calls `inspect_sensors` every few seconds. A blind
+or faulty sensor is reported as not covered.
+"""
 
 import logging
 

@@ -1,4 +1,8 @@
-"""The status of one sensor, for the hub, the operator and the metrics."""
+"""The status of one sensor, for the hub, the operator and the metrics.
+
+`Fleet` asks for a device's status, the metrics for its measurements. Both are derived from the device on each call, and
+nothing is stored. Values of faulty sensors are left out.
+"""
 
 import math
 

@@ -1,4 +1,10 @@
-"""Count a device's gRPC batches in its ledger, and analyse every new reading exactly once."""
+"""Count a device's gRPC batches in its ledger, and analyse every new reading exactly once.
+
+Ingest calls it, through the shard, with the waiting batches of one device. A reading is new if its sequence is above
+the device's watermark, which then advances. A batch of a later epoch resets the watermark; one of an earlier epoch is
+rejected. Successive batches that contain only columns, as nearly all do, are decoded together. A batch that cannot be
+decoded is counted as rejected.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,9 @@
-"""Commands to text devices on demand: send a frame now, send the calibration again."""
+"""Commands to text devices on demand: send a frame now, send the calibration again.
+
+The session that speaks for the device sends the command. If another shard owns the device, the request is forwarded to
+that shard once, and its answer is returned. The first shard checks the caller's credentials. A command that cannot be
+sent is answered with the reason.
+"""
 
 from typing import Any, Protocol
 
