@@ -1,6 +1,10 @@
 """`python -m embereye_training DATA OUT`: fit the appearance network in folds and on everything, then export it.
 
 Flame is learned from FLAME_SETS and FLAME_STILLS, smoke from all sets.
+
+The trunk is fixed: it computes features of all pictures once, which are cached in OUT, and only linear heads are fitted
+to them. Clips are divided into folds by scene. The network of each fold is fitted without its scenes, so that it can be
+tested on them; the last one is fitted on everything.
 """
 
 import argparse

@@ -1,4 +1,9 @@
-"""Augmentation of pictures as cameras change them: exposure, white balance, blur, coding, crops, distance."""
+"""Augmentation of pictures as cameras change them: exposure, white balance, blur, coding, crops, distance.
+
+Each function takes pictures and a random generator and returns a new picture, so that the same seed gives the same
+result. `changed` applies all changes of a camera, one after the other, each with its probability. The others make
+difficult examples first: flame-coloured shapes, lamps at night, small flames. Pure.
+"""
 
 import cv2
 import numpy as np

@@ -1,4 +1,9 @@
-"""Training pictures: labelled stills with close-ups of their boxes, and two frames per second of labelled clips."""
+"""Training pictures: labelled stills with close-ups of their boxes, and two frames per second of labelled clips.
+
+Everything is squeezed to squares of SIDE pixels and cached in files, because decoding takes long. A `Group` has the
+pictures of one clip, or of one source and label of stills, which share a weight. Clips are cached by their content,
+stills by the seed that places their close-ups.
+"""
 
 import json
 from collections import defaultdict

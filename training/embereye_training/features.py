@@ -1,4 +1,9 @@
-"""The trunk's features of pictures, plain and augmented."""
+"""The trunk's features of pictures, plain and augmented.
+
+The trunk computes the features of each picture as it is and of VERSIONS augmented versions of it. The random generator
+depends only on the seed and the group's number. Versions are therefore the same in each run, and their features are
+cached by the digest of the pictures and the trunk.
+"""
 
 import hashlib
 from collections.abc import Sequence

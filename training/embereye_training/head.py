@@ -1,4 +1,8 @@
-"""Fit of the head: regularised logistic regression on the trunk's features."""
+"""Fit of the head: regularised logistic regression on the trunk's features.
+
+Every group gets a weight, so that fire and other things weigh the same, and a large source does not dominate. Channels
+are standardised for the fit, and the scaling is then included in the head, which stays one linear map.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence

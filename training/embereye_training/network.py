@@ -2,6 +2,9 @@
 
 All sides of the input that are multiples of 32 give the same padding, so one graph serves both sides: flame looks at
 INPUT_SIDE pixels, smoke at SMOKE_SIDE.
+
+`model` adds the trunk's convolutions to a `_Graph` in order of computation, then the heads. Without heads the outputs
+are the maps that fitting needs. The kernels of the trunk are stored as 16-bit floats.
 """
 
 from collections.abc import Mapping, Sequence

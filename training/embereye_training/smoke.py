@@ -2,6 +2,9 @@
 
 Labels say only that a picture shows smoke. Where it is, known for smoke that is pasted into scenes without any, is
 learned in ROUNDS: each round takes a picture's most smoke-like places for smoke.
+
+`load_packs` and `paste` compute the trunk's features of all pictures, cached by their digest. `fit_smoke` then fits the
+head for places in rounds, and the head for whole pictures once.
 """
 
 import hashlib

@@ -2,6 +2,9 @@
 
 Tan & Le, "EfficientNet: Rethinking model scaling for convolutional neural networks" (ICML 2019). The Lite variant has
 neither attention nor swish, only convolutions and ReLU6, which OpenCV computes fast.
+
+`read_weights` reads the makers' file without PyTorch and creates only arrays from it. `convolutions` folds each
+normalisation into its convolution and yields them in order of computation, for `network` to write as ONNX.
 """
 
 import pickle
