@@ -1,4 +1,10 @@
-"""The `embereye` command: one name for every process and tool."""
+"""The `embereye` command: one name for every process and tool.
+
+COMMANDS maps the words of each command to its module. Only the module of the chosen command is imported, so every
+command starts fast, and a missing package matters only to its commands. A module has `add_arguments` and `run`, and its
+docstring is the text of `--help`. A UserError of a command is printed as one sentence, and its class determines the
+exit code. Add-ons add their commands to the same table.
+"""
 
 import argparse
 import errno

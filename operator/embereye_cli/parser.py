@@ -1,4 +1,8 @@
-"""Command lines: argparse with short sentences about what is wrong, and with "did you mean"."""
+"""Command lines: argparse with short sentences about what is wrong, and with "did you mean".
+
+All commands use `Parser`. It replaces argparse's texts by this project's sentences, suggests the closest option or
+choice for an unknown one, and points to `--help`. Usage errors exit with code 2.
+"""
 
 import argparse
 import difflib

@@ -1,4 +1,9 @@
-"""Output that people and programs read: tables, records, times and JSON."""
+"""Output that people and programs read: tables, records, times and JSON.
+
+Commands print tables and JSON through these functions, so that all of them look alike. A table becomes records on a
+narrow terminal and unwrapped lines in a pipe. Control characters in cells are made visible, because names come from
+devices and people. JSON has all fields of a message, in camelCase.
+"""
 
 import json
 import os

@@ -1,4 +1,8 @@
-"""Types of option values that argparse lacks. Each raises ArgumentTypeError, with an example, for a wrong text."""
+"""Types of option values that argparse lacks. Each raises ArgumentTypeError, with an example, for a wrong text.
+
+Options name one of these functions as `type`. argparse calls it with the text, also with a default from an environment
+variable, and prints the sentence of its error.
+"""
 
 import re
 from argparse import ArgumentTypeError

@@ -2,6 +2,10 @@
 
 Secrets are never read. Every URL in objects and logs is reduced to scheme, host and port. Environment variables,
 options and settings with a name like password, token or key lose their values.
+
+`kubectl embereye` calls `run`. Objects are listed kind by kind, then the logs of all containers, and each becomes a
+file of the archive as soon as it is read. Objects and logs pass `without_secrets` first. Parts that cannot be read are
+named in `missing.txt` and on standard error, and do not stop the rest.
 """
 
 import argparse

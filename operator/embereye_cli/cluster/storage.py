@@ -2,6 +2,9 @@
 
 A version of the custom resources can be removed only after nothing is stored in it. Objects from before an upgrade are
 stored in the old version until they are written again.
+
+`kubectl embereye` calls `run`. Every fleet gets an empty patch, by which the API server stores it in the current
+version. Only then the definition's `storedVersions` is reduced to that version, so an interrupted run can be repeated.
 """
 
 import argparse

@@ -1,4 +1,9 @@
-"""`embereye alarms clips` and `embereye alarms clip`: list and download what was recorded of an alarm."""
+"""`embereye alarms clips` and `embereye alarms clip`: list and download what was recorded of an alarm.
+
+`alarms.py` runs it on its connection. A download is a stream of chunks that resumes at its offset after an
+interruption, as long as each attempt brings some data. It is written to a `.part` file, checked against the clip's
+digest, and then renamed, so the target file is always complete.
+"""
 
 import contextlib
 import hashlib

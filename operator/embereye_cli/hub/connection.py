@@ -1,7 +1,9 @@
 """Connections from commands to the hub: its address, its certificate and the token for it.
 
 `embereye up` leaves a note in its data folder (`site.json`). Without options, a command finds address, certificate
-authority and token there. --hub, --ca and --token override each of them.
+authority and token there. --hub, --ca and --token override each of them. The note's authority and token are used only
+if the address is that hub's, so no other server receives that token. Commands declare the options with
+`add_hub_options` for gRPC or `add_console_options` for HTTP, and get the connection from the parsed arguments.
 """
 
 import os

@@ -1,4 +1,9 @@
-"""Sentences for calls to the hub that fail: what went wrong, and what to do about it."""
+"""Sentences for calls to the hub that fail: what went wrong, and what to do about it.
+
+Commands make their calls inside `connected`, which raises the UserError for any failed call; its class determines the
+exit code. gRPC reports an unreachable hub in the words of its libraries, so REASONS recognizes them by patterns. An
+unknown reason is still shown, last and in brackets.
+"""
 
 import contextlib
 import re

@@ -1,4 +1,9 @@
-"""The hub's HTTP API, as commands read it."""
+"""The hub's HTTP API, as commands read it.
+
+Commands that read pages instead of gRPC use `HttpHub` with a `ConsoleConnection`. Redirections and the environment's
+proxy are ignored, because another server would receive the token. Each failure becomes a UserError with a remedy: the
+hub's sentence from its JSON answer if there is one, else a plain sentence for the system's reason.
+"""
 
 import http.client
 import json

@@ -1,4 +1,8 @@
-"""The token that a command presents: --token, EMBEREYE_TOKEN, or the one that the hub on this machine made."""
+"""The token that a command presents: --token, EMBEREYE_TOKEN, or the one that the hub on this machine made.
+
+The option wins over the variable, and both over a file. The file that an `embereye up` wrote is used for a hub on this
+machine only, so no other server receives its token. `connection.py` calls `token_for`.
+"""
 
 import ipaddress
 import os

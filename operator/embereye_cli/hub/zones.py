@@ -1,4 +1,9 @@
-"""Zones and alarms, as people name them on the command line."""
+"""Zones and alarms, as people name them on the command line.
+
+A name is ZONE or NAMESPACE/ZONE, and an alarm is named by its zone or its id. Functions ask the hub for its zones each
+time, so that commands act on the present state. A name without a match raises an error with the closest known name; an
+ambiguous one raises an error with all matches.
+"""
 
 import re
 from collections.abc import Iterable

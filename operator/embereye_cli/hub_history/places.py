@@ -1,4 +1,9 @@
-"""The place of a hub's stored history, as commands name it."""
+"""The place of a hub's stored history, as commands name it.
+
+`backup`, `restore` and `migrate` of `embereye hub` share these options. A place is a data folder with SQLite or the
+address of a PostgreSQL. `reading` opens it while a hub may be using it; `owning` excludes a running hub, by the
+folder's lock or the database's. Errors of the store become UserErrors, and nothing is changed then.
+"""
 
 import contextlib
 import os

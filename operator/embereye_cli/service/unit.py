@@ -1,4 +1,9 @@
-"""The systemd unit that runs `embereye up`, and the paths of its files."""
+"""The systemd unit that runs `embereye up`, and the paths of its files.
+
+`embereye service install` writes the text of `build_unit` and starts it with `systemctl`; `remove` undoes that. The
+unit runs `embereye up` as a dynamic user that can write to its state directory only. systemd reports a service as
+started even if it ends at once, so `is_stable` watches it for ten pauses.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,9 @@
-"""Load test options of `embereye simulate`: a steady load, a report, and thresholds for its exit code."""
+"""Load test options of `embereye simulate`: a steady load, a report, and thresholds for its exit code.
+
+`embereye simulate sensors` and `cameras` declare these options, check them, and call `run_load` if --clients or
+--report asks for a load test. It runs the test, prints the report's sentences, writes its JSON, and returns 1 if a
+threshold fails. An option without effect is an error, because a wrong test would look passed.
+"""
 
 import argparse
 import asyncio
