@@ -1,9 +1,4 @@
-"""Measure the cost of a reading, frame, picture and device on this machine, for `embereye plan --costs FILE`.
-
-Each kind is measured at two rates or numbers of devices, with a real shard or hub in a separate process. The cores of
-an idle process are subtracted and reported separately, except for frames. The cost of larger pictures follows from
-a second size. If too few pictures were analysed, the measurement is refused: shed pictures have no cost.
-"""
+"""Measure the cost of a reading, frame, picture and device on this machine, for `embereye plan --costs FILE`."""
 
 import argparse
 import asyncio

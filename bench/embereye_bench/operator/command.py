@@ -1,9 +1,4 @@
-"""`embereye bench operator`: measure the operator against a real kube-apiserver and etcd.
-
-The benchmarks in `PURE` call the operator's functions directly. All others share one API server. `_Session` runs them
-in an order in which each finds the fleets that it needs: a thousand fleets are created once, and operators are started
-on them again. `Curves` then creates fleets of each size. A benchmark that fails becomes a row, as do all results.
-"""
+"""`embereye bench operator`: measure the operator against a real kube-apiserver and etcd."""
 
 import argparse
 import asyncio
