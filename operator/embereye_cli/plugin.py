@@ -144,7 +144,7 @@ def status_of(fleet: Fleet, stale: str = "") -> Manifest:
         "fleet": f"{fleet.type.short}/{fleet.name}",
         "well": not wrong,
         "stale": stale,
-        "lastObserved": status.last_observed,
+        "lastObserved": status.last_observed or "",
         "shards": fleet.spec.shards,
         "ready": status.ready_shards,
         "required": status.required_shards,

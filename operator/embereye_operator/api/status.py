@@ -126,9 +126,9 @@ class FleetStatus(Resource):
         "The operator that reconciles it; others leave it alone.", default=None
     )
     observed_generation: int = described("Generation of the spec that the status refers to.", default=0)
-    last_observed: str = described(
+    last_observed: str | None = described(
         "Time of the observation that this status describes; renewed every 15 minutes if nothing changes.",
-        default="",
+        default=None,
         format="date-time",
     )
     shards: int = described("Shards that exist.", default=0)

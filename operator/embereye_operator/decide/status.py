@@ -178,7 +178,7 @@ def describe_changes(before: FleetStatus, now: FleetStatus) -> str:
     return ", ".join(news)
 
 
-def is_old(observed: str, now_ns: int) -> bool:
+def is_old(observed: str | None, now_ns: int) -> bool:
     """True if a status of that time has to be written again; also if the time is unknown or ahead of ours."""
     age = (now_ns - nanoseconds(observed)) / SECOND if observed else math.inf
     return not -OBSERVED_SECONDS < age < OBSERVED_SECONDS
