@@ -51,8 +51,8 @@ def test_a_go_that_may_fetch_no_newer_one_is_told_as_such(tmp_path: Path) -> Non
 def test_what_is_there_is_not_built_again_whatever_go_there_is(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     folder = Path(run(CLUSTER / "binaries", EMBEREYE_CACHE=cache).stdout.strip())
-    (folder / "helm").touch(0o755)
-    done = run(CLUSTER / "binaries", "helm", PATH=go_that("exit 127", tmp_path), EMBEREYE_CACHE=cache)
+    (folder / "glua").touch(0o755)
+    done = run(CLUSTER / "binaries", "glua", PATH=go_that("exit 127", tmp_path), EMBEREYE_CACHE=cache)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(folder), "")
 
 
