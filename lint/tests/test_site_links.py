@@ -9,7 +9,10 @@ from lint.site_links import show_paths
     ("link", "shown"),
     [
         ("[ARCHITECTURE.md](../../ARCHITECTURE.md)", "`ARCHITECTURE.md`"),
-        ("[the Go client](../../clients/go)", "the Go client (`clients/go`)"),
+        (
+            "[the Go client](../../service/embereye/addons/control/go)",
+            "the Go client (`service/embereye/addons/control/go`)",
+        ),
         ("[metrics](../reference/metrics.md#labels)", "[metrics](../reference/metrics.md#labels)"),
         ("[feeds](feeds.md)", "[feeds](feeds.md)"),
     ],
