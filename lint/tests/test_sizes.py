@@ -1,4 +1,4 @@
-"""The size check finds each thing that is too large, and passes what is not."""
+"""The size check finds each thing that is too large, and nothing else."""
 
 import ast
 
