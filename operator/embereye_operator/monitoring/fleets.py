@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 
-from embereye.process.telemetry.metric import Metric, counter, gauge
+from embereye.process.telemetry.metric import Metric, ScrapedCollector, counter, gauge
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.manifests.container import shard_capacity
@@ -140,7 +139,7 @@ def _seconds(timestamp: str) -> float | None:
         return None
 
 
-class FleetMetrics(Collector):
+class FleetMetrics(ScrapedCollector):
     """Calls `reports` at scrape time. An unknown fleet has only pass counts, because autoscalers would act on a 0."""
 
     def __init__(
@@ -148,10 +147,6 @@ class FleetMetrics(Collector):
     ) -> None:
         self._reports = reports
         self._is_leading = is_leading
-
-    def describe(self) -> Iterable[Family]:
-        """Return an empty description, so that prometheus_client does not collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Family]:
         """Yield one sample per fleet and family, and one per condition."""
@@ -170,15 +165,11 @@ class FleetMetrics(Collector):
             yield metric.rows((labels, count(report)) for report, labels in reports)
 
 
-class WriteMetrics(Collector):
+class WriteMetrics(ScrapedCollector):
     """Calls `counts` at scrape time: patches by kind of object, and whether they changed it."""
 
     def __init__(self, counts: Callable[[], Mapping[tuple[str, bool], int]]) -> None:
         self._counts = counts
-
-    def describe(self) -> Iterable[Family]:
-        """Return an empty description, so that prometheus_client does not collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Family]:
         """Yield the counter of patches."""

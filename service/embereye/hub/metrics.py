@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from embereye.hub.canaries import Canaries
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import Kind, ZoneState
-from embereye.process.telemetry.metric import HUB, counter, gauge, histogram, summary
+from embereye.process.telemetry.metric import HUB, ScrapedCollector, counter, gauge, histogram, summary
 from embereye.process.telemetry.metric import Metric as Declaration
 from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
@@ -133,7 +132,7 @@ CANARY_DELAY = histogram(
 )
 
 
-class HubCollector(Collector):
+class HubCollector(ScrapedCollector):
     """Collects the hub's own metrics, which start with embereye_hub_ or embereye_canary_; add-ons collect theirs."""
 
     def __init__(
@@ -149,10 +148,6 @@ class HubCollector(Collector):
         self._clips = clips
         self._data = data
         self._mqtt = mqtt
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: otherwise prometheus_client would collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""

@@ -19,13 +19,13 @@ from typing import Protocol
 
 import grpc
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from embereye.process.daemon import Daemon
 from embereye.process.grpc_server import Service
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import caller
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.telemetry.metric import ScrapedCollector
 from embereye.process.telemetry.runtime_metrics import SHARD_DISK
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.timing.clock import now_ns, stepped_ns
@@ -165,7 +165,7 @@ class ShardContext:
     tls: ServerTls | None = None  # certificate for devices
 
 
-class ShardProcess(ShardServicer, Collector):
+class ShardProcess(ShardServicer, ScrapedCollector):
     """Runs one core: `await ShardProcess(core, options).run(stop)`."""
 
     def __init__(self, core: ShardCore, options: ShardOptions) -> None:
@@ -396,10 +396,6 @@ class ShardProcess(ShardServicer, Collector):
                 self._reporter.report(inherited(report, identity.name) if identity else report)
         logger.warning("took over %s of a shard that ends", counted(len(request.reports), "report"))
         return InheritResponse(taken=[report.id for report in request.reports])
-
-    def describe(self) -> Iterable[Metric]:
-        """Return no families: otherwise prometheus_client would collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of every shard, then those of the core."""

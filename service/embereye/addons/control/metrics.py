@@ -3,14 +3,13 @@
 `Actuators` and `Associations` count in plain attributes; `collect` reads them at each scrape.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.associations import Associations
-from embereye.process.telemetry.metric import counter, gauge
+from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
 
 ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
 ACTUATORS_SILENT = gauge("embereye_hub_control_actuators_silent", "Connected actuators that are silent.")
@@ -26,16 +25,12 @@ ASSOCIATIONS = gauge("embereye_hub_associations", "Associations that are open.")
 ASSOCIATIONS_REFUSED = counter("embereye_hub_associations_refused_total", "Associations that were refused.")
 
 
-class ControlMetrics(Collector):
+class ControlMetrics(ScrapedCollector):
     """Collects the metrics that start with embereye_hub_control_ or embereye_hub_associations."""
 
     def __init__(self, actuators: Actuators, associations: Associations) -> None:
         self._actuators = actuators
         self._associations = associations
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: otherwise prometheus_client would collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""

@@ -1,13 +1,12 @@
 """The metrics of the bus."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from embereye.process.telemetry.metric import Metric as Declaration
-from embereye.process.telemetry.metric import counter, gauge
+from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
 
 if TYPE_CHECKING:
     from embereye.addons.nats.jetstream import JetStreamBus
@@ -29,15 +28,11 @@ BUS: tuple[tuple[Declaration, Callable[["JetStreamBus"], float]], ...] = (
 )
 
 
-class BusMetrics(Collector):
+class BusMetrics(ScrapedCollector):
     """Collects the metrics that start with embereye_hub_bus_; without samples if NATS is not used."""
 
     def __init__(self, bus: "JetStreamBus | None") -> None:
         self._bus = bus
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: otherwise prometheus_client would collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""

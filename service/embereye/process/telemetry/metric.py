@@ -11,6 +11,7 @@ from typing import Literal
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.core import SummaryMetricFamily
+from prometheus_client.registry import Collector
 
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.telemetry.series import Histograms, ManySeries
@@ -105,6 +106,14 @@ class Metric:
     def summary(self, count: int, total: float) -> Family:
         """Return the family of a summary without labels."""
         return SummaryMetricFamily(self.name, self.help, count_value=count, sum_value=total)
+
+
+class ScrapedCollector(Collector):
+    """A collector whose families are read only at scrape time."""
+
+    def describe(self) -> Iterable[Family]:
+        """Return no families: otherwise prometheus_client would collect at registration."""
+        return ()
 
 
 def gauge(

@@ -6,18 +6,17 @@ loop's lag is measured in between: `run` sleeps for a fixed time, again and agai
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from embereye.process.identity.credentials import Credentials
 from embereye.process.malformed import refused
 from embereye.process.telemetry.latency import LatencyHistogram
-from embereye.process.telemetry.metric import EVERYBODY, counter, gauge, histogram
+from embereye.process.telemetry.metric import EVERYBODY, ScrapedCollector, counter, gauge, histogram
 from embereye.process.tls.folder import ServerTls
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
@@ -49,7 +48,7 @@ gauge("process_resident_memory_bytes", "Resident memory size in bytes.", exporte
 gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", exporters=EVERYBODY)
 
 
-class RuntimeMetrics(Collector):
+class RuntimeMetrics(ScrapedCollector):
     """Registers itself and prometheus_client's collectors; `run` measures the event loop."""
 
     def __init__(
@@ -77,10 +76,6 @@ class RuntimeMetrics(Collector):
             due = loop.time() + PROBE_SECONDS
             await asyncio.sleep(PROBE_SECONDS)
             self._lag.observe(loop.time() - due)
-
-    def describe(self) -> Iterable[Metric]:
-        """Return no families: otherwise prometheus_client would collect at registration."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all families."""
