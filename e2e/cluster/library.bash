@@ -105,6 +105,11 @@ discard() {
   rm -rf --one-file-system "$1"
 }
 
+# Prints the tests that pytest's summary in a log names as failed. Captured log lines begin with ERROR and several spaces.
+failed_tests() { # failed_tests LOG
+  sed -nE 's/^(FAILED|ERROR) ([^ :]+\.py[^ ]*).*/\2/p' "$1"
+}
+
 make_scratch() { [ -n "$scratch" ] || scratch=$(mktemp -d "$state/unfinished.XXXXXX"); }
 
 leave() {

@@ -69,3 +69,20 @@ def test_where_no_bare_debian_can_be_made_that_is_said_and_the_tests_run_here(
     assert "running make test on this machine instead" in done.stderr
     assert done.stdout.strip().splitlines()[-1] == recipe.removeprefix("@echo ").split(";")[0]
     assert done.returncode == code
+
+
+def test_failed_tests_are_told_from_captured_log_lines(tmp_path: Path) -> None:
+    """`make fresh --once-more` repeats up to five tests; each line of a test's captured log was counted as one, too."""
+    log = tmp_path / "test.log"
+    log.write_text(
+        "------------ Captured log call ------------\n"
+        "ERROR    asyncio:base_events.py:1820 Task exception was never retrieved\n"
+        "ERROR    embereye.hub:app.py:12 the database cannot be written\n"
+        "FAILED service/tests/test_a.py::test_one[a b] - AssertionError: x\n"
+        "ERROR service/tests/test_b.py - ImportError: no module\n"
+        "==== 1 failed, 2 passed, 1 error in 3.00s ====\n"
+    )
+    done = run(
+        "bash", "-c", f"here={CLUSTER}; source {CLUSTER}/library.bash; failed_tests {log}", EMBEREYE_CACHE=tmp_path
+    )
+    assert done.stdout.split() == ["service/tests/test_a.py::test_one[a", "service/tests/test_b.py"]
