@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import sqlite3
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -277,6 +278,41 @@ async def test_a_database_that_cannot_be_replaced_is_named_and_the_hub_watches(
     async with running(Stored(tmp_path)) as again:
         assert len(again.zones.messages()) == 40
         assert again.database_losses == 1
+
+
+def leaf_pages(folder: Path, table: str) -> list[int]:
+    """The pages that hold the rows of `table`, in order; its root must be an interior page."""
+    ((root,),) = Stored(folder).query(f"SELECT rootpage FROM sqlite_schema WHERE name = '{table}'")
+    page = (folder / "hub.sqlite").read_bytes()[(root - 1) * PAGE : root * PAGE]
+    assert page[0] in {2, 5}, "all rows are in the root"
+    cells = struct.unpack(f">{int.from_bytes(page[3:5])}H", page[12 : 12 + 2 * int.from_bytes(page[3:5])])
+    return [*(int.from_bytes(page[at : at + 4]) for at in cells), int.from_bytes(page[8:12])]
+
+
+async def test_rows_that_only_salvage_can_read_survive_a_hub_that_had_to_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    second = leaf_pages(tmp_path, "zones")[1]
+    damage_file(tmp_path, lambda data: garble_pages(data, [second]))
+    monkeypatch.setattr(salvage, "MAX_ASIDE", 0)  # as on a full disk
+    threads = Stored(tmp_path).threads()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    await hub.open()
+    seen = {zone.name for zone in hub.zones.messages()}
+    running_hub = asyncio.ensure_future(hub.run())
+    hub.inbox.admit(report("seen", "attic"), lambda _: None)
+    await eventually(lambda: "attic" in {zone.name for zone in hub.zones.messages()})
+    monkeypatch.setattr(salvage, "MAX_ASIDE", 1)
+    with pytest.raises(ReloadRequiredError):
+        await asyncio.wait_for(running_hub, 60)
+    await threads.close()
+    async with running(Stored(tmp_path)) as again:
+        salvaged = {zone.name for zone in again.zones.messages()}
+    assert seen < salvaged
+    assert len(salvaged) > 20
 
 
 def test_a_newer_versions_database_is_not_mistaken_for_damage(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class Store(RowReader):
         self._tried = dict[Table[Any, Any], int]()
         self._stored = dict[Table[Any, Any], int]()
         self.unloaded = ""  # why the stored state could not be read at the start; '' if it could
+        self.is_incomplete = False  # loading met damage, so the hub has less in memory than can be salvaged
 
     @property
     def failing(self) -> str:
@@ -170,13 +171,15 @@ class Store(RowReader):
     def reconnect(self) -> None:
         """Connect again to a database that failed; StoreError if it still fails.
 
-        ReloadRequiredError if the stored state, which could not be read at the start, can be read now.
+        ReloadRequiredError if the stored state, which could not be read completely at the start, can be read now.
         """
         if self.unloaded:
             self.load()
             raise ReloadRequiredError(f"{self.db.name}: can be read again, which was not possible at the start")
         if self.db.failing:
             self.db.recover()
+            if self.is_incomplete:
+                raise ReloadRequiredError(f"{self.db.name}: was damaged and replaced: it is loaded from the new file")
 
     def interrupt(self) -> None:
         """Interrupt the current call; see `Database.interrupt`."""
@@ -296,14 +299,12 @@ class StoreThreads:
         return StoredState()
 
     async def _replace_damaged(self) -> None:
-        """Replace the database, in which loading met damage. ReloadRequiredError if that succeeds."""
-        loop = asyncio.get_running_loop()
+        """Replace the database, in which loading met damage. ReloadRequiredError once that succeeds, now or later."""
+        self._store.is_incomplete = True
         try:
-            await loop.run_in_executor(self._writer, self._store.reconnect)
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._store.reconnect)
         except StoreError as error:
             logger.error("%s; the hub serves what can be read", error)  # noqa: TRY400 -- the message says everything
-        else:
-            raise ReloadRequiredError("the database was damaged and replaced: it is loaded from the new file")
 
     async def _refresh_losses(self) -> None:
         loop = asyncio.get_running_loop()
