@@ -81,7 +81,8 @@ class CameraShard:
             record=self._record_unit,
         )  # fmt: skip
         self._views: ViewStore | None = None  # None: no folder for views
-        self._marked: dict[str, list[Region]] = {}  # by camera: places where people marked a flame as false
+        # By camera: places where people marked a flame or smoke as false, with its kind.
+        self._marked: dict[str, list[tuple[Kind, Region]]] = {}
         self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._hardware = HardwareDecoding(hardware.wanted())
         self._retired = Totals()  # counts of cameras that were handed over
@@ -205,19 +206,21 @@ class CameraShard:
             self._clips.record_unit(camera.device.id, unit, now_ns())
 
     def note_marked(self, places: MarkedPlaces) -> None:
-        """Give cameras the places where people marked a flame as false."""
+        """Give cameras the places where people marked a flame or smoke as false."""
         self._marked.clear()
         for place in places.places:
-            if place.kind == Kind.FLAME.wire:
-                self._marked.setdefault(place.device, []).append(place.region)
+            if (kind := Kind(place.kind)) in {Kind.FLAME, Kind.SMOKE}:
+                self._marked.setdefault(place.device, []).append((kind, place.region))
         for camera in self._cameras.values():
             self._set_marks(camera)
 
     def _set_marks(self, camera: CameraDevice) -> None:
         view = view_of(camera.device)
-        regions = [region for region in self._marked.get(camera.device.id, ()) if region.view == view]
-        places = [((region.x, region.y, region.width, region.height), region.area) for region in regions]
-        camera.analyser.usual_levels.set_marks(places)
+        regions = [(kind, region) for kind, region in self._marked.get(camera.device.id, ()) if region.view == view]
+        boxes = [(kind, (region.x, region.y, region.width, region.height), region.area) for kind, region in regions]
+        usual_levels = camera.analyser.usual_levels
+        usual_levels.set_marks((box, area) for kind, box, area in boxes if kind == Kind.FLAME)
+        usual_levels.set_smoke_marks(box for kind, box, _ in boxes if kind == Kind.SMOKE)
 
     async def light_canary(self, fire: Fire) -> None:
         """Show a growing fire to an undeclared camera."""

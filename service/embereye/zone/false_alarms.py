@@ -20,7 +20,7 @@ MOST_NS = 600 * SECOND  # … and at most this, because a fire grows meanwhile
 LARGEST = 0.05  # share of the picture; a larger region never resembles a marked one
 REACH = 0.03  # share of the picture by which the marked region is extended: a lamp sways, a camera shakes
 INSIDE = 0.8  # share of a region that has to lie inside the extended marked region
-ASKED_AT_CAMERA = 50.0  # % of familiarity from which the camera has already demanded more evidence
+ASKED_AT_CAMERA = 50.0  # % of familiarity, or of usual smoke, from which the camera has already demanded more evidence
 
 Key = tuple[str, str, int]
 
@@ -90,7 +90,10 @@ def is_like(item: EvidenceItem, marked: EvidenceItem) -> bool:
 
 def is_checked_by_camera(item: EvidenceItem) -> bool:
     """True if the camera that saw `item` knows the place and has already demanded more evidence there."""
-    return any(term.name.startswith("flame.familiar") and term.value >= ASKED_AT_CAMERA for term in item.why)
+    return any(
+        (term.name.startswith("flame.familiar") or term.name == "smoke.usual") and term.value >= ASKED_AT_CAMERA
+        for term in item.why
+    )
 
 
 def patience_ns(marked: EvidenceItem) -> int:

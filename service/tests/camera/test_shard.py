@@ -497,3 +497,15 @@ async def test_a_camera_knows_only_the_marked_places_of_its_view(running):
     gate.view = "2"
     shard.apply(assignment(2, gate, door))
     assert known("gate") == 0.0, "another view shows other things there"
+
+
+async def test_a_mark_of_smoke_raises_the_usual_smoke_of_its_place(running):
+    shard, now = running.shard, time.time_ns()
+    gate = device("gate")
+    shard.apply(assignment(1, gate))
+    region = Region(x=0.5, y=0.5, width=0.2, height=0.2, area=0.04, view=view_of(gate))
+    shard.note_marked(MarkedPlaces(places=[MarkedPlace(alarm="a", device="gate", kind=Kind.SMOKE.wire, region=region)]))
+    usual = shard._cameras["gate"].analyser.usual_levels.usual_smoke(now)
+    assert usual[4, 4] > 0 > usual[0, 0]
+    shard.note_marked(MarkedPlaces())
+    assert shard._cameras["gate"].analyser.usual_levels.usual_smoke(now).max() < 0

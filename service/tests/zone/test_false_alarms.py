@@ -105,9 +105,10 @@ def test_a_mark_of_a_camera_covers_a_place_in_its_picture(seen: EvidenceItem, le
     assert judge([seen], [marked(flame())]).level == level
 
 
-def test_a_camera_that_already_demanded_more_evidence_is_believed() -> None:
+@pytest.mark.parametrize("name", ["flame.familiar.below", "smoke.usual"])
+def test_a_camera_that_already_demanded_more_evidence_is_believed(name: str) -> None:
     seen = flame()
-    seen.why.add(name="flame.familiar.below", value=100, unit="%")
+    seen.why.add(name=name, value=100, unit="%")
     assert judge([seen], [marked(flame())]).level == Level.ALARM
 
 

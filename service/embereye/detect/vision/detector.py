@@ -20,7 +20,15 @@ from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import FOR_SMOKE, ONLY_SMOKE, SITES, Inspection, Inspections, Interest
+from embereye.detect.vision.networks.appearance import (
+    FOR_SMOKE,
+    ONLY_SMOKE,
+    PLACES,
+    SITES,
+    Inspection,
+    Inspections,
+    Interest,
+)
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
@@ -57,13 +65,10 @@ class Detector:
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._masks = tuple(masks)
-        # The network also sees masked places, so it decides nothing alone if there are masks.
-        self._smoke_likeness = (
-            SmokeLikeness(smoke, self.flame.usual_levels if self.flame else usual_levels or UsualLevels(), phase)
-            if smoke and not self._masks
-            else None
-        )
+        levels = self.flame.usual_levels if self.flame else usual_levels or UsualLevels()
+        self._smoke_likeness = SmokeLikeness(smoke, levels, phase, _hidden_places(self._masks)) if smoke else None
         self._motion = MotionGate()
+        # The network also sees masked places, and a flame of a whole picture has no place: it decides nothing alone.
         self._likeness = (
             Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels)
             if self.flame and not self._masks
@@ -217,6 +222,16 @@ def without(
         rows = slice(int(y * height), math.ceil((y + h) * height))
         combined[rows, int(x * width) : math.ceil((x + w) * width)] = True
     return ignored if combined is None else combined
+
+
+def _hidden_places(masks: Iterable[Mask]) -> npt.NDArray[np.bool_] | None:
+    """Return the places of the appearance network, (PLACES, PLACES), that `masks` cover by half; None: none."""
+    fine = 8 * PLACES
+    drawn = rasterize(masks, fine, fine)
+    if drawn is None:
+        return None
+    hidden: npt.NDArray[np.bool_] = drawn.reshape(PLACES, 8, PLACES, 8).mean(axis=(1, 3)) >= 0.5
+    return hidden
 
 
 def rasterize(masks: Iterable[Mask], width: int, height: int, place: Box = WHOLE) -> npt.NDArray[np.bool_] | None:

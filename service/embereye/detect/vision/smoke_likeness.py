@@ -25,7 +25,10 @@ from embereye.detect.vision.thresholds import SmokeThresholds, least_odds
 from embereye.units import SECOND, PixelBox
 from embereye.v1.types_pb2 import Term
 
-_FINE = 8  # pixels per side of a place in the small picture that shows stir
+_FINE = 8  # pixels per side of a place in the small picture that shows stir …
+_PATCH = 4  # … and of the patches whose means are compared: smoke changes patches, noise single pixels
+# Share of the noise of single pixels that remains in a patch's mean: a quarter, and more where neighbours share noise.
+_NOISE_LEFT = 0.35
 _DIRECTIONS = ("right", "down", "left", "up")
 
 
@@ -48,11 +51,18 @@ class _Judged:
 class SmokeLikeness:
     """The latest inspections of one camera's pictures for smoke. Not thread-safe.
 
-    `phase` (0..1) shifts the inspections within their period.
+    `phase` (0..1) shifts the inspections within their period. Places in `hidden` (PLACES, PLACES) are masked: they
+    never count. The network sees them, so the whole picture then counts no more than the other places.
     """
 
-    def __init__(self, limits: SmokeThresholds, usual_levels: UsualLevels, phase: float = 0.0) -> None:
-        self._limits, self._usual_levels, self._phase = limits, usual_levels, phase
+    def __init__(
+        self,
+        limits: SmokeThresholds,
+        usual_levels: UsualLevels,
+        phase: float = 0.0,
+        hidden: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._limits, self._usual_levels, self._phase, self._hidden = limits, usual_levels, phase, hidden
         self._more = least_odds(limits.score_min)  # log odds by which people want smoke to be clearer
         self._asked_ns = 0
         self._judged: deque[_Judged] = deque()
@@ -60,16 +70,21 @@ class SmokeLikeness:
         self._grey: npt.NDArray[np.float32] | None = None
         self._grey_ns = 0
         self._stir = np.zeros((PLACES, PLACES), np.float32)
-        self._stepped_ns = 0  # when all of the picture last changed at once
+        self._stepped_ns = 0  # when all of the picture last changed at once, …
+        self._blind_until_ns = 0  # … and until when inspections do not count for that
         self._everywhere = False  # almost all places became smoke-like together
+        self._began_in_part = False  # the smoke was not everywhere when it was first suspected
         self._persistence_ns = 0
         self._growing_ns = 0  # for how long the smoke has grown
+        self._noted_ns = 0  # time of the latest inspection
         self._result: Smoke | None = None  # of the latest inspection, for pictures of …
         self._shape = (0, 0)
 
     def start_if_due(self, time_ns: int) -> bool:
         """True if the picture of `time_ns` should be judged; that starts the next interval."""
         limits = self._limits
+        if self._hidden is not None and self._hidden.all():
+            return False
         if self._phase and not self._asked_ns:
             self._asked_ns = time_ns - int((1.0 - self._phase) * limits.inspect_ns)
         every_ns = limits.inspect_suspected_ns if self.is_suspected else limits.inspect_ns
@@ -85,41 +100,51 @@ class SmokeLikeness:
 
     def see(self, frame: Picture, time_ns: int) -> None:
         """Measure the stir of every place in `frame` (BGR)."""
-        elapsed = time_ns - self._grey_ns
-        if self._grey is not None and 0 <= elapsed < self._limits.stir_ns:
+        limits, elapsed = self._limits, time_ns - self._grey_ns
+        if self._grey is not None and 0 <= elapsed < limits.stir_ns:
             return
         side = PLACES * _FINE
         small = cv2.cvtColor(cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2GRAY)
         grey = small.astype(np.float32)
-        if self._grey is not None and 0 <= elapsed <= 4 * self._limits.stir_ns:
+        if self._grey is not None and 0 <= elapsed <= limits.gap_ns:
             means = _place_means(grey - self._grey)
-            if np.count_nonzero(np.abs(means) > self._limits.step_counts) > self._limits.step_share * means.size:
-                self._stepped_ns = time_ns
-            changed = _place_means(np.abs(grey - self._grey))
-            self._stir += np.float32(self._limits.stir_rate) * (changed - self._stir)
+            if np.count_nonzero(np.abs(means) > limits.step_counts) > limits.step_share * means.size:
+                self._note_step(time_ns)
+            self._stir += np.float32(limits.stir_rate) * (_stir_of(grey - self._grey) - self._stir)
         self._grey, self._grey_ns = grey, time_ns
+
+    def _note_step(self, time_ns: int) -> None:
+        """Wait for the next light after a change of it; a light that flashes is never waited for."""
+        flashes = 0 <= time_ns - self._stepped_ns < self._limits.flash_ns
+        self._stepped_ns = time_ns
+        if not flashes:
+            self._blind_until_ns = time_ns + self._limits.step_ns
+            self._before = None  # what was before was seen in another light
 
     def note(self, inspection: Inspection) -> None:
         """Evaluate `inspection`, unless it did not judge smoke or the light has just changed."""
         limits, time_ns = self._limits, inspection.time_ns
-        if inspection.smoke is None or 0 <= time_ns - self._stepped_ns < limits.step_ns:
+        if inspection.smoke is None or 0 <= self._blind_until_ns - time_ns < limits.step_ns:
             return
-        last_ns = self._judged[-1].time_ns if self._judged else 0
-        elapsed = time_ns - last_ns
+        elapsed = time_ns - self._noted_ns
         if not 0 <= elapsed <= limits.gap_ns:
             self._forget()
             elapsed = 0
+        self._noted_ns = time_ns
         odds, usual = inspection.smoke.places, self._usual_levels.usual_smoke(time_ns)
+        if self._hidden is not None:
+            odds = np.where(self._hidden, np.float32(NO_SMOKE), odds)
         places = odds - np.maximum(usual, 0.0)
         top = np.argsort(places, axis=None)[-limits.top_places :]
-        level = inspection.smoke.whole - float(np.maximum(usual, 0.0).ravel()[top].mean())
-        level += float(places.ravel()[top].mean())
+        of_places = float(places.ravel()[top].mean())
+        whole = inspection.smoke.whole - float(np.maximum(usual, 0.0).ravel()[top].mean())
+        level = of_places + (whole if self._hidden is None else min(whole, of_places))
         self._judged.append(_Judged(time_ns, level, places, usual, self._stir.copy()))
         self._usual_levels.learn_smoke(odds, min(elapsed, limits.inspect_ns) / SECOND, time_ns)
-        while self._judged[0].time_ns < time_ns - limits.before_ns:
+        while len(self._judged) > limits.inspections_min and self._judged[0].time_ns < time_ns - limits.before_ns:
             old = self._judged.popleft()
             if self._before is None:
-                self._before = old.places
+                self._before = old.places if old.time_ns >= self._blind_until_ns else None
             elif not self._persistence_ns and not self._everywhere:  # what is suspected, or fog, is not what was before
                 self._before = self._before + np.float32(limits.before_rate) * (old.places - self._before)
         self._judge(elapsed)
@@ -130,8 +155,14 @@ class SmokeLikeness:
         self._before, self._everywhere, self._persistence_ns, self._growing_ns = None, False, 0, 0
 
     def _recent(self) -> list[_Judged]:
+        """The inspections of `span_ns`, or in fewer pictures a second the last `inspections_min`."""
         newest = self._judged[-1].time_ns if self._judged else 0
-        return [entry for entry in self._judged if newest - entry.time_ns < self._limits.span_ns]
+        least = len(self._judged) - self._limits.inspections_min
+        return [
+            entry
+            for number, entry in enumerate(self._judged)
+            if number >= least or newest - entry.time_ns < self._limits.span_ns
+        ]
 
     def _judge(self, elapsed: int) -> None:
         self._result = None
@@ -141,6 +172,8 @@ class SmokeLikeness:
         smoky = smoky and not self._everywhere and self._is_stirring(recent)
         gained = elapsed if smoky else -2 * elapsed
         self._persistence_ns = min(max(0, self._persistence_ns + gained), limits.likeness_most_ns)
+        in_part = smoky and int(np.count_nonzero(recent[-1].smoky)) <= limits.cover_share * self._visible
+        self._began_in_part = self._persistence_ns > 0 and (self._began_in_part or in_part)
         grows = smoky and self._is_growing()
         self._growing_ns = self._growing_ns + elapsed if grows else 0
 
@@ -159,7 +192,12 @@ class SmokeLikeness:
         if self._before is None:
             return False
         rise = np.mean([entry.places for entry in recent], axis=0) - self._before
-        return bool(np.count_nonzero(rise > self._limits.rise_odds) > self._limits.cover_share * rise.size)
+        return bool(np.count_nonzero(rise > self._limits.rise_odds) > self._limits.cover_share * self._visible)
+
+    @property
+    def _visible(self) -> int:
+        """The number of places that are not hidden."""
+        return PLACES**2 - (0 if self._hidden is None else int(np.count_nonzero(self._hidden)))
 
     def _is_rising(self) -> bool:
         """True if a part of the picture has become more smoke-like than before."""
@@ -201,6 +239,7 @@ class SmokeLikeness:
         new = self._is_rising() or self._growing_ns > 0
         needed_ns = int(limits.scene.patience * (limits.likeness_new_ns if new else limits.likeness_ns))
         certain = level >= (limits.likeness_alarm_new if new else limits.likeness_alarm) + self._more
+        certain = certain and self._began_in_part  # else it may be fog that was there first
         mean = _Judged(0, level, np.mean([entry.places for entry in recent], axis=0), recent[-1].usual, recent[-1].stir)
         terms = self._terms(mean, needed_ns)
         score = 1.0 / (1.0 + math.exp(limits.likeness_pre + self._more - level))
@@ -229,6 +268,18 @@ class SmokeLikeness:
 def _place_means(fine: npt.NDArray[np.float32]) -> Odds:
     means: Odds = fine.reshape(PLACES, _FINE, PLACES, _FINE).mean(axis=(1, 3))
     return means
+
+
+def _stir_of(difference: npt.NDArray[np.float32]) -> Odds:
+    """Return how much each place changes, in counts of grey, less what noise of single pixels leaves."""
+    side = PLACES * _FINE // _PATCH
+    patches = difference.reshape(side, _PATCH, side, _PATCH)
+    means = patches.mean(axis=(1, 3), keepdims=True)
+    noise = np.abs(patches - means).mean(axis=(1, 3))
+    stir = np.maximum(0.0, np.abs(means[:, 0, :, 0]) - np.float32(_NOISE_LEFT) * noise)
+    per_place = _FINE // _PATCH
+    result: Odds = stir.reshape(PLACES, per_place, PLACES, per_place).mean(axis=(1, 3))
+    return result
 
 
 def _percent(odds: float) -> float:

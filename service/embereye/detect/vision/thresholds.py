@@ -307,11 +307,12 @@ class SmokeThresholds:
     # Smoke stirs; mist over hills and a painted cloud do not. Counts of grey within stir_ns.
     stir_ns: int = 500_000_000
     stir_rate: float = 0.3  # weight of a measurement
-    stir_counts: float = 0.8
+    stir_counts: float = 0.4  # noise with a deviation of 10 leaves up to 0.3
     # A change of all places by step_counts at once is a new exposure or a lamp.
     step_counts: float = 12.0
     step_share: float = 0.7
     step_ns: int = 2_000_000_000  # after which inspections count again
+    flash_ns: int = 10_000_000_000  # a second change within this time is a light that flashes
     likeness_pre_ns: int = 2_000_000_000
     likeness_new_ns: int = 4_000_000_000
     likeness_ns: int = 8_000_000_000  # smoke-like from the first picture on

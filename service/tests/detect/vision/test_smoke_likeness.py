@@ -14,7 +14,8 @@ START = 1_700_000_000 * SECOND
 RATE = 3.0
 CLEAR_ODDS = -2.5
 RANDOM = np.random.default_rng(4)
-SCENE = cv2.GaussianBlur(RANDOM.integers(60, 180, (120, 160, 3), np.uint8), (0, 0), 2)
+SCENE = cv2.GaussianBlur(RANDOM.integers(60, 180, (120, 160, 3), np.uint8), (0, 0), 6)
+SCENE = np.interp(SCENE, (SCENE.min(), SCENE.max()), (60, 180)).astype(np.uint8)
 
 
 def places(odds=CLEAR_ODDS, smoke=3.0, rows=slice(0), columns=slice(0)):
@@ -33,7 +34,7 @@ def plume(seconds, begin=20.0, drift=0.0):
 
 def stirring(seconds):
     """A picture that changes a little everywhere."""
-    return np.roll(SCENE, int(seconds * RATE) % 5, axis=1)
+    return np.roll(SCENE, int(seconds * RATE) % 7, axis=1)
 
 
 def still(_):
@@ -43,14 +44,14 @@ def still(_):
 class Watch:
     """Feeds a detector with pictures, and with odds in place of the network's."""
 
-    def __init__(self, smoke=None, usual_levels=None, begin_s=0.0):
-        self.detector = Detector(None, smoke or SmokeThresholds(), usual_levels=usual_levels)
+    def __init__(self, smoke=None, usual_levels=None, begin_s=0.0, masks=()):
+        self.detector = Detector(None, smoke or SmokeThresholds(), masks, usual_levels)
         self.begin_ns = START + int(begin_s * SECOND)
         self.looks, self.highest, self.levels = [], Level.CLEAR, []
 
-    def run(self, odds_of, picture_of=stirring, seconds=60.0):
-        for number in range(int(seconds * RATE)):
-            second = number / RATE
+    def run(self, odds_of, picture_of=stirring, seconds=60.0, rate=RATE):
+        for number in range(int(seconds * rate)):
+            second = number / rate
             time_ns = self.begin_ns + round(second * SECOND)
             picture = picture_of(second)
             if (close_ups := self.detector.due_inspection(time_ns)) is not None:
@@ -114,9 +115,65 @@ def test_fog_that_stays_is_no_smoke():
     assert watch.highest < Level.ALARM
 
 
-def test_a_camera_with_masks_leaves_smoke_to_the_veil():
-    detector = Detector(None, SmokeThresholds(), masks=[Mask()])
-    assert all(detector.due_inspection(START + number * SECOND) is None for number in range(30))
+def test_fog_that_is_there_when_a_shard_starts_is_at_most_a_pre_alarm():
+    assert Watch().run(lambda _: (3.0, places(3.0)), seconds=80).highest <= Level.PRE_ALARM
+
+
+def test_smoke_that_fills_the_view_after_it_began_in_a_part_alarms():
+    def fills(second):
+        return (3.0, places(3.0)) if second > 32 else plume(second)
+
+    assert Watch().run(fills).first(Level.ALARM) is not None
+
+
+def test_noise_does_not_make_a_still_thing_stir():
+    def noisy(second):
+        noise = np.random.default_rng(int(second * RATE)).normal(0, 10, SCENE.shape)
+        return np.clip(SCENE + noise, 0, 255).astype(np.uint8)
+
+    assert Watch().run(lambda _: plume(99.0), noisy).highest == Level.CLEAR
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.25, 0.4])
+def test_smoke_is_found_in_few_pictures(rate):
+    assert Watch().run(plume, seconds=100, rate=rate).first(Level.ALARM) - 20.0 <= max(20.0, 4 / rate)
+
+
+def test_a_light_that_flashes_does_not_hide_smoke():
+    def flashing(second):
+        return np.clip(stirring(second) * (1.4 if int(second) % 2 else 1.0), 0, 255).astype(np.uint8)
+
+    assert Watch().run(plume, flashing).first(Level.ALARM) - 20.0 <= 20.0
+
+
+LOWER_HALF = Mask(x=(0.0, 1.0, 1.0, 0.0), y=(0.5, 0.5, 1.0, 1.0))
+UPPER_HALF = Mask(x=(0.0, 1.0, 1.0, 0.0), y=(0.0, 0.0, 0.5, 0.5))
+EVERYTHING = Mask(x=(0.0, 1.0, 1.0, 0.0), y=(0.0, 0.0, 1.0, 1.0))
+
+
+def test_smoke_outside_the_masks_alarms_and_smoke_inside_does_not():
+    assert Watch(masks=[UPPER_HALF]).run(plume).first(Level.ALARM) - 20.0 <= 15.0
+    assert Watch(masks=[LOWER_HALF]).run(plume).highest == Level.CLEAR
+
+
+def test_a_camera_that_is_masked_everywhere_is_not_inspected_for_smoke():
+    assert Watch(masks=[EVERYTHING]).run(plume).looks == []
+
+
+def test_a_place_marked_as_a_false_alarm_needs_more_smoke():
+    usual_levels = UsualLevels()
+    usual_levels.set_smoke_marks([(0.3, 0.45, 0.5, 0.5)])
+    assert Watch(usual_levels=usual_levels).run(plume).highest < Level.ALARM
+    stronger = Watch(usual_levels=usual_levels).run(lambda second: (plume(second)[0] * 2.5, plume(second)[1] * 2))
+    assert stronger.highest == Level.ALARM
+    usual_levels.set_smoke_marks([])
+    assert Watch(usual_levels=usual_levels).run(plume).highest == Level.ALARM
+
+
+def test_a_mark_never_covers_most_of_the_picture():
+    usual_levels = UsualLevels()
+    usual_levels.set_smoke_marks([(0.0, 0.0, 1.0, 1.0)])
+    assert Watch(usual_levels=usual_levels).run(plume).highest == Level.ALARM
 
 
 def test_an_inspection_for_smoke_alone_says_nothing_about_flames():

@@ -30,6 +30,8 @@ LARGE = 0.03  # of the picture; a thing this large is never known
 MARKED_S = 2 * KNOWN_S  # that a marked false alarm counts for, in every hour
 SMOKE_KNOWN_S = 120.0  # time constant with which a place is learned as smoke-like: steam returns within minutes …
 SMOKE_MEMORY_S = 1800.0  # … and with which it is learned as clear again
+SMOKE_MARKED = 1.5  # log odds of smoke that a marked false alarm adds to its places, in every hour
+SMOKE_LARGE = 0.3  # of the picture; a mark of smoke this large has no effect
 _FORMAT = np.dtype("<f4")
 _SIZE = HOURS * ROWS * COLUMNS
 _SMOKE_SIZE = HOURS * PLACES * PLACES
@@ -46,6 +48,7 @@ class UsualLevels:
         self._usual = np.zeros(HOURS, np.float32)  # log odds of the network for whole pictures, above 0
         self._smoke = np.full((HOURS, PLACES, PLACES), NO_SMOKE, np.float32)  # log odds of smoke in each place
         self._smoke_seconds = np.zeros(HOURS, np.float32)  # for how long they were learned
+        self._smoke_marked = np.full((PLACES, PLACES), NO_SMOKE, np.float32)  # of places marked as no fire
         self._forgot_ns = 0
 
     def familiarity(self, box: Box, area: float, time_ns: int) -> float:
@@ -90,7 +93,7 @@ class UsualLevels:
         """The natural log odds of smoke (PLACES, PLACES) that this view usually has at this time of day."""
         hour = _hour(time_ns)
         usual: Odds = self._smoke[[(hour + neighbour) % HOURS for neighbour in NEIGHBOURS]].max(axis=0)
-        return usual
+        return np.maximum(usual, self._smoke_marked)
 
     def learn_smoke(self, odds: Odds, seconds: float, time_ns: int) -> None:
         """Record that the network gave each place `odds` of smoke for `seconds` up to `time_ns`.
@@ -115,6 +118,14 @@ class UsualLevels:
                 rows, columns = _cells(box, reach=1)
                 self._marked[rows, columns] = MARKED_S
                 self._marked_area[rows, columns] = np.maximum(self._marked_area[rows, columns], area)
+
+    def set_smoke_marks(self, boxes: Iterable[Box]) -> None:
+        """Set all `boxes` in which people marked smoke as no fire; otherwise as `set_marks`."""
+        self._smoke_marked[:] = NO_SMOKE
+        for x, y, width, height in boxes:
+            if width * height < SMOKE_LARGE:
+                columns = slice(int(x * PLACES), math.ceil((x + width) * PLACES))
+                self._smoke_marked[int(y * PLACES) : math.ceil((y + height) * PLACES), columns] = SMOKE_MARKED
 
     @property
     def has_content(self) -> bool:
