@@ -84,6 +84,8 @@
   "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" "") "roles" (dict "viewer" list "operator" list "admin" list))
   "nats" (dict "servers" list "stream" "" "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
+  "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
+  "archive" (dict "config" nil "credentials" (dict "existingSecret" ""))
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $hub := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
 {{- $hub = include "embereye.merged" (dict "base" $hub "over" (.hub.hub | default dict)) | fromJson }}
@@ -302,6 +304,17 @@ annotations:
 {{- with $environment }}
 env: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* The files that declare add-ons of the hub, by name, as JSON. */}}
+{{- define "embereye.addons" -}}
+{{- $files := dict }}
+{{- range $addon := list "modbus" "dc09" "archive" }}
+{{- with (get $.Values.hub $addon | default dict).config }}
+{{- $_ := set $files (printf "%s.yaml" $addon) (toYaml .) }}
+{{- end }}
+{{- end }}
+{{- toJson $files }}
 {{- end }}
 
 {{/* The file for `embereye hub --webhooks`: hub.webhooks, with the files of their Secrets. */}}

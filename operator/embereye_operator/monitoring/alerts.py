@@ -432,6 +432,14 @@ ALERTS = (
         "Only with hub.mqtt. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
+        "EmberEyeModbusFailing", "critical", "release",
+        f"max by ({HUB}, panel) (embereye_hub_modbus_failing) == 1", "30s",
+        "Outputs of the building do not switch: the panel {{ $labels.panel }}",
+        "It cannot be reached by Modbus, or refuses an output: the hub's log has the reason. Alarms still reach the "
+        "console and the other ways.",
+        "Only with hub.modbus. EmberEyeHubDown fires for a missing hub.",
+    ),
+    Alert(
         "EmberEyeControlDeadlinesMissed", "warning", "release",
         f"sum by ({HUB}) (rate(embereye_hub_control_missed_total[5m])) / "
         f"(sum by ({HUB}) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",

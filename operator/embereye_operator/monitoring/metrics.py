@@ -49,6 +49,7 @@ LABELS = {
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; for the archive: `written`, `dropped`; for a "
     "webhook: `delivered`, `failed`",
     "webhook": "its name, as declared",
+    "panel": "its name, as declared; `serve`: the table that PLCs read",
     "stage": "`wait`, `analyse`",
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",

@@ -486,6 +486,8 @@ OPERATION = Dashboard(
             Panel("Evidence in NATS", "Reports in the stream that the hub has not read yet.", "short",
                   "EmberEyeHubBusFailing", _line(f"max(embereye_hub_bus_waiting_reports{{{C}}})", "waiting"),
                   warning=100, critical=10_000, needs="hub.nats"),
+            Panel("Outputs of the building", "Coils and registers that are on.", "short", "EmberEyeModbusFailing",
+                  _line(f"max by (panel) (embereye_hub_modbus_outputs_on{{{C}}})", "{{panel}}"), needs="hub.modbus"),
             Panel("MQTT broker", "Topics whose current state the broker has not acknowledged.", "short",
                   "EmberEyeMqttDisconnected",
                   _line(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,

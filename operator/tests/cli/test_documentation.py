@@ -12,7 +12,11 @@ from harness.need import ROOT
 from embereye_cli.main import COMMANDS, command_of, command_parser
 from embereye_cli.plugin import build_parser
 
-ADDONS = {"docs/how-to/control.md": "control"}  # pages about an add-on, whose folder may be deleted
+ADDONS = {
+    "docs/how-to/control.md": "control",
+    "docs/how-to/modbus.md": "modbus",
+    "docs/runbooks/EmberEyeModbusFailing.md": "modbus",
+}  # pages about an add-on, whose folder may be deleted
 PAGES = [
     page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

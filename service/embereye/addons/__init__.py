@@ -8,5 +8,6 @@ commands find these modules of it by name, with `embereye.process.addons`.
 | `commands` | `COMMANDS`, `GROUPS` and `SECTIONS`: additions to those of `embereye_cli.main` |
 | `bench` | `HUB_BENCHMARKS`: additions to those of `embereye bench hub` |
 | `metrics` | declarations of its metrics |
+| `tables` | `TABLES`: its tables in the hub's database |
 | `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
 """

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from embereye.hub.access.keeper import Access
@@ -24,6 +25,7 @@ from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage_keeper import CoverageKeeper
 from embereye.hub.database import ReloadRequiredError, StoreError
+from embereye.hub.databases import schema
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Entry, Feed
@@ -50,7 +52,6 @@ TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
 SUSPENDED_NS = SECOND  # shortest suspension of the machine that silences and tests take into account
 CHECK_SECONDS = 2.0  # between two checks that the database can be reached
-ALIVE_SHARED_NS = 100_000_000  # how long subscribers at the same cursor share one sign of life, serialised once
 LEDGER_SECONDS = 10.0  # between two writes of the current owners' ledgers
 
 
@@ -64,6 +65,14 @@ class Part(Protocol):
     def add_state(self, state: Transaction) -> None:
         """Add its whole state to `state`, to be written again after the database lost commits."""
         ...
+
+
+@dataclass
+class _AddedParts:
+    """The parts of add-ons, and what their tables had at the start."""
+
+    parts: list[Part] = field(default_factory=list)
+    stored: StoredState = field(default_factory=StoredState)
 
 
 class _Suspension:
@@ -135,7 +144,7 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
-        self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and the sign
+        self._added = _AddedParts()
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Continue the traces that reports carry from now on."""
@@ -148,7 +157,13 @@ class Hub:
         return (
             self.committer, self.feed, self.false_alarms, self.silences, self.plans, self.overlays, self.zones,
             self.inbox, self.coverage, self.canaries, self.access, self.subscriptions, self.webhooks,
+            *self._added.parts,
         )  # fmt: skip
+
+    def add_part(self, part: Part) -> None:
+        """Add the part of an add-on, after `open`: restore it, and write its state again after lost commits."""
+        part.restore(self._added.stored)
+        self._added.parts.append(part)
 
     def _full_state(self) -> Transaction:
         """The hub's complete in-memory state, to be rewritten after the database lost commits."""
@@ -175,6 +190,7 @@ class Hub:
             )  # fmt: skip
         for part in self._parts():
             part.restore(stored)
+        self._added.stored = StoredState({table: stored[table] for table in schema.ADDED})
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
             return
@@ -220,13 +236,8 @@ class Hub:
 
     def sign_of_life(self, cursor: int) -> Entry:
         """The event that shows a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""
-        at_ns, why = self.timeline.now_ns(), self.committer.failing
-        made_ns, entry = self._alive
-        if (entry.event.cursor, entry.event.why) != (cursor, why) or at_ns - made_ns > ALIVE_SHARED_NS:
-            time_ns = at_ns + self.timeline.stepped_ns()
-            entry = Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
-            self._alive = at_ns, entry
-        return entry
+        now_ns = self.timeline.now_ns()
+        return self.feed.sign_of_life(cursor, self.committer.failing, now_ns, now_ns + self.timeline.stepped_ns())
 
     async def pass_time(self) -> None:
         """Do one tick now: end signs and silences, open and clear devices' faults. Raises StoreFailingError."""

@@ -1,7 +1,8 @@
 """The tables of the hub's database, in SQLite's dialect, and the migrations from older versions.
 
-The modules in `tables/` define the tables, and ALL lists them in order of creation. When a database is opened for
-writing, the migrations from its version to VERSION run, and missing tables are created.
+The modules in `tables/` define the tables, add-ons have more in their modules `tables`, and ALL lists them in order of
+creation. When a database is opened for writing, the migrations from its version to VERSION run, and missing tables are
+created.
 """
 
 import re
@@ -26,16 +27,19 @@ from embereye.hub.tables.subscriptions import SUBSCRIPTIONS
 from embereye.hub.tables.table import Table
 from embereye.hub.tables.webhooks import DEAD_LETTERS, WEBHOOKS
 from embereye.hub.tables.zones import ZONES
+from embereye.process.addons import addon_modules
 
 VERSION = 1  # of the tables below; raise it when an existing table is altered, and add to MIGRATIONS
 
-# All tables, in the order of creation. Add new ones at the end: the order determines where salvage finds tables in
-# a damaged file.
-ALL: Sequence[Table[Any, Any]] = (
+# The hub's tables, in the order of creation. Add new ones at the end: the order determines where salvage finds tables
+# in a damaged file.
+OWN: Sequence[Table[Any, Any]] = (
     EVIDENCE, ZONES, EVENTS, ALARMS, FALSE_ALARMS, SILENCES, ROSTERS, LEDGERS, FORGOTTEN, PICTURES, EPISODES, CANARIES,
     TOKENS, SESSIONS, AUDIT, ADMIN_PLACES, SUBSCRIPTIONS, WEBHOOKS, DEAD_LETTERS, PLANS, PLAN_IMAGES, PLAN_DEVICES,
     OVERLAYS, CONSUMED,
 )  # fmt: skip
+ADDED: Sequence[Table[Any, Any]] = tuple(table for addon in addon_modules("tables") for table in addon.TABLES)
+ALL: Sequence[Table[Any, Any]] = (*OWN, *ADDED)
 TABLES = "".join(table.create for table in ALL)  # the statements that create them
 
 # Version → the statements that alter the previous version's tables. A new table needs none: missing tables are created

@@ -33,6 +33,7 @@ BATCH = 256  # events delivered at once
 LAG = 1_024  # events that a live subscriber may fall behind
 GATHER_SECONDS = 10e-6  # between two writes, per subscriber with pushed events: twice the duration of a write
 GATHER_MAX_SECONDS = 0.02
+ALIVE_SHARED_NS = 100_000_000  # how long subscribers at the same cursor share one sign of life, serialised once
 STALL_SECONDS = 20.0  # longest time to deliver a batch
 ALIVE_MIN_MS = 1_000  # shortest interval between two alive messages
 SUBSCRIBERS = 6_000
@@ -356,6 +357,18 @@ class Feed:
         self._groups: dict[Group, dict[Subscription, Write]] = {}  # subscribers with pushed events
         self._addresses: Counter[str] = Counter()  # subscribers by address
         self._next = asyncio.Event()
+        self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and the sign
+
+    def sign_of_life(self, cursor: int, why: str, now_ns: int, time_ns: int) -> Entry:
+        """The event that shows a subscriber at `cursor` that the hub runs; `why` says why nothing is stored.
+
+        `now_ns` is on the hub's timeline, `time_ns` the same moment on the wall clock.
+        """
+        made_ns, entry = self._alive
+        if (entry.event.cursor, entry.event.why) != (cursor, why) or now_ns - made_ns > ALIVE_SHARED_NS:
+            entry = Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
+            self._alive = now_ns, entry
+        return entry
 
     @property
     def subscribers(self) -> int:

@@ -1,0 +1,65 @@
+"""The option of `embereye hub` for Modbus, and the parts that it adds to the hub.
+
+Only the hub that owns the database drives outputs; a standby replica has no zones. pymodbus is imported only if the
+option is used.
+"""
+
+import logging
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embereye.addons.modbus.metrics import ModbusMetrics
+from embereye.addons.modbus.options import OPTION, ModbusOptions, read_modbus
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.lifecycle import UserError
+from embereye_cli.processes.peer_options import env
+
+if TYPE_CHECKING:
+    from embereye.addons.modbus.building import Building
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the option of `embereye hub`; its default comes from EMBEREYE_MODBUS."""
+    group = parser.add_argument_group("Modbus", "switch outputs of the building (docs/how-to/modbus.md)")
+    group.add_argument(OPTION, type=Path, default=Path(env("MODBUS")) if env("MODBUS") else None, metavar="FILE",
+                       help="YAML file with rules from zones to coils and registers of panels, relays and PLCs; "
+                       "default: none [EMBEREYE_MODBUS]")  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if the file is wrong."""
+    return ModbusAddon(read_modbus(arguments.modbus) if arguments.modbus else None)
+
+
+class ModbusAddon(Addon):
+    """Drives the outputs that `options` declare."""
+
+    def __init__(self, options: ModbusOptions | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the outputs; see `Addon.attach`."""
+        if self._options is None:
+            return Parts(collectors=[ModbusMetrics(None)])
+        building = _open(hub, self._options)
+        return Parts(
+            collectors=[ModbusMetrics(building)],
+            tasks={"modbus": building.run},
+            close=building.close,
+        )
+
+    def stand_by(self) -> Parts:
+        """Drive nothing; see `Addon.stand_by`."""
+        return Parts(collectors=[ModbusMetrics(None)])
+
+
+def _open(hub: Hub, options: ModbusOptions) -> "Building":
+    try:
+        from embereye.addons.modbus.building import Building
+    except ImportError as error:
+        raise UserError(f"{OPTION} needs pymodbus: pip install 'embereye[modbus]' ({error})") from error
+    logging.getLogger("pymodbus.logging").setLevel(logging.CRITICAL)  # `Panel` logs failures, once
+    return Building(hub, options)

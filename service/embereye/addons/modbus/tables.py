@@ -1,0 +1,30 @@
+"""The database table of the outputs that are switched on."""
+
+from embereye.addons.modbus.decide import Trip
+from embereye.hub.tables.table import StateTable
+from embereye.hub.tables.transaction import StoredState, Transaction
+
+TRIPS = StateTable[Trip, bool](  # by panel, place, namespace and zone, always True
+    """
+CREATE TABLE IF NOT EXISTS modbus_trips (panel TEXT NOT NULL, place TEXT NOT NULL, namespace TEXT NOT NULL,
+    zone TEXT NOT NULL, PRIMARY KEY (panel, place, namespace, zone)) WITHOUT ROWID;
+""",
+    dump=lambda _: (),
+    read=lambda row: ((str(row[0]), str(row[1]), str(row[2]), str(row[3])), True),
+)
+TABLES = (TRIPS,)
+
+
+class Trips:
+    """The stored outputs that are on, as a part of the hub."""
+
+    def __init__(self) -> None:
+        self.stored: frozenset[Trip] = frozenset()
+
+    def restore(self, stored: StoredState) -> None:
+        """Restore what was on."""
+        self.stored = frozenset(stored[TRIPS])
+
+    def add_state(self, state: Transaction) -> None:
+        """Add what is on to `state`."""
+        state[TRIPS].update(dict.fromkeys(self.stored, True))
