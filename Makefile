@@ -34,7 +34,7 @@ E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-sp
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 
-.PHONY: docs screenshots help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
+.PHONY: docs screenshots help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -130,6 +130,9 @@ faults: install ## Test faults of real processes on this machine, alone and in p
 HOURS := 1
 soak: install ## Run steady load, fires and faults for HOURS=1 on this machine, and report leaks and losses; ARGS="--seed N" repeats a run
 	$(BIN)/python e2e/soak --hours $(HOURS) $(ARGS)
+
+soak-cluster: e2e-up ## Run the same in a real three-node cluster, which remains up, for HOURS=1 in all; ARGS="--seed N --resume" continues a run
+	$(BIN)/python e2e/soak-cluster --hours $(HOURS) $(ARGS)
 
 e2e-up: install ## Start the cluster if needed, and load the present image
 	e2e/cluster/up >/dev/null

@@ -9,9 +9,10 @@ import asyncio
 import base64
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from harness.cluster.cluster import Cluster, Json, until
 from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
@@ -65,6 +66,8 @@ class Engines:
 class Release:
     """The release under attack, its devices, and the probers and witness that keep books on both."""
 
+    evidence_rate, evidence_zones = 5.0, 0  # of the evidence prober: items/s, and zones in turn (0: a new one each)
+
     def __init__(self, site: Site, fires: int, engines: Engines | None = None) -> None:
         """`fires` is the number of sensors that each burn once and are quiet before."""
         self.site = site
@@ -81,7 +84,15 @@ class Release:
         self._fires = fires
         self._burnt = 0
 
+    def close(self) -> None:
+        """End what the release runs outside the cluster, except tasks of its site."""
+
     # --- declared objects ---
+
+    def values(self) -> tuple[str, ...]:
+        """The chart values of the release."""
+        hub = self.engines.values() if self.engines else (f"hub.persistence.storageClass={VOLUME}",)
+        return (*hub, *MONITORED)
 
     @property
     def reach(self) -> Json:
@@ -148,9 +159,7 @@ class Release:
         site = self.site
         if self.engines:
             await self.cluster.apply(self.engines.secret())
-            await site.install(*self.engines.values(), *MONITORED)
-        else:
-            await site.install(f"hub.persistence.storageClass={VOLUME}", *MONITORED)
+        await site.install(*self.values())
         await self.write_tokens(self.device_token)
         await site.apply_fleets(self.sensor_fleet(), self.camera_fleet())
         self.witness = site.witness = Witness(await site.hub(), self.diary, token=lambda: site.token)
@@ -169,7 +178,9 @@ class Release:
         self.camera = PushCamera(CAMERA, CAMERA, home, film, self.diary, token=self.device_token)
         site.start(self.camera.run(), CAMERA)
         credentials = await site.identity(EvidenceProber.identity(SITE))
-        self.prober = EvidenceProber(await site.hub_control(), SITE, self.diary, credentials, rate=5.0)
+        self.prober = EvidenceProber(
+            await site.hub_control(), SITE, self.diary, credentials, rate=self.evidence_rate, zones=self.evidence_zones
+        )
         site.start(self.prober.run(), "evidence prober")
         await self.wait_until_at_rest()
         await site.covered("cf", CAMERAS, COVERED_SECONDS)
@@ -207,11 +218,18 @@ class Release:
         return len(self.site.taken_back())
 
 
+R = TypeVar("R", bound=Release)
+
+
 @asynccontextmanager
 async def running_release(
-    diary: Diary, fires: int, film: Film, *, several_hubs: bool = False
-) -> AsyncIterator[Release]:
-    """Run a release with working devices in a cluster that is clean before and after."""
+    diary: Diary, fires: int, film: Film, *, several_hubs: bool = False, alerts: bool = True,
+    build: Callable[[Site, int, Engines | None], R] = Release,  # type: ignore[assignment]
+) -> AsyncIterator[R]:  # fmt: skip
+    """Run a release with working devices in a cluster that is clean before and after.
+
+    `alerts`: a Prometheus evaluates our rules. `build` makes the release.
+    """
     with diary.step("a clean cluster with the image"):
         site = Site(await Cluster.connect(diary))
         await site.clean()
@@ -225,13 +243,16 @@ async def running_release(
                 postgres = await asyncio.to_thread(stack.enter_context, run_postgres(host))
                 nats = await asyncio.to_thread(stack.enter_context, run_nats(host))
                 engines = Engines(postgres, nats, await asyncio.to_thread(postgres.create_database, "embereye"))
-        release = Release(site, fires, engines)
-        with diary.step("the real Prometheus Operator"):
-            release.prometheus = await install_prometheus(site.cluster, site.home_node)  # the node that no fault takes
+        release = build(site, fires, engines)
+        stack.callback(release.close)
+        if alerts:
+            with diary.step("the real Prometheus Operator"):  # on the node that no fault takes
+                release.prometheus = await install_prometheus(site.cluster, site.home_node)
         with diary.step("installed, fleets covered, devices well"):
             await release.begin(film)
-        with diary.step("everything is scraped, and no alert fires"):
-            await release.prometheus.follow(site.cluster, lapsed_rules())
+        if alerts:
+            with diary.step("everything is scraped, and no alert fires"):
+                await release.prometheus.follow(site.cluster, lapsed_rules())
         yield release
     finally:
         await site.stop()

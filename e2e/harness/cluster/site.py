@@ -15,7 +15,7 @@ import secrets
 import tempfile
 import time
 import urllib.request
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -419,14 +419,11 @@ class Site:
         sensors = ",".join(f"{name}={zone}" for name, zone in SIMULATED_SENSORS.items())
         cameras = ",".join(f"{name}={zone}" for name, zone in SIMULATED_CAMERAS.items())
         await self.cluster.apply(
-            _simulator("sensors", ["--target", f"{SENSORS}-sensors.{SITE}.svc:9001", "--devices", sensors,
+            simulator("sensors", ["--target", f"{SENSORS}-sensors.{SITE}.svc:9001", "--devices", sensors,
                                    "--rate", "20", "--frame-rate", "2"], self.home_node),
-            _simulator("cameras", ["--listen", f"0.0.0.0:{CAMERA_PORT}", "--cameras", cameras, "--fps", "10",
+            simulator("cameras", ["--listen", f"0.0.0.0:{CAMERA_PORT}", "--cameras", cameras, "--fps", "10",
                                    "--size", "320x240"], self.home_node),
-            {
-                **_named("v1", "Service", "cameras", SITE),
-                "spec": {"selector": {"simulator": "cameras"}, "ports": [{"port": CAMERA_PORT}]},
-            },
+            camera_service("cameras", CAMERA_PORT),
         )  # fmt: skip
 
     async def start_text_devices(self, devices: Mapping[str, str]) -> None:
@@ -521,11 +518,17 @@ def _door(service: Json, name: str, selector: dict[str, str], ports: tuple[str, 
     }
 
 
-def _simulator(kind: str, arguments: list[str], node: str) -> Json:
-    labels = {"simulator": kind}
+def camera_service(name: str, port: int) -> Json:
+    """The Service of the simulator `name`, whose cameras listen on `port`."""
+    return {**_named("v1", "Service", name, SITE), "spec": {"selector": {"simulator": name}, "ports": [{"port": port}]}}
+
+
+def simulator(kind: str, arguments: Sequence[str], node: str, name: str = "") -> Json:
+    """A Deployment of `embereye simulate KIND` on a node. `name` is for a second one of the same kind."""
+    labels = {"simulator": name or kind}
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     return {
-        **_named("apps/v1", "Deployment", f"simulated-{kind}", SITE),
+        **_named("apps/v1", "Deployment", f"simulated-{name or kind}", SITE),
         "spec": {
             "selector": {"matchLabels": labels},
             "template": {

@@ -56,6 +56,7 @@ class SoakPlan:
     h264: int = 4  # cameras
     fps: float = 10.0
     fault_seconds: float = 300.0  # mean time between two faults; 0: none
+    fire_seconds: float = FIRE_SECONDS  # mean time between two fires
     faults: tuple[str, ...] = tuple(name for name in FAULTS if name not in {"disk full", "operator killed"})
 
     def schedule(self) -> list[tuple[float, str]]:
@@ -69,7 +70,7 @@ class SoakPlan:
         if first:
             shuffled = dice.sample(self.faults, len(self.faults))
             events += [(first * number / len(shuffled), name) for number, name in enumerate(shuffled, 1)]
-        for kind, mean, begin in (("fire", FIRE_SECONDS, 0.0), ("fault", self.fault_seconds, first)):
+        for kind, mean, begin in (("fire", self.fire_seconds, 0.0), ("fault", self.fault_seconds, first)):
             at = begin
             while mean:
                 at += dice.uniform(0.5, 1.5) * mean
@@ -231,7 +232,7 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
     sampling = asyncio.get_running_loop().create_task(_sample(site, result, started), name="sample")
     try:
         for at, event in plan.schedule():
-            if await _stopped(stop, started + at - time.monotonic()):
+            if await stopped_within(stop, started + at - time.monotonic()):
                 break
             site.put_out()  # a load that grows with every fire would look like a leak,
             await site.reset()  # and so would alarms that are never reset
@@ -243,14 +244,15 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
                 if site.pids("hub") != hub:  # filling buffers would look like a leak, too
                     await site.fill()
         else:
-            await _stopped(stop, started + plan.seconds - time.monotonic())
+            await stopped_within(stop, started + plan.seconds - time.monotonic())
     finally:
         sampling.cancel()
         result.seconds = time.monotonic() - started
     return result
 
 
-async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait for `stop` for at most `seconds`. Returns True if it is set."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()

@@ -94,6 +94,10 @@ class Diary:
             self._last[source] = text
             self.note(source, text)
 
+    def print_line(self, line: str) -> None:
+        """Print a progress line."""
+        self._print_line(line)
+
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
         """Record a step around the block, and print its result as a progress line."""

@@ -1,4 +1,4 @@
-"""A real Mosquitto for tests, on a free port of loopback; never the system's."""
+"""A real Mosquitto for tests, on a free port; never the system's."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embereye.process.addresses import free_port
 from harness.need import mosquitto_program
-from harness.servers.program import Program
+from harness.servers.program import LOOPBACK, Program
 
 PASSWORD = "a word: with/marks?"
 
@@ -16,16 +16,22 @@ class Mosquitto(Program):
     """A Mosquitto that can be stopped and started again on the same port. It loses retained messages."""
 
     def __init__(
-        self, folder: Path, *, users: tuple[str, ...] = (), rules: str = "", certificates: Path | None = None
+        self,
+        folder: Path,
+        *,
+        users: tuple[str, ...] = (),
+        rules: str = "",
+        certificates: Path | None = None,
+        host: str = LOOPBACK,
     ) -> None:
         """Only `users` are allowed to connect, with PASSWORD; without users, everybody is. `rules` are an acl_file.
 
         With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS and requires client certificates.
         """
-        self.port = free_port()
+        self.host, self.port = host, free_port()
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"listener {self.port} 127.0.0.1", f"allow_anonymous {str(not users).lower()}", "persistence false"]
+        lines = [f"listener {self.port} {host}", f"allow_anonymous {str(not users).lower()}", "persistence false"]
         if not os.geteuid():
             lines.insert(0, "user root")  # its default user cannot read the test's folder
         if users:

@@ -1,0 +1,218 @@
+"""The release of a soak in a cluster: the release under attack with more load, and with receivers that keep books.
+
+Sensors outside the cluster send text lines with thermal frames, and gRPC, through node ports. Cameras in pods serve
+H.264 by RTSP, and MJPEG. The hubs call a webhook and publish to an MQTT broker; both are outside. Sensors that burn are
+used again after people have reset their zones.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from harness.cluster.attacked import PORTS, Engines, Release, running_release
+from harness.cluster.cluster import Cluster, Json
+from harness.cluster.site import SITE, Site, camera_service, simulator
+from harness.devices import Film, fire_id
+from harness.machine.people import reset_zones
+from harness.machine.soak import SoakPlan, load_sensors
+from harness.matrix.matrix import AlertsWatched
+from harness.records.diary import Diary
+from harness.records.receivers import Arrivals, WebhookReceiver, follow_broker
+from harness.records.witness import ENDLESS, Lit
+from harness.servers.mosquitto import Mosquitto
+
+FIRES = 24  # sensors that burn, in turn
+GRPC_SHARE = 0.4  # of the load's sensors
+EVIDENCE_RATE = 1 / 15  # items/s
+EVIDENCE_ZONES = 40  # used in turn, each of which is reset long before its next use
+OLD_NS = 60_000_000_000  # age at which a fire must have arrived everywhere
+# The counts of a piece.
+TOTALS = (
+    "evidence", "evidence_lost", "evidence_doubled", "fires", "alarms_lost", "alarms_doubled", "taken_back",
+    "webhooks_missing", "mqtt_missing", "webhooks_repeated", "mqtt_repeated",
+)  # fmt: skip
+STREAMS = {"mjpeg": 8091, "h264": 8554}  # kind of camera → port of its simulator
+
+
+class SoakRelease(Release):
+    """The release of a soak, its load and its receivers."""
+
+    evidence_rate, evidence_zones = EVIDENCE_RATE, EVIDENCE_ZONES
+
+    def __init__(
+        self, site: Site, fires: int, engines: Engines | None, plan: SoakPlan, webhook: WebhookReceiver,
+        broker: Mosquitto, mqtt: Arrivals,
+    ) -> None:  # fmt: skip
+        super().__init__(site, fires, engines)
+        self.plan = plan
+        self.webhook, self.broker, self.mqtt = webhook, broker, mqtt
+        self.alerts: AlertsWatched | None = None
+        self.lit: list[Lit] = []  # all fires of this piece, in order
+        self._hub = ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._log: IO[bytes] | None = None
+        self._quiet = deque(map(fire_id, range(fires)))  # sensors that can burn, in order
+        self._burning: list[str] = []  # zones that burn, or were not reset
+
+    # --- declared objects ---
+
+    def values(self) -> tuple[str, ...]:
+        """The chart values of the release."""
+        broker = f"mqtt://{self.broker.host}:{self.broker.port}"
+        return (*super().values(), "hub.webhooks[0].name=soak", f"hub.webhooks[0].url={self.webhook.url}",
+                f"hub.mqtt.broker={broker}")  # fmt: skip
+
+    def sensor_fleet(self) -> Json:
+        """The sensor fleet under attack, with the load's sensors."""
+        fleet = super().sensor_fleet()
+        fleet["spec"]["sensors"] += [{"id": id_, "zone": zone} for id_, zone in load_sensors(self.plan).items()]
+        return fleet
+
+    def camera_fleet(self) -> Json:
+        """The camera fleet under attack, with the load's cameras."""
+        fleet = super().camera_fleet()
+        fleet["spec"]["cameras"] += [
+            {"id": id_, "zone": id_, "source": source} for id_, source in load_cameras(self.plan).items()
+        ]
+        return fleet
+
+    # --- load ---
+
+    async def begin(self, film: Film) -> None:
+        """Start the load and the release. Returns when everything works."""
+        plan, cluster = self.plan, self.cluster
+        size = ("--fps", f"{plan.fps:g}", "--size", "640x360")
+        listen = {"mjpeg": ("--listen",), "h264": ("--codec", "h264", "--rtsp")}
+        for kind, count in (("mjpeg", plan.mjpeg), ("h264", plan.h264)):
+            if count:
+                arguments = [*size, "--count", str(count), *listen[kind], f"0.0.0.0:{STREAMS[kind]}"]
+                pod = simulator("cameras", arguments, self.site.home_node, name=kind)
+                await cluster.apply(pod, camera_service(kind, STREAMS[kind]))
+        self._log = (self.diary.folder / "load.log").open("ab")
+        self._start_sensors("text")
+        self._start_sensors("grpc")
+        self.site.start(follow_broker(self.broker.host, self.broker.port, self.mqtt, self.diary), "broker")
+        await super().begin(film)
+        self._hub = await self.site.hub()
+
+    def _start_sensors(self, way: str) -> None:
+        """Start the load's sensors that send text lines, or those that use gRPC."""
+        sensors = load_sensors(self.plan)
+        by_grpc = int(len(sensors) * GRPC_SHARE)
+        chosen = list(sensors)[:by_grpc] if way == "grpc" else list(sensors)[by_grpc:]
+        if not chosen:
+            return
+        target = f"{self.site.entrance}:{PORTS['grpc' if way == 'grpc' else 'tcp']}"
+        command = [sys.executable, "-m", "embereye_cli", "simulate", "sensors", "--target", target,
+                   "--devices", ",".join(f"{id_}={sensors[id_]}" for id_ in chosen), "--rate", f"{self.plan.rate:g}",
+                   "--frame-rate", f"{self.plan.frame_rate:g}"]  # fmt: skip
+        if way == "grpc":
+            command += ["--grpc", "--token", self.device_token]
+        self._processes[way] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+
+    def show_token(self, token: str) -> None:
+        """Make devices authenticate with `token` from now on. The load's sensors are started again for that."""
+        super().show_token(token)
+        self._end("grpc")
+        self._start_sensors("grpc")
+
+    def load_ended(self) -> list[str]:
+        """The parts of the load that ended early."""
+        return [way for way, process in self._processes.items() if process.poll() is not None]
+
+    def _end(self, way: str) -> None:
+        if process := self._processes.pop(way, None):
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def close(self) -> None:
+        """End the load."""
+        for way in list(self._processes):
+            self._end(way)
+        if self._log:
+            self._log.close()
+
+    # --- fires and books ---
+
+    async def ignite(self) -> tuple[str, float]:
+        """Set one more sensor on fire. Returns its zone and the monotonic seconds of its first line."""
+        if not self._quiet:
+            raise RuntimeError(f"all {len(self._burning)} sensors have burnt; none of their zones was reset")
+        name = self._quiet.popleft()
+        self._burning.append(name)
+        lit_ns = await self.site.texts[name].fire(ADC1=3600)
+        zone, at = self.site.texts[name].zone, asyncio.get_running_loop().time()
+        self.lit = [
+            fire._replace(until_ns=min(fire.until_ns, lit_ns)) if fire.zone == zone else fire for fire in self.lit
+        ]
+        self.lit.append(Lit(zone, lit_ns, ENDLESS))
+        return zone, at
+
+    def put_out(self) -> None:
+        """Put all fires out. Their alarms stay until they are reset."""
+        for name in self._burning:
+            self.site.texts[name].rest()
+
+    @property
+    def burnt(self) -> list[str]:
+        """The zones that have burnt and were not reset."""
+        return list(self._burning)
+
+    async def reset(self) -> None:
+        """Let people acknowledge alarms, and reset acknowledged ones whose fire is out."""
+        for zone in await reset_zones(self._hub, self.site.token):
+            if zone in self._burning:
+                self._burning.remove(zone)
+                self._quiet.append(zone)
+
+    def counts(self) -> dict[str, int]:
+        """The totals of this piece: its fires and reports, and those that were lost, doubled or not delivered."""
+        evidence = self.prober.lit(list(self.prober.acknowledged))
+        lost, doubled = self.witness.miscounted_lit(evidence)
+        alarms_lost, alarms_doubled = self.witness.miscounted_lit(self.lit)
+        newest = self.lit[-1].since_ns if self.lit else 0
+        old = [fire for fire in self.lit if fire.since_ns < newest - OLD_NS]
+        counts = (
+            len(evidence), len(lost), len(doubled), len(self.lit), len(alarms_lost), len(alarms_doubled),
+            self.taken_back(), len(self.webhook.arrivals.missing(old)), len(self.mqtt.missing(old)),
+            self.webhook.arrivals.repeated, self.mqtt.repeated,
+        )  # fmt: skip
+        return dict(zip(TOTALS, counts, strict=True))
+
+
+def load_cameras(plan: SoakPlan) -> dict[str, str]:
+    """The load's cameras and their sources, which are served by pods."""
+    mjpeg, h264 = (f"{kind}.{SITE}.svc:{port}" for kind, port in STREAMS.items())
+    cameras = {f"mjpeg-{number}": f"http://{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
+    return cameras | {f"h264-{number}": f"rtsp://{h264}/camera-{number}" for number in range(1, plan.h264 + 1)}
+
+
+@asynccontextmanager
+async def running_soak(
+    diary: Diary, folder: Path, plan: SoakPlan, film: Film, *, alerts: bool
+) -> AsyncIterator[SoakRelease]:
+    """Run the release of a soak in a cluster that is clean before and after. `alerts`: a Prometheus judges ours."""
+    host = await (await Cluster.connect(diary)).neighbour()
+    async with AsyncExitStack() as stack:
+        webhook = WebhookReceiver(host, Arrivals(folder, "webhook"))
+        await webhook.start()
+        stack.push_async_callback(webhook.stop)
+        broker = Mosquitto(folder / "broker", host=host)
+        await asyncio.to_thread(broker.start)
+        stack.callback(broker.stop)
+        build = partial(SoakRelease, plan=plan, webhook=webhook, broker=broker, mqtt=Arrivals(folder, "mqtt"))
+        running = running_release(diary, FIRES, film, several_hubs=True, alerts=alerts, build=build)
+        release = await stack.enter_async_context(running)
+        if alerts:
+            release.alerts = release.prometheus
+        yield release

@@ -1,0 +1,158 @@
+"""The soak in a cluster: its schedule, its books over several pieces, its receivers, and its verdict."""
+
+import asyncio
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import aiomqtt
+import pytest
+from harness.cluster.books import Books
+from harness.cluster.faults import FAULTS
+from harness.cluster.soak import (
+    SOAK_FAULTS,
+    ClusterPlan,
+    ClusterSoaked,
+    new_run,
+    read_plan,
+    read_run,
+    unfinished_run,
+)
+from harness.cluster.soak_site import TOTALS
+from harness.matrix.matrix import Outcome
+from harness.need import MOSQUITTO
+from harness.records.diary import Diary
+from harness.records.receivers import Arrivals, WebhookReceiver, follow_broker
+from harness.records.witness import Lit
+from harness.servers.mosquitto import Mosquitto
+
+PLAN = ClusterPlan(seconds=86_400, seed=7)
+FINE = Outcome(
+    faults=("hub killed",), gap=0.2, gap_limit=1.5, recovery=2.0, recovery_limit=30.0, evidence=40, evidence_lost=0,
+    evidence_doubled=0, fires=3, alarms_lost=0, alarms_doubled=0, taken_back=0, slowest=0.3, delays=(0.1, 0.3),
+)  # fmt: skip
+
+
+def test_the_schedule_follows_from_the_seed_and_has_pairs_that_fit() -> None:
+    schedule = PLAN.schedule()
+    assert schedule == PLAN.schedule() != replace(PLAN, seed=8).schedule()
+    assert [at for at, _ in schedule] == sorted(at for at, _ in schedule)
+    assert schedule[-1][0] <= PLAN.seconds
+    events = [event.split(" and ") for _, event in schedule if event != "fire"]
+    assert {name for names in events for name in names} == set(SOAK_FAULTS)
+    pairs = [(FAULTS[first], FAULTS[second]) for first, second in (names for names in events if len(names) == 2)]
+    assert pairs
+    assert all(not first.takes or first.takes != second.takes for first, second in pairs)
+    assert all(first.name != "API server down" for first, _ in pairs), "other faults need the API server"
+    fires = sum(event == "fire" for _, event in schedule)
+    assert fires == pytest.approx(PLAN.seconds / PLAN.fire_seconds, rel=0.2)
+
+
+def test_a_run_without_faults_has_fires_only() -> None:
+    assert {event for _, event in replace(PLAN, fault_seconds=0.0).schedule()} == {"fire"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A new run."""
+    folder = tmp_path / "soak-cluster-2026-01-01T00-00-00Z-7"
+    new_run(folder, replace(PLAN, seconds=7200))
+    return folder
+
+
+def totals(**counts: int) -> dict[str, int]:
+    return dict.fromkeys(TOTALS, 0) | counts
+
+
+def burn(books: Books, at: float, number: int, **changed: Any) -> None:
+    books.add(
+        "fire", at, **{"number": number, "zone": f"z-{number}", "feed": 0.1, "webhook": 0.2, "mqtt": 0.3, **changed}
+    )
+
+
+def test_pieces_are_joined_and_the_next_one_continues_where_the_last_ended(folder: Path) -> None:
+    first = Books(folder)
+    first.add("piece", 0.0, piece=1)
+    burn(first, 100.0, 0)
+    first.add("totals", 110.0, piece=1, counts=totals(fires=1, evidence=5))
+    first.add("fault", 400.0, number=1, seconds=20.0, outcome=asdict(FINE) | {"ok": True})
+    first.add("totals", 420.0, piece=1, counts=totals(fires=4, evidence=9))
+    with (folder / "books.jsonl").open("a") as file:
+        file.write('{"kind": "fire", "at": 5')  # the piece was killed while it wrote
+    second = Books(folder)
+    assert (second.pieces, second.reached, second.next_event) == (1, 420.0, 2)
+    second.add("piece", 420.0, piece=2)
+    burn(second, 500.0, 2, feed=None)
+    second.add("totals", 510.0, piece=2, counts=totals(fires=1, evidence=2))
+    result = read_run(folder)
+    assert result.pieces == 2
+    assert (result.totals["fires"], result.totals["evidence"]) == (5, 11)
+    assert result.fires == [(100.0, 0.1)]
+    assert result.missed == ["z-2"]
+    assert result.outcomes == [FINE]
+    assert result.seconds == 510.0
+    assert not result.ok
+    assert "missed=1" in result.summary()
+
+
+def test_the_newest_unfinished_run_is_continued_with_its_own_plan(folder: Path) -> None:
+    results = folder.parent
+    assert unfinished_run(results, None) == folder
+    assert unfinished_run(results, 8) is None
+    later = results / "soak-cluster-2026-01-02T00-00-00Z-8"
+    new_run(later, replace(PLAN, seconds=60, seed=8))
+    assert unfinished_run(results, None) == later
+    assert unfinished_run(results, 7) == folder
+    Books(later).add("totals", 60.0, piece=1, counts=totals())
+    assert unfinished_run(results, None) == folder, "the other one has reached its end"
+    assert read_plan(later) == replace(PLAN, seconds=60, seed=8)
+
+
+@pytest.mark.parametrize("name", ["evidence_lost", "alarms_doubled", "webhooks_missing", "mqtt_missing", "taken_back"])
+def test_a_single_loss_fails_the_run(name: str) -> None:
+    fine = ClusterSoaked(PLAN, outcomes=[FINE], totals=totals())
+    assert fine.ok
+    assert not replace(fine, totals=totals(**{name: 1})).ok
+    assert not replace(fine, problems=["12 s: Traceback"]).ok
+    assert not replace(fine, outcomes=[replace(FINE, gap=9.0)]).ok
+
+
+async def test_a_webhook_that_arrives_twice_is_one_alarm_and_a_repetition(tmp_path: Path) -> None:
+    receiver = WebhookReceiver("127.0.0.1", Arrivals(tmp_path, "webhook"))
+    await receiver.start()
+    alarm = {"type": "TYPE_STATE", "state": "ZONE_STATE_ALARM", "zone": "hall", "alarm": "a1", "cursor": "4"}
+    try:
+        async with aiohttp.ClientSession() as session:
+            for event in (alarm, alarm, {**alarm, "state": "ZONE_STATE_NORMAL"}):
+                async with session.post(receiver.url, json={"webhook": "soak", "event": event}) as answer:
+                    assert answer.status == 204
+    finally:
+        await receiver.stop()
+    assert receiver.arrivals.missing([Lit("hall"), Lit("yard")]) == ["yard"]
+    assert receiver.arrivals.repeated == 1
+    lines = (tmp_path / "webhook.jsonl").read_text().splitlines()
+    assert [json.loads(line)["alarm"] for line in lines] == ["a1", "a1"]
+
+
+async def test_an_alarm_at_the_broker_is_noted_once_however_often_it_is_published(tmp_path: Path) -> None:
+    MOSQUITTO.require()
+    broker, arrivals, diary = Mosquitto(tmp_path / "broker"), Arrivals(tmp_path, "mqtt"), Diary(tmp_path, print)
+    await asyncio.to_thread(broker.start)
+    following = asyncio.ensure_future(follow_broker(broker.host, broker.port, arrivals, diary))
+    try:
+        async with aiomqtt.Client(broker.host, broker.port) as client:
+            for fire, alarm in ((True, "a1"), (True, "a1"), (False, ""), (True, "a2")):
+                state = json.dumps({"zone": "hall", "fire": fire, "alarm": alarm})
+                await client.publish("embereye/zones/site/hall", state, qos=1, retain=True)
+        assert await arrivals.arrived(Lit("hall"), 60) is not None
+        async with asyncio.timeout(60):
+            while '"a2"' not in (tmp_path / "mqtt.jsonl").read_text():
+                await asyncio.sleep(0.05)
+        assert arrivals.repeated == 0
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await asyncio.to_thread(broker.stop)
+        diary.close()
