@@ -1,5 +1,6 @@
 """The scripts that make the image small remove only parts that are not needed."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from cluster.share_ffmpeg import LIBRARIES, share
 from cluster.strip_wheels import is_stripped, strip_wheel
+from harness.need import ROOT
 
 
 def site_packages(folder: Path, theirs: int, ours: int) -> Path:
@@ -56,3 +58,19 @@ def test_a_stripped_wheel_still_loads_and_its_bundled_libraries_are_untouched(tm
     subprocess.run([sys.executable, "-c", load + ".load_module()"], check=True)
     assert not is_stripped("numpy/_core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so")
     assert not is_stripped("cv2/cv2.abi3.so")
+
+
+def test_packages_without_wheels_are_built_from_their_pinned_sources() -> None:
+    """The script downloads wheels only, so one such package more would stop every build of the image."""
+    script = (ROOT / "e2e" / "cluster" / "build-image").read_text()
+    (names,) = re.findall(r"^source_only='([^']*)'", script, re.MULTILINE)
+    lock = (ROOT / "requirements.txt").read_text()
+    pins = dict(re.findall(r"^([a-z0-9][\w.-]*)(==[^\n]+ \\\n(?:    --hash=\S+(?: \\)?\n)+)", lock, re.MULTILINE))
+    assert set(names.split()) <= pins.keys()
+    command = re.search(r"^ *pins\(\) (\{.*)$", script, re.MULTILINE)
+    assert command
+    for rule, wanted in (("listed", set(names.split())), ("!listed", pins.keys() - set(names.split()))):
+        text = f"source_only='{names}'; root={ROOT}; pins() {command[1]}\npins '{rule}'"
+        listed = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True).stdout
+        assert set(re.findall(r"^([a-z0-9][\w.-]*)==", listed, re.MULTILINE)) == wanted
+        assert listed.count("--hash=") == sum(pins[name].count("--hash=") for name in wanted)
