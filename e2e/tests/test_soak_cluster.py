@@ -9,8 +9,10 @@ from typing import Any
 import aiohttp
 import aiomqtt
 import pytest
+from harness.cluster.audit import is_write, with_audit
 from harness.cluster.books import Books
 from harness.cluster.faults import FAULTS
+from harness.cluster.figures import ContainerUsage, Restarts, sum_requests, usages
 from harness.cluster.soak import (
     SOAK_FAULTS,
     ClusterPlan,
@@ -21,6 +23,7 @@ from harness.cluster.soak import (
     unfinished_run,
 )
 from harness.cluster.soak_site import TOTALS
+from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import Outcome
 from harness.need import MOSQUITTO
 from harness.records.diary import Diary
@@ -156,3 +159,93 @@ async def test_an_alarm_at_the_broker_is_noted_once_however_often_it_is_publishe
         await asyncio.gather(following, return_exceptions=True)
         await asyncio.to_thread(broker.stop)
         diary.close()
+
+
+def test_restarts_and_writes_are_excused_by_a_fault_only(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    books.add("harm", 1000.0, event="shard killed")
+    books.add("fault", 1000.0, number=0, seconds=30.0, outcome=asdict(FINE))
+    books.add("restart", 1010.0, container="hall/shard", reason="Error", code=137)
+    books.add("write", 1100.0, text="patch sensorfleets/status hall")
+    assert read_run(folder).problems == []
+    books.add("restart", 3000.0, container="embereye-hub/hub", reason="OOMKilled", code=137)
+    books.add("write", 4000.0, text="patch sensorfleets/status hall")
+    assert read_run(folder).problems == [
+        "3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137",
+        "4000 s: written at rest: patch sensorfleets/status hall",
+    ]
+    books.add("harm", 5000.0, event="node off")
+    books.add("restart", 5100.0, container="hall/shard", reason="Error", code=137)
+    books.add("piece", 5200.0, piece=2)
+    assert len(read_run(folder).problems) == 2, "a fault that was cut with its piece is an excuse, too"
+
+
+def test_series_of_two_pieces_are_one_and_growth_beyond_the_mark_fails(folder: Path) -> None:
+    for piece in range(2):
+        books = Books(folder)
+        books.add("piece", piece * 4000.0, piece=piece + 1)
+        with (folder / "samples.csv").open("a") as file:
+            file.write("" if piece else f"{COLUMNS},cpu_seconds\n")
+            for at in range(0, 4000, 20):
+                grown = 50 + 3 * at / 3600
+                file.write(f"{piece * 4000 + at:.1f},hub,{piece},{grown:.2f},20,5,30.00,{at / 10:.1f}\n")
+        books.add("totals", piece * 4000.0 + 4000, piece=piece + 1, counts=totals())
+    result = read_run(folder)
+    assert len(result.samples.rows) == 2
+    assert result.samples.slopes()["memory_mb"]["hub"].value == pytest.approx(3, abs=0.2)
+    assert result.growing == ["hub"]
+    assert not result.ok
+
+
+NAMES = 'container="hub",name="abcdef012345ff",namespace="embereye",pod="h-1"'
+CADVISOR = f"""# HELP container_threads Number of threads running inside the container
+container_file_descriptors{{{NAMES}}} 41 17
+container_threads{{{NAMES}}} 9 17
+container_memory_rss{{{NAMES}}} 5e+07 17
+container_memory_working_set_bytes{{{NAMES}}} 8e+07
+container_memory_rss{{container="",id="/kubepods",image="",name="",namespace="",pod=""}} 9e+09 17
+"""
+
+
+def test_the_usage_of_containers_is_read_from_a_kubelets_page() -> None:
+    (usage,) = usages(CADVISOR)
+    assert usage == ContainerUsage("embereye", "h-1", "abcdef012345ff", 50.0, 30.0, 41, 9, 0.0)
+
+
+def test_requests_are_summed_by_verb_and_resource() -> None:
+    page = (
+        'apiserver_request_total{code="200",resource="pods",verb="LIST"} 3\n'
+        'apiserver_request_total{code="404",resource="pods",verb="LIST"} 2\n'
+        'apiserver_request_total{code="200",resource="",verb="GET"} 1\n'
+    )
+    assert sum_requests(page) == {"LIST pods": 5, "GET": 1}
+
+
+def test_a_restart_is_reported_once_with_its_reason() -> None:
+    restarts = Restarts()
+    ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": "1970-01-01T00:01:00Z"}
+
+    def pod(count: int) -> dict[str, Any]:
+        status = {"name": "hub", "restartCount": count, "lastState": {"terminated": ended} if count else {}}
+        return {"metadata": {"uid": "u", "name": "h-1"}, "status": {"containerStatuses": [status]}}
+
+    assert list(restarts.new([pod(0)])) == []
+    assert list(restarts.new([pod(1)])) == [("h-1/hub", "OOMKilled", 137, 60.0)]
+    assert list(restarts.new([pod(1)])) == []
+
+
+def test_the_api_servers_manifest_gets_an_audit_log_once() -> None:
+    container: dict[str, Any] = {"command": ["kube-apiserver"], "volumeMounts": []}
+    manifest: dict[str, Any] = {"spec": {"containers": [container], "volumes": []}}
+    assert with_audit(manifest)
+    assert not with_audit(manifest)
+    assert sum("audit-log-path" in word for word in container["command"]) == 1
+    assert [mount["name"] for mount in container["volumeMounts"]] == ["audit"]
+
+
+def test_leases_and_events_are_no_writes() -> None:
+    assert is_write({"verb": "patch", "objectRef": {"resource": "sensorfleets", "subresource": "status"}})
+    assert not is_write({"verb": "update", "objectRef": {"resource": "leases"}})
+    assert not is_write({"verb": "create", "objectRef": {"resource": "events"}})
+    assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})

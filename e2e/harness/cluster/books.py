@@ -10,6 +10,7 @@ class Books:
     """The books of a run. Pieces of a run add to the same file."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._path = folder / "books.jsonl"
         self.entries: list[dict[str, Any]] = list(_read(self._path))
         # A piece that was killed may have written half a line.

@@ -71,7 +71,7 @@ class Cluster:
         """`folder` holds kubectl and helm."""
         self.diary = diary
         self._folder = folder
-        self._kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfig
 
     @classmethod
     async def connect(cls, diary: Diary) -> "Cluster":
@@ -92,7 +92,7 @@ class Cluster:
 
     async def _tool(self, tool: str, arguments: Sequence[str], stdin: str, *, check: bool, limit: float) -> str:
         started = time.monotonic()
-        command = [str(self._folder / tool), "--kubeconfig", str(self._kubeconfig), *arguments]
+        command = [str(self._folder / tool), "--kubeconfig", str(self.kubeconfig), *arguments]
         result = await execute(command, stdin=stdin, limit=limit)
         text = f"{' '.join(arguments)[:300]} ({time.monotonic() - started:.1f} s)"
         if result.code:
@@ -126,7 +126,7 @@ class Cluster:
 
     async def watch(self, *arguments: str) -> AsyncIterator[Json]:
         """Yield every state of the objects that the API server reports, until kubectl ends."""
-        command = [str(self._folder / "kubectl"), "--kubeconfig", str(self._kubeconfig), "get", *arguments]
+        command = [str(self._folder / "kubectl"), "--kubeconfig", str(self.kubeconfig), "get", *arguments]
         process = await asyncio.create_subprocess_exec(
             *command, "--watch", "--output", "json",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=1 << 24,
@@ -143,6 +143,22 @@ class Cluster:
                         break  # the rest is still to come
                     text = text[end:]
                     yield document
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def lines(self, *arguments: str) -> AsyncIterator[str]:
+        """Yield the lines that a kubectl command prints, until it ends."""
+        command = [str(self._folder / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL, limit=1 << 20,
+        )  # fmt: skip
+        try:
+            assert process.stdout
+            async for line in process.stdout:
+                yield line.decode(errors="replace").rstrip("\n")
         finally:
             if process.returncode is None:
                 process.kill()

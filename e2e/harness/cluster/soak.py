@@ -10,12 +10,15 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.calls import cancel_and_wait
 from harness.cluster.books import Books
 from harness.cluster.faults import FAULTS
+from harness.cluster.figures import Figures
 from harness.cluster.soak_site import TOTALS, SoakRelease
 from harness.machine.soak import Soaked, SoakPlan, read_samples, stopped_within
 from harness.matrix.matrix import Outcome, outcome_of, try_faults, wall_ns
@@ -27,6 +30,7 @@ ALARM_SECONDS = 20.0  # time limit for an alarm at each receiver, without a faul
 DELIVERY_SECONDS = 5.0  # time limit from an alarm in the feed to webhook and MQTT, without a fault
 BURN_SECONDS = 8.0  # duration of a fire after its alarm
 QUIET_SECONDS = 90.0  # time limit for people to reset all zones after their fires
+REST_SECONDS = 120.0  # time after a fault in which its consequences may last
 GROWTH_MB = 1.5  # MB an hour: allowed upper bound of a container's growth
 JUDGED_SECONDS = 7200.0  # shortest run whose memory is judged by GROWTH_MB
 # Total counts of a piece that must be 0.
@@ -72,6 +76,7 @@ class ClusterSoaked(Soaked):
     totals: dict[str, int] = field(default_factory=dict)  # counts of all pieces
     delivered: dict[str, list[float]] = field(default_factory=dict)  # receiver → seconds from each fire to its arrival
     problems: list[str] = field(default_factory=list)  # everything else that must not happen
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)  # counts of logs, events, requests and writes
 
     @property
     def growing(self) -> list[str]:
@@ -100,7 +105,7 @@ class ClusterSoaked(Soaked):
     def to_json(self) -> dict[str, Any]:
         """Everything except the samples."""
         return {**super().to_json(), "pieces": self.pieces, "totals": self.totals, "delivered": self.delivered,
-                "problems": self.problems}  # fmt: skip
+                "problems": self.problems, "figures": self.figures}  # fmt: skip
 
 
 def new_run(folder: Path, plan: ClusterPlan) -> None:
@@ -146,9 +151,53 @@ def read_run(folder: Path) -> ClusterSoaked:
         delivered={
             way: [entry[way] for entry in fires if entry[way] is not None] for way in ("feed", "webhook", "mqtt")
         },
-        problems=[f"{entry['at']:.0f} s: {entry['text']}" for entry in books.of("problem")],
+        problems=[_text(entry) for entry in books.of("problem")] + judge_quiet(books),
+        figures=sum_figures(books),
     )
     return replace(result, samples=read_samples(series)) if series.exists() else result
+
+
+def sum_figures(books: Books) -> dict[str, dict[str, float]]:
+    """The figures of all pieces together: counts are added, of sizes the latest counts."""
+    latest = {entry["piece"]: entry for entry in books.of("figures")}
+    result: dict[str, dict[str, float]] = {}
+    for entry in latest.values():
+        for name in ("lines", "events", "requests", "writes"):
+            counts = result.setdefault(name, {})
+            for key, count in entry[name].items():
+                counts[key] = counts.get(key, 0) + count
+        result["sizes"] = entry["sizes"]
+    return result
+
+
+def judge_quiet(books: Books) -> list[str]:
+    """The problems of the time without faults: restarts that no fault made, and the operator's writes at rest."""
+    spans = list(fault_spans(books)) + [(entry["at"], entry["at"]) for entry in books.of("piece")]
+
+    def quiet(entry: dict[str, Any]) -> bool:
+        return not any(begin - REST_SECONDS / 4 <= entry["at"] <= end + REST_SECONDS for begin, end in spans)
+
+    restarts = [
+        f"{entry['at']:.0f} s: {entry['container']} restarted without a fault: {entry['reason']} {entry['code']}"
+        for entry in books.of("restart")
+        if quiet(entry)
+    ]
+    writes = [f"{entry['at']:.0f} s: written at rest: {entry['text']}" for entry in books.of("write") if quiet(entry)]
+    return restarts + writes
+
+
+def fault_spans(books: Books) -> Iterator[tuple[float, float]]:
+    """Yield the begin and the end of each fault, in seconds of soaking. A cut one ends with its piece."""
+    entries = books.entries
+    for number, entry in enumerate(entries):
+        if entry["kind"] == "harm":
+            later = [other for other in entries[number + 1 :] if other["kind"] in {"fault", "piece", "harm"}]
+            end = later[0]["at"] + later[0].get("seconds", 0.0) if later else books.reached
+            yield entry["at"], end
+
+
+def _text(entry: dict[str, Any]) -> str:
+    return f"{entry['at']:.0f} s: {entry['text']}"
 
 
 @dataclass
@@ -162,6 +211,8 @@ class Piece:
 
     def __post_init__(self) -> None:
         self._offset = self.books.reached
+        site = self.release.site
+        self._figures = Figures(site.cluster, self.books, self.books.folder, lambda: self.now, site.ingest)
         self._started = time.monotonic()
         self._number = self.books.pieces + 1
         self.books.add("piece", self._offset, piece=self._number)
@@ -173,6 +224,7 @@ class Piece:
 
     async def run(self) -> None:
         """Work until the plan's end, or until `stop`."""
+        collecting = asyncio.get_running_loop().create_task(self._figures.run(), name="figures")
         remaining = list(enumerate(self.plan.schedule()))[self.books.next_event :]
         try:
             for number, (at, event) in remaining:
@@ -184,6 +236,9 @@ class Piece:
             await stopped_within(self.stop, self.plan.seconds - self.now)
         finally:
             self._count()
+            if collecting.done() and (error := collecting.exception()):
+                self.books.add("problem", self.now, text=f"the figures ended early: {error!r}")
+            await cancel_and_wait(collecting)
 
     async def _burn(self, number: int) -> None:
         at, release = self.now, self.release
@@ -203,6 +258,7 @@ class Piece:
 
     async def _harm(self, number: int, event: str) -> None:
         at, release = self.now, self.release
+        self.books.add("harm", at, event=event)
         faults = [FAULTS[name] for name in event.split(" and ")]
         outcome = await try_faults(release, release.prober, faults, release.alerts)
         self.books.add("fault", at, number=number, seconds=round(self.now - at, 1), outcome=_row(outcome))
@@ -223,6 +279,7 @@ class Piece:
 
     def _count(self) -> None:
         self.books.add("totals", self.now, piece=self._number, counts=self.release.counts())
+        self.books.add("figures", self.now, piece=self._number, **self._figures.counts())
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.cluster.attacked import PORTS, Engines, Release, running_release
+from harness.cluster.audit import AuditLog
 from harness.cluster.cluster import Cluster, Json
 from harness.cluster.site import SITE, Site, camera_service, simulator
 from harness.devices import Film, fire_id
@@ -202,7 +203,10 @@ async def running_soak(
     diary: Diary, folder: Path, plan: SoakPlan, film: Film, *, alerts: bool
 ) -> AsyncIterator[SoakRelease]:
     """Run the release of a soak in a cluster that is clean before and after. `alerts`: a Prometheus judges ours."""
-    host = await (await Cluster.connect(diary)).neighbour()
+    cluster = await Cluster.connect(diary)
+    host = await cluster.neighbour()
+    with diary.step("an audit log of the operator's requests"):
+        await AuditLog(cluster).begin()
     async with AsyncExitStack() as stack:
         webhook = WebhookReceiver(host, Arrivals(folder, "webhook"))
         await webhook.start()

@@ -40,6 +40,7 @@ SENSORS_ON_FIRE = 40  # maximum without a reset: six faults, or half an hour of 
 # Seconds after the start, each of MEASURES, and the MB of mapped files. File pages are bounded by the files' sizes and
 # the kernel drops them when memory is short, so they are no leak.
 Row = tuple[float, float, int, int, float]
+COLUMNS = "seconds,role,pid,memory_mb,descriptors,threads,files_mb"  # of the file of all samples
 MEMORY, DESCRIPTORS, FILES = 1, 2, 4  # columns of a row
 
 
@@ -323,7 +324,7 @@ def fires_of(plan: SoakPlan) -> int:
 
 def write_samples(path: Path, samples: Samples) -> None:
     """Write all samples as CSV."""
-    lines = ["seconds,role,pid,memory_mb,descriptors,threads,files_mb"]
+    lines = [COLUMNS]
     for (role, pid), rows in samples.rows.items():
         lines += [
             f"{at:.1f},{role},{pid},{mb:.2f},{opened},{threads},{files:.2f}" for at, mb, opened, threads, files in rows
