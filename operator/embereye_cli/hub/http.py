@@ -71,9 +71,12 @@ class HttpHub:
             urllib.request.ProxyHandler({}), _Https(connection.trust, connection.server_name), _NoRedirects
         )
 
-    def read(self, path: str, *fields: str, lister: str = "") -> dict[str, Any]:
-        """The JSON object at `path`, which has `fields`; `lister` is what to read if there is no such thing."""
-        content = self.fetch(path, lister=lister)
+    def read(self, path: str, *fields: str, body: dict[str, Any] | None = None, lister: str = "") -> dict[str, Any]:
+        """The JSON object at `path`, which has `fields`, or the answer to a POST of `body`.
+
+        `lister` is what to read if there is no such thing.
+        """
+        content = self.fetch(path, body=body, lister=lister)
         try:
             document = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -82,10 +85,12 @@ class HttpHub:
             raise UnreachableError(self._no_hub())
         return document
 
-    def fetch(self, path: str, *, lister: str = "") -> bytes:
-        """The content at `path`; `lister` is what to read if there is no such thing."""
+    def fetch(self, path: str, *, body: dict[str, Any] | None = None, lister: str = "") -> bytes:
+        """The content at `path`, or the answer to a POST of `body`; `lister` as in `read`."""
         try:
-            request = urllib.request.Request(self._base + path, headers=self._headers)
+            data = None if body is None else json.dumps(body).encode()
+            headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
+            request = urllib.request.Request(self._base + path, data, headers)
             with self._opener.open(request, timeout=SECONDS) as answer:
                 content: bytes = answer.read()
         except urllib.error.HTTPError as error:

@@ -5,6 +5,7 @@ import ipaddress
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.addons import addon_modules
 from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
@@ -50,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="another host name of the console that browsers can use; repeatable")  # fmt: skip
     parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
                         help="YAML or JSON file that declares webhooks (docs/how-to/feeds.md)")  # fmt: skip
+    for addon in addon_modules("up"):
+        addon.add_arguments(parser)
     parser.add_argument("--logs", choices=["files", "stderr"], default="files",
                         help="where hub and shards log: files in --data, or this process's stderr (default: "
                         "files)")  # fmt: skip
@@ -92,6 +95,7 @@ def read_options(arguments: argparse.Namespace) -> UpOptions:
         log_here=arguments.logs == "stderr",
         reach=_reach(arguments),
         allowed_hosts=arguments.allowed_host,
+        hub_arguments=[word for addon in addon_modules("up") for word in addon.hub_arguments(arguments)],
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
 

@@ -47,9 +47,10 @@ LABELS = {
     "ports": "`control`: ports for EmberEye's processes; `open`: ports for devices or people",
     "reason": "a few words from a fixed set",
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; for the archive: `written`, `dropped`; for a "
-    "webhook: `delivered`, `failed`",
+    "webhook or a route: `delivered`, `failed`",
     "webhook": "its name, as declared",
     "panel": "its name, as declared; `serve`: the table that PLCs read",
+    "route": "its name, as declared",
     "stage": "`wait`, `analyse`",
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",

@@ -36,6 +36,7 @@ class UpOptions:
     log_here: bool = False  # hub and shards log to standard error instead of files
     reach: Reach = field(default_factory=Reach)
     webhooks: object = None  # content for `embereye hub --webhooks`; None: no webhooks
+    hub_arguments: Sequence[str] = ()  # further ones of `embereye hub`, by add-ons
     allowed_hosts: Sequence[str] = ()  # host names of the console that browsers may use
     certificate_life: float = LIFE.total_seconds()  # seconds; lifetime of the processes' certificates
 

@@ -273,6 +273,7 @@ class Up:
             write_whole(webhooks, json.dumps(options.webhooks).encode(), private=True)
         command = embereye_command("hub", "--host", HOST, "--outer-host", bracketed(options.reach.listen),
                                    *(("--webhooks", str(webhooks)) if options.webhooks is not None else ()),
+                                   *options.hub_arguments,
                                    *(f"--allowed-host={name}" for name in options.allowed_hosts),
                                    "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),

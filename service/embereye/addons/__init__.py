@@ -9,5 +9,6 @@ commands find these modules of it by name, with `embereye.process.addons`.
 | `bench` | `HUB_BENCHMARKS`: additions to those of `embereye bench hub` |
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
+| `up` | `add_arguments(parser)`: declare options of `embereye up`; `hub_arguments(arguments)`: those of its hub |
 | `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
 """

@@ -39,7 +39,8 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         allowed = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
         response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
-        response.headers.update(SECURITY)
+        for header, value in SECURITY.items():
+            response.headers.setdefault(header, value)  # a page may have another policy
         # Not for this machine's names: all other servers on it would then have to use TLS.
         if request.secure and not is_own_name(request.host):
             response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"

@@ -1,0 +1,306 @@
+"""Sends messages by Apprise, each in a thread that nothing waits for without a limit.
+
+Apprise's calls block, and return no reason of a failure. `send` makes one attempt in a daemon thread and finds the
+reason in that thread:
+
+- An audit hook refuses connections to addresses that webhooks may not call either, from any library.
+- The HTTP adapter of requests notes status and Retry-After of answers, and trusts the route's authority.
+- The last warning in Apprise's log becomes the reason. It is never logged itself: it may contain secrets.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import smtplib
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import apprise
+import requests
+from apprise.attachment.memory import AttachMemory
+
+from embereye.addons.notify.messages import Message
+from embereye.addons.notify.options import Network, NotifyOptions, Route
+from embereye.hub.webhooks.guard import RefusedAddressError, check_address
+from embereye.hub.webhooks.sender import MAX_WAIT_SECONDS, Refusal
+from embereye.process.http.retry_after import retry_seconds
+from embereye.process.lifecycle import UserError
+
+MAX_ABANDONED = 2  # threads of one route that did not end in time and may still send
+SOCKET_ERROR = "Socket Exception: "  # begins Apprise's line with the system's reason
+ERRNO = re.compile(r"\[Errno -?\d+\] ")
+MIN_SECRET = 4  # characters of a part of an address that is hidden in reasons
+# Messages have our name and, so that no service loads a picture from elsewhere, no icon.
+ASSET = apprise.AppriseAsset(app_id="EmberEye", app_desc="EmberEye", app_url="", image_url_mask="", image_url_logo="")
+WITHOUT_STILL = frozenset({400, 413, 415, 422})  # answers after which a message is sent again without its still
+
+
+@dataclass
+class _Call:
+    """The events of one attempt."""
+
+    allow: tuple[Network, ...]
+    ca_file: Path | None
+    refused: str = ""  # an address that may not be called
+    error: str = ""  # of the connection
+    status: int = 0  # of the latest HTTP answer
+    retry_after: str = ""
+    warning: str = ""
+
+
+_present = threading.local()  # .call: the attempt that the thread makes
+
+
+def _call() -> _Call | None:
+    return getattr(_present, "call", None)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse connections of an attempt to addresses that are not allowed."""
+    if event != "socket.connect" or (call := _call()) is None:
+        return
+    family, address = arguments[0].family, arguments[1]
+    try:
+        if family not in {socket.AF_INET, socket.AF_INET6}:
+            raise RefusedAddressError("only Internet addresses may be called")
+        check_address(str(address[0]), call.allow)
+    except RefusedAddressError as error:
+        call.refused = str(error).replace("the webhook's allow", "the route's allow")
+        raise
+
+
+def _observe(plain: Callable[..., requests.Response]) -> Callable[..., requests.Response]:
+    def send(self: requests.adapters.HTTPAdapter, request: Any, *rest: Any, **options: Any) -> requests.Response:
+        call = _call()
+        if call and call.ca_file and options.get("verify"):
+            options["verify"] = str(call.ca_file)
+        try:
+            response = plain(self, request, *rest, **options)
+        except requests.RequestException as error:
+            if call:
+                call.error = _plain_error(error)
+            raise
+        if call:
+            call.status, call.retry_after = response.status_code, response.headers.get("Retry-After", "")
+        return response
+
+    return send
+
+
+def _plain_error(error: BaseException) -> str:
+    """The system's reason at the end of a chain of errors."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+class _Reasons(logging.Handler):
+    """Keeps the reasons of each attempt's failure."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (call := _call()) is None:
+            return
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            call.warning = text
+        elif text.startswith(SOCKET_ERROR):
+            call.error = call.error or ERRNO.sub("", text.removeprefix(SOCKET_ERROR))
+
+
+def _trust(call: _Call | None, context: ssl.SSLContext | None) -> None:
+    """Trust the route's authority in a context of Apprise's."""
+    if call and call.ca_file and context and context.verify_mode == ssl.CERT_REQUIRED:
+        context.load_verify_locations(str(call.ca_file))
+
+
+class _Smtps(smtplib.SMTP_SSL):
+    """SMTP over TLS that trusts the route's authority."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        _trust(_call(), options.get("context"))
+        super().__init__(*arguments, **options)
+
+
+def _starting_tls(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def starttls(self: smtplib.SMTP, *, context: ssl.SSLContext | None = None) -> Any:
+        _trust(_call(), context)
+        return plain(self, context=context)
+
+    return starttls
+
+
+_installed = threading.Event()
+
+
+def install() -> None:
+    """Observe attempts from now on; other threads are not affected."""
+    if _installed.is_set():
+        return
+    _installed.set()
+    sys.addaudithook(_audit)
+    requests.adapters.HTTPAdapter.send = _observe(requests.adapters.HTTPAdapter.send)  # type: ignore[method-assign]
+    smtplib.SMTP_SSL = _Smtps  # type: ignore[misc]
+    smtplib.SMTP.starttls = _starting_tls(smtplib.SMTP.starttls)  # type: ignore[method-assign]
+    log = logging.getLogger("apprise")
+    log.propagate = False  # its messages may contain secrets
+    log.setLevel(logging.DEBUG)
+    log.addHandler(_Reasons())
+
+
+def secrets_in(url: str) -> list[str]:
+    """The parts of an address that must not be shown, the longest first."""
+    parts = urlsplit(url)
+    pieces = {parts.username or "", parts.password or "", *parts.path.split("/"), url}
+    pieces |= {value for pair in parts.query.split("&") for value in [pair.partition("=")[2]]}
+    if not re.search(r"[.:]", parts.netloc.rpartition("@")[2]):
+        pieces.add(parts.netloc)  # a token, where services have no host
+    pieces |= {unquote(piece) for piece in pieces}
+    return sorted((piece for piece in pieces if len(piece) >= MIN_SECRET), key=len, reverse=True)
+
+
+def _hidden(text: str, url: str) -> str:
+    for secret in secrets_in(url):
+        text = text.replace(secret, "…")
+    return text
+
+
+class Channel:
+    """Sends the messages of one route, one at a time."""
+
+    def __init__(self, route: Route, clock: Callable[[], float]) -> None:
+        """`clock` returns the Unix time, for dates in Retry-After."""
+        install()
+        self._route = route
+        self._clock = clock
+        self._abandoned: list[threading.Thread] = []
+
+    async def send(self, message: Message) -> Refusal | None:
+        """Make one attempt; None if the service accepted the message."""
+        self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+        if len(self._abandoned) >= MAX_ABANDONED:
+            return Refusal("earlier attempts have not ended yet")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Refusal | None] = loop.create_future()
+
+        def finish(refusal: Refusal | None) -> None:
+            if not answer.done():
+                answer.set_result(refusal)
+
+        def attempt() -> None:
+            refusal = self._attempt(message)
+            with contextlib.suppress(RuntimeError):  # the hub has stopped
+                loop.call_soon_threadsafe(finish, refusal)
+
+        # A daemon: a service that never answers does not keep the hub from stopping.
+        thread = threading.Thread(target=attempt, name=f"notify-{self._route.name}", daemon=True)
+        thread.start()
+        try:
+            async with asyncio.timeout(self._route.timeout):
+                return await answer
+        except TimeoutError:
+            self._abandoned.append(thread)
+            return Refusal(f"no answer within {self._route.timeout:g} s")
+
+    def _attempt(self, message: Message) -> Refusal | None:
+        try:
+            url = self._url()
+        except ValueError as error:
+            return Refusal(str(error))
+        refusal, status = self._notify(url, message)
+        if refusal and message.still and status in WITHOUT_STILL:
+            # An alarm without its picture is better than no alarm.
+            refusal, _ = self._notify(url, replace(message, still=b""))
+        return refusal
+
+    def _url(self) -> str:
+        file = self._route.url_file
+        if file is None:
+            return self._route.url
+        return read_url(file)
+
+    def _notify(self, url: str, message: Message) -> tuple[Refusal | None, int]:
+        call = _present.call = _Call(self._route.allow, self._route.ca_file)
+        try:
+            plugin = _plugin(url, self._route)
+            attach = None
+            if message.still and plugin.attachment_support:
+                make: Any = AttachMemory  # untyped
+                still = make(content=message.still, name="still.jpg", mimetype="image/jpeg")
+                attach = apprise.AppriseAttachment()
+                attach.add(still)
+            accepted = plugin.notify(
+                body=message.text, title=message.title, notify_type=apprise.NotifyType(message.kind), attach=attach
+            )
+        except ValueError as error:
+            return Refusal(str(error)), 0
+        except Exception as error:
+            call.warning = call.warning or f"{type(error).__name__}: {_plain_error(error)}"
+            accepted = False
+        finally:
+            _present.call = None
+        if accepted:
+            return None, call.status
+        wait = min(retry_seconds(call.retry_after, self._clock()), MAX_WAIT_SECONDS)
+        return Refusal(_hidden(_reason(call), url), wait=wait), call.status
+
+
+def _reason(call: _Call) -> str:
+    if call.refused:
+        return call.refused
+    if call.error:
+        return f"it cannot be reached: {call.error}"
+    if call.status >= 300:
+        return f"it answers {call.status}"
+    return call.warning or "the service did not accept it"
+
+
+def read_url(file: Path) -> str:
+    """Read an address from its file; ValueError, without the address."""
+    from embereye.addons.notify.config import check_secret_url
+
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"urlFile {file} cannot be read: {getattr(error, 'strerror', '') or error}") from error
+    if not text or not text.isprintable():
+        raise ValueError(f"urlFile {file} is empty, or has more than one line")
+    try:
+        check_secret_url(text)
+    except ValueError as error:
+        raise ValueError(f"urlFile {file}: {error}") from error
+    return text
+
+
+def _plugin(url: str, route: Route) -> Any:
+    """Make Apprise's object for one message. ValueError, without the address."""
+    plugin = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
+    if plugin is None:
+        scheme = url.partition("://")[0]
+        raise ValueError(f"its {scheme}:// address is not one that Apprise can use. Check it against Apprise's page.")
+    plugin.socket_connect_timeout = plugin.socket_read_timeout = max(1.0, route.timeout / 2)
+    plugin.overflow_mode = apprise.OverflowMode.SPLIT
+    return plugin
+
+
+def check_routes(options: NotifyOptions) -> None:
+    """Check that Apprise can use every address; UserError names the route, never the address."""
+    install()  # or Apprise would log the address
+    for route in options.routes.values():
+        if route.is_web_push:
+            continue
+        try:
+            _plugin(read_url(route.url_file) if route.url_file else route.url, route)
+        except ValueError as error:
+            if route.url_file and not route.url_file.exists():
+                continue  # the Secret may be created later; the route fails until then, and says so
+            raise UserError(f"--notify: routes: {route.name}: {error}") from error

@@ -1,0 +1,152 @@
+"""Routes of notifications: their state, tests, dead letters, and the links in messages.
+
+A link's GET only shows a page, because services and virus scanners open links by themselves. Its button posts.
+"""
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from embereye.addons.notify import pages
+from embereye.addons.notify.incidents import Delivery
+from embereye.addons.notify.links import BadLinkError
+from embereye.addons.notify.notifier import Notifier, Outlet, UnknownRouteError
+from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.openapi.parts import NANOSECONDS, WORD, Json, answer, file_of, list_of, record, reference, whole
+from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
+from embereye.hub.roles import Role
+
+HTML = "text/html"
+MAX_NAME = 100  # characters of the name that a person gives
+
+
+class NotifyRoutes:
+    """Serves what notifications do."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+
+    @Route(
+        "GET", "/v1/notify", Role.VIEWER, "Routes to people, and how they do",
+        {200: answer("in the order of their declaration", reference("Notify"))},
+    )  # fmt: skip
+    async def _status(self, _: web.Request) -> web.Response:
+        return web.json_response(status(self._notifier))
+
+    @Route(
+        "POST", "/v1/notify/routes/{route}/test", Role.OPERATOR, "Send a test message by a route",
+        {200: answer("the outcome", record({"failed": WORD}))},
+        fails=(404, 503),
+    )  # fmt: skip
+    async def _test(self, request: web.Request) -> web.Response:
+        by, name = request[PRINCIPAL], request.match_info["route"]
+        try:
+            self._notifier.find(name)
+            await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "test route", name))
+            refusal = await self._notifier.test(name, by.name)
+        except UnknownRouteError as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response({"failed": refusal.why if refusal else ""})
+
+    @Route(
+        "GET", "/v1/notify/dead", Role.VIEWER, "News that a route gave up",
+        {200: answer("the oldest first", record({"dead": list_of(reference("DeadNews"))}))},
+    )  # fmt: skip
+    async def _dead(self, _: web.Request) -> web.Response:
+        dead = sorted(self._notifier.incidents.dead(), key=lambda each: each.dead_ns)
+        return web.json_response({"dead": [self._described(each) for each in dead[:1_000]]})
+
+    @Route(
+        "POST", "/v1/notify/dead/resend", Role.OPERATOR, "Send news again that routes gave up",
+        {200: answer("how many", record({"resent": whole()}))},
+        fails=(503,),
+    )  # fmt: skip
+    async def _resend(self, request: web.Request) -> web.Response:
+        by = request[PRINCIPAL]
+        await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "resend", "notifications"))
+        return web.json_response({"resent": self._notifier.resend()})
+
+    @Route(
+        "GET", "/n/{token}", None, "Ask before the link of a message acts", {200: file_of("the page", HTML)},
+        fails=(410,),
+    )  # fmt: skip
+    async def _ask(self, request: web.Request) -> web.Response:
+        try:
+            return _page(pages.ask(*self._notifier.open_link(request.match_info["token"])))
+        except BadLinkError as error:
+            return _page(pages.refuse(str(error)), 410)
+
+    @Route(
+        "POST", "/n/{token}", None, "Acknowledge or confirm by the link of a message", {200: file_of("the page", HTML)},
+        fails=(410, 503),
+    )  # fmt: skip
+    async def _act(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        who = "".join(letter for letter in str(form.get("who", ""))[:MAX_NAME] if letter.isprintable()).strip()
+        try:
+            sentences = await self._notifier.use_link(request.match_info["token"], who, request.remote or "")
+        except BadLinkError as error:
+            return _page(pages.refuse(str(error)), 410)
+        return _page(pages.done(sentences))
+
+    def _described(self, delivery: Delivery) -> Json:
+        incident = self._notifier.incidents.incidents[delivery.incident]
+        return {
+            "route": delivery.route, "zone": incident.title, "news": delivery.news, "attempts": delivery.attempts,
+            "why": delivery.why, "diedNs": str(delivery.dead_ns),
+        }  # fmt: skip
+
+
+def _page(text: str, status: int = 200) -> web.Response:
+    headers = {"Content-Security-Policy": pages.POLICY}
+    return web.Response(text=text, content_type=HTML, status=status, headers=headers)
+
+
+def status(notifier: Notifier) -> Json:
+    """Describe all routes."""
+    reachable = notifier.reachable()
+    return {
+        "reachable": not reachable.problems,
+        "reached": reachable.reached,
+        "sentence": reachable.sentence,
+        "unrouted": [incident.title for incident in notifier.incidents.unrouted()],
+        "routes": [_route(notifier, outlet) for outlet in notifier.outlets.values()],
+    }
+
+
+def _route(notifier: Notifier, outlet: Outlet) -> Json:
+    name = outlet.route.name
+    return {
+        "name": name,
+        "failing": outlet.failing.why,
+        "waiting": len(notifier.incidents.pending(name)),
+        "deadLetters": len(notifier.incidents.dead(name)),
+        "proof": notifier.proofs[name].state(outlet.route.canary, notifier.now_ns()),
+        "sent": outlet.sent,
+        "sentNs": str(outlet.sent_ns),
+    }
+
+
+def schemas() -> Mapping[str, Json]:
+    """Describe the answers."""
+    route = record(
+        {
+            "name": WORD,
+            "failing": {"type": "string", "description": "why its latest attempt failed; empty: it did not"},
+            "proof": {"type": "string", "enum": [CONFIRMED, WAITING, UNCONFIRMED, UNPROVED]},
+            "waiting": whole(), "deadLetters": whole(), "sent": whole(), "sentNs": NANOSECONDS,
+        }
+    )  # fmt: skip
+    dead = record({"route": WORD, "zone": WORD, "news": WORD, "attempts": whole(), "why": WORD, "diedNs": NANOSECONDS})
+    state = record(
+        {
+            "reachable": {"type": "boolean", "description": "no route is dead or unconfirmed"},
+            "reached": whole(), "sentence": WORD,
+            "unrouted": {**list_of(WORD), "description": "zones in alarm for which no escalation is declared"},
+            "routes": list_of(route),
+        }
+    )  # fmt: skip
+    return {"Notify": state, "DeadNews": dead}

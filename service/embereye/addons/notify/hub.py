@@ -1,0 +1,69 @@
+"""The option of `embereye hub` for notifications, and the parts that it adds to the hub.
+
+Only the hub that owns the database notifies. Its state is in the database, so a standby that takes over continues.
+Apprise and YAML are imported only if the option is used.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.addons.notify.metrics import NotifyMetrics
+from embereye.addons.notify.options import NotifyOptions
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.lifecycle import UserError
+from embereye_cli.processes.peer_options import env
+
+NEEDED = "--notify needs Apprise: pip install 'embereye[notify]'"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the option of `embereye hub`; its default comes from EMBEREYE_NOTIFY."""
+    group = parser.add_argument_group("notifications", "notify people of alarms (docs/how-to/notify.md)")
+    group.add_argument("--notify", type=Path, default=env("NOTIFY") or None, metavar="FILE",
+                       help="YAML file with routes to people and escalations; default: none "
+                       "[EMBEREYE_NOTIFY]")  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if the file is wrong, or Apprise is missing."""
+    if not arguments.notify:
+        return NotifyAddon(None)
+    from embereye.addons.notify.config import read_config
+
+    options = read_config(arguments.notify)
+    try:
+        from embereye.addons.notify.channel import check_routes
+    except ImportError as error:
+        raise UserError(f"{NEEDED} ({error})") from error
+    check_routes(options)
+    return NotifyAddon(options)
+
+
+class NotifyAddon(Addon):
+    """Notifies people of alarms and faults, if `options` declare routes."""
+
+    def __init__(self, options: NotifyOptions | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the notifier; see `Addon.attach`."""
+        if self._options is None:
+            return Parts(collectors=[NotifyMetrics(None)])
+        from embereye.addons.notify.channel import Channel
+        from embereye.addons.notify.http import NotifyRoutes, schemas
+        from embereye.addons.notify.notifier import Notifier
+        from embereye.units import SECOND
+
+        def clock() -> float:
+            return (hub.timeline.now_ns() + hub.timeline.stepped_ns()) / SECOND
+
+        notifier = Notifier(self._options, hub, lambda route: Channel(route, clock))
+        hub.add_part(notifier)
+        return Parts(
+            routes=[NotifyRoutes(notifier)],
+            schemas=schemas(),
+            collectors=[NotifyMetrics(notifier)],
+            tasks={"notify": notifier.run},
+        )

@@ -1,0 +1,164 @@
+"""The content of `notify.yaml`: routes to people, who is on duty, and escalations (pure)."""
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from fnmatch import fnmatchcase
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+PRE_ALARM, ALARM, CRITICAL, FAULT = "pre-alarm", "alarm", "critical", "fault"
+OCCASIONS = (PRE_ALARM, ALARM, CRITICAL, FAULT)
+FIRES = (ALARM, CRITICAL)
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEB_PUSH = "webpush://"
+
+
+@dataclass(frozen=True)
+class Hours:
+    """A span of the day on some weekdays. If it ends before it begins, it ends on the next day."""
+
+    days: frozenset[int]  # of its beginning; 0: Monday
+    begin: time
+    end: time
+
+    def includes(self, at: datetime) -> bool:
+        """True if `at`, in the hub's time zone, is within the span."""
+        today, now = at.weekday(), at.time()
+        if self.begin < self.end:
+            return today in self.days and self.begin <= now < self.end
+        return (today in self.days and now >= self.begin) or ((today - 1) % 7 in self.days and now < self.end)
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Hours in which a route gets only alarms."""
+
+    hours: Hours
+    reason: str = ""  # why alarms wait too; '': they do not
+    by: str = ""  # the person who decided so
+
+    def is_waiting(self, occasion: str, at: datetime) -> bool:
+        """True if a message about `occasion` waits at `at`."""
+        return self.hours.includes(at) and (occasion not in FIRES or bool(self.reason))
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A message at an interval that proves a route."""
+
+    every: float  # seconds
+    within: float  # seconds until it must be confirmed
+    by_person: bool = True  # False: the service's acceptance confirms it
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way to one or several people."""
+
+    name: str
+    url: str = ""  # of Apprise, or WEB_PUSH
+    url_file: Path | None = None  # instead of `url`; read again for each message
+    still: bool = True  # attach the picture of the alarm
+    acknowledge: bool = True  # add a link that acknowledges
+    allow: tuple[Network, ...] = ()  # addresses that may be called although they are, say, this machine's
+    ca_file: Path | None = None  # the authorities of the service's certificate; None: the usual ones
+    timeout: float = 10.0  # seconds for one attempt
+    give_up: float = 3_600.0  # seconds after which an undelivered message becomes a dead letter
+    quiet: tuple[Quiet, ...] = ()
+    canary: Canary | None = None
+
+    @property
+    def is_web_push(self) -> bool:
+        """True if it goes to browsers that subscribed in the console."""
+        return self.url.startswith(WEB_PUSH)
+
+    def is_waiting(self, occasion: str, at: datetime) -> bool:
+        """True if a message about `occasion` waits for the end of quiet hours."""
+        return any(quiet.is_waiting(occasion, at) for quiet in self.quiet)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Routes to those who are on duty in some hours."""
+
+    hours: Hours
+    routes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Duty:
+    """A roster of people on duty. Steps name it like a route."""
+
+    name: str
+    shifts: Sequence[Shift]
+    otherwise: Sequence[str] = ()  # routes when no shift is on duty
+
+    def routes(self, at: datetime) -> Sequence[str]:
+        """The routes to those on duty at `at`, in the hub's time zone."""
+        on_duty = [route for shift in self.shifts if shift.hours.includes(at) for route in shift.routes]
+        return tuple(dict.fromkeys(on_duty)) or self.otherwise
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an escalation."""
+
+    routes: Sequence[str]  # names of routes and of duties
+    after: float = 0.0  # seconds since the beginning
+
+
+@dataclass(frozen=True)
+class Escalation:
+    """Steps that follow until somebody acknowledges."""
+
+    name: str
+    occasions: frozenset[str]
+    steps: Sequence[Step]
+    zones: Sequence[str] = ("*",)  # patterns of "zone" or "namespace/zone"; those with ! exclude
+    repeat: float = 0.0  # seconds from the last step to the next round; 0: one round
+    rounds: int = 0  # at most; 0: until somebody acknowledges
+    follow_up: bool = True  # let the notified routes know when it is acknowledged or over
+
+    def is_for(self, occasion: str, namespace: str, zone: str) -> bool:
+        """True if it reacts to `occasion` in that zone. A critical alarm is an alarm too."""
+        wanted = occasion in self.occasions or (occasion == CRITICAL and ALARM in self.occasions)
+        return wanted and self.has_zone(namespace, zone)
+
+    def has_zone(self, namespace: str, zone: str) -> bool:
+        """True if its patterns select that zone."""
+        names = (zone, f"{namespace}/{zone}")
+
+        def matches(pattern: str) -> bool:
+            return any(fnmatchcase(name, pattern) for name in names)
+
+        included = [pattern for pattern in self.zones if not pattern.startswith("!")]
+        excluded = [pattern[1:] for pattern in self.zones if pattern.startswith("!")]
+        return (not included or any(map(matches, included))) and not any(map(matches, excluded))
+
+
+@dataclass(frozen=True)
+class NotifyOptions:
+    """Everything that `notify.yaml` declares."""
+
+    routes: Mapping[str, Route]
+    escalations: Sequence[Escalation]
+    duties: Mapping[str, Duty] = field(default_factory=dict)
+    zone_info: ZoneInfo | None = None  # of hours and of times in messages; None: the machine's
+    public_url: str = ""  # address of the console for people, without a slash at its end; '': no links
+    fold: float = 5.0  # seconds in which further news for a route joins one message
+    link_life: float = 86_400.0  # seconds in which a link works
+
+    def expand(self, names: Sequence[str], at: datetime) -> tuple[str, ...]:
+        """Resolve names of routes and duties to routes at `at`, each one once."""
+        routes = [
+            route for name in names for route in (self.duties[name].routes(at) if name in self.duties else (name,))
+        ]
+        return tuple(dict.fromkeys(routes))
+
+    def local(self, wall_ns: int) -> datetime:
+        """The time `wall_ns` in the hub's time zone."""
+        return datetime.fromtimestamp(wall_ns / 1e9).astimezone(self.zone_info)

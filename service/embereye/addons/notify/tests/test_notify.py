@@ -1,0 +1,186 @@
+"""Alarms of a hub in this process reach people by real servers."""
+
+import io
+import logging
+import time
+from collections import Counter
+from email.utils import formatdate
+
+import pytest
+from harness.eventually import eventually
+from harness.stored import Stored
+
+from embereye.addons.notify.options import ALARM, FAULT, PRE_ALARM, Escalation, Step
+from embereye.hub.actions import Action
+from embereye.levels import Level
+
+from .hub_of import options, route, running
+from .servers import HttpService, MailServer, mail_server, text_of
+
+JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffd9")
+
+
+async def test_an_alarm_is_an_email_with_zone_reason_and_still(stored: Stored, mail: MailServer) -> None:
+    async with running(stored, options(route("mail", mail.url))) as site:
+        site.ignite("hall", picture=JPEG)
+        await eventually(lambda: mail.received)
+    (message,) = mail.received
+    assert message["subject"] == "ALARM: default/hall"
+    assert "heat 61.3 °C ≥ 57 °C at s-hall" in text_of(message)
+    (still,) = message.iter_attachments()
+    assert (still.get_content_type(), still.get_content()) == ("image/jpeg", JPEG)
+
+
+async def test_a_step_follows_until_somebody_acknowledges(
+    stored: Stored, mail: MailServer, service: HttpService
+) -> None:
+    steps = (Step(("phone",)), Step(("mail",), after=0.5))
+    escalations = (Escalation("fire", frozenset({ALARM}), steps, repeat=30),)
+    wanted = options(route("phone", service.url), route("mail", mail.url), escalations=escalations)
+    async with running(stored, wanted) as site:
+        site.ignite()
+        await eventually(lambda: service.requests and mail.received)
+        assert "Nobody has acknowledged yet." in text_of(mail.received[0])
+        await site.act(Action.ACKNOWLEDGE)
+        await eventually(lambda: len(service.requests) == 2 and len(mail.received) == 2)
+    assert service.titles() == mail.subjects() == ["ALARM: default/hall", "Acknowledged: default/hall"]
+    assert "acknowledged by ada" in text_of(mail.received[1])
+
+
+async def test_a_storm_is_a_message_with_all_names(stored: Stored, service: HttpService) -> None:
+    async with running(stored, options(route("phone", service.url), fold=1.0)) as site:
+        for number in range(50):
+            site.ignite(f"zone-{number}")
+        notified = "50 zones"
+        await eventually(lambda: any(notified in title for title in service.titles()))
+        assert not site.notifier.incidents.deliveries
+    assert len(service.requests) <= 3
+    assert all(f"default/zone-{number}" in service.requests[-1][1]["message"] for number in range(50))
+
+
+async def test_a_restart_continues_the_escalation_without_doubles(stored: Stored, mail: MailServer) -> None:
+    steps = (Step(("mail",)), Step(("mail",), after=1.5), Step(("mail",), after=2.0))
+    wanted = options(route("mail", mail.url), escalations=(Escalation("fire", frozenset({ALARM}), steps),), fold=0)
+    async with running(stored, wanted) as site:
+        site.ignite()
+        await eventually(lambda: mail.received and not site.notifier.incidents.deliveries)
+    async with running(stored, wanted) as site:
+        await eventually(lambda: len(mail.received) == 3 and not site.notifier.incidents.deliveries)
+        (incident,) = site.notifier.incidents.incidents.values()
+        assert incident.progress["fire"].step == 3
+
+
+async def test_an_alarm_from_before_the_first_start_is_told(stored: Stored, mail: MailServer) -> None:
+    async with running(stored, options(route("mail", mail.url), escalations=())) as site:
+        site.ignite()
+        await eventually(site.notifier.incidents.unrouted)
+        site.notifier.rows.put("incident", next(iter(site.notifier.incidents.incidents)), None)
+        site.notifier.rows.commit()
+    async with running(stored, options(route("mail", mail.url))):
+        await eventually(lambda: mail.received)
+    assert mail.subjects() == ["ALARM: default/hall"]
+
+
+async def test_a_pre_alarm_and_the_alarm_after_it_are_two_messages(stored: Stored, service: HttpService) -> None:
+    every = frozenset({PRE_ALARM, ALARM, FAULT})
+    wanted = options(route("phone", service.url), escalations=(Escalation("all", every, (Step(("phone",)),)),))
+    async with running(stored, wanted) as site:
+        site.ignite("hall", Level.PRE_ALARM)
+        await eventually(lambda: len(service.requests) == 1)
+        site.ignite("hall", Level.CRITICAL)
+        await eventually(lambda: len(service.requests) == 2)
+    assert service.titles() == ["Pre-alarm: default/hall", "CRITICAL ALARM: default/hall"]
+
+
+async def test_a_refusing_service_is_tried_again_when_it_says(stored: Stored, service: HttpService) -> None:
+    service.answers = [
+        (503, {}), (429, {"Retry-After": "1"}), (429, {"Retry-After": formatdate(time.time() + 2, usegmt=True)}),
+    ]  # fmt: skip
+    async with running(stored, options(route("phone", service.url))) as site:
+        site.ignite()
+        await eventually(lambda: len(service.requests) == 4)
+        outlet = site.notifier.find("phone")
+        await eventually(lambda: outlet.sent)
+        assert (outlet.failed, outlet.failing.why) == (3, "")
+
+
+async def test_a_step_whose_routes_fail_does_not_wait_for_the_next(stored: Stored, mail: MailServer) -> None:
+    steps = (Step(("phone",)), Step(("mail",), after=3_600))
+    escalations = (Escalation("fire", frozenset({ALARM}), steps),)
+    wanted = options(route("phone", "ntfy://127.0.0.1:9/alarms"), route("mail", mail.url), escalations=escalations)
+    async with running(stored, wanted) as site:
+        site.ignite()
+        await eventually(lambda: mail.received)
+        assert site.notifier.find("phone").failing.why == "it cannot be reached: Connection refused"
+
+
+async def test_what_no_service_accepts_is_a_dead_letter_that_can_be_sent_again(stored: Stored) -> None:
+    with mail_server() as server:
+        url, port = server.url, server.port
+    wanted = options(route("mail", url, give_up=0.3))
+    async with running(stored, wanted) as site:
+        site.ignite()
+        await eventually(lambda: site.notifier.incidents.dead("mail"))
+    async with running(stored, wanted) as site:
+        (dead,) = site.notifier.incidents.dead()
+        assert dead.why == "it cannot be reached: Connection refused"
+        with mail_server(port) as server:
+            assert site.notifier.resend("mail") == 1
+            await eventually(lambda: server.received and not site.notifier.incidents.deliveries)
+
+
+async def test_a_slow_service_delays_no_other(stored: Stored, mail: MailServer, service: HttpService) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        dead = f"ntfy://127.0.0.1:{silent.getsockname()[1]}/alarms"
+        wanted = options(route("silent", dead, timeout=1), route("mail", mail.url), route("phone", service.url))
+        async with running(stored, wanted) as site:
+            site.ignite()
+            await eventually(lambda: mail.received and service.requests)
+            await eventually(lambda: site.notifier.find("silent").failing)
+            assert "no answer within 1 s" in site.notifier.find("silent").failing.why or "timed out" in str(
+                site.notifier.find("silent").failing.why
+            )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_an_address_of_this_machine_is_refused(stored: Stored, service: HttpService, host: str) -> None:
+    url = service.url.replace("127.0.0.1", host)
+    async with running(stored, options(route("phone", url, allow=()))) as site:
+        site.ignite()
+        why = await eventually(lambda: site.notifier.find("phone").failing.why)
+    assert "is this machine's address" in why
+    assert "the route's allow" in why
+    assert not service.requests
+
+
+async def test_no_log_line_has_a_secret(stored: Stored, service: HttpService) -> None:
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    logging.getLogger().addHandler(handler)
+    service.answers = [(403, {})] * 3
+    url = service.url.replace("127.0.0.1", "user:hunter2-secret@127.0.0.1").replace("alarms", "secret-topic-99")
+    async with running(stored, options(route("phone", url))) as site:
+        site.ignite()
+        await eventually(lambda: site.notifier.find("phone").sent)
+    logging.getLogger().removeHandler(handler)
+    assert "route phone fails: it answers 403" in lines.getvalue()
+    assert "hunter2" not in lines.getvalue()
+    assert "secret-topic" not in lines.getvalue()
+
+
+async def test_quiet_hours_hold_faults_and_never_alarms(stored: Stored, service: HttpService) -> None:
+    from datetime import time as clock
+
+    from embereye.addons.notify.options import Hours, Quiet
+
+    always = Quiet(Hours(frozenset(range(7)), clock(0), clock(0)))
+    escalations = (Escalation("all", frozenset({PRE_ALARM, ALARM}), (Step(("phone",)),)),)
+    wanted = options(route("phone", service.url, quiet=(always,)), escalations=escalations)
+    async with running(stored, wanted) as site:
+        site.ignite("attic", Level.PRE_ALARM)
+        await eventually(lambda: site.notifier.incidents.pending("phone"))
+        site.ignite("hall")
+        await eventually(lambda: service.requests)
+        assert Counter(service.titles()) == {"ALARM: default/hall": 1}
