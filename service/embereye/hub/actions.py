@@ -1,4 +1,4 @@
-"""People's actions on a zone: acknowledge, reset, test.
+"""People's actions on a zone: acknowledge, escalate, reset, test.
 
 HTTP routes and the Alarms service call `perform`. The action becomes a step of the next transaction, in which the
 zone's state machine accepts or refuses it. Its event and its audit entry are durable together, and only then does the
@@ -21,6 +21,7 @@ class Action(StrEnum):
     """The actions on a zone that a person can perform."""
 
     ACKNOWLEDGE = "acknowledge"  # record that somebody knows of the alarm
+    ESCALATE = "escalate"  # notify people of the open alarm once more
     RESET = "reset"  # end an acknowledged alarm
     TEST = "test"  # begin a test, or end the current one
 
@@ -54,6 +55,8 @@ class Actions:
             match action:
                 case Action.ACKNOWLEDGE:
                     events.extend(machine.acknowledge(name, note, draft.now_ns))
+                case Action.ESCALATE:
+                    events.append(machine.escalate(name, note, draft.now_ns))
                 case Action.RESET:
                     events.extend(machine.reset(name, note, draft.now_ns))
                 case Action.TEST:

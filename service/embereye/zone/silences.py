@@ -25,8 +25,11 @@ def level_in_force(event: AlarmEvent) -> Level:
 
 
 def covering(silences: Iterable[Silence], event: AlarmEvent) -> Silence | None:
-    """The first of the zone's `silences` that covers `event`; None if people are to be notified."""
-    if not _is_escalation(event):
+    """The first of the zone's `silences` that covers `event`; None if people are to be notified.
+
+    It never covers what a person did, such as asking for help.
+    """
+    if not _is_escalation(event) or event.who:
         return None
     return next((silence for silence in silences if is_covered(silence, event)), None)
 

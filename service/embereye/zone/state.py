@@ -224,6 +224,13 @@ class ZoneMachine:
         why = _with_note(f"acknowledged by {who}", note)
         return [self._enter(target, now_ns, why, who), *self._advance(now_ns, None)]
 
+    def escalate(self, who: str, note: str, now_ns: int) -> AlarmEvent:
+        """Announce the open alarm once more because the person `who` asks for help; NotAllowedError without one."""
+        if not self.alarm:
+            raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to escalate")
+        why = f"{_with_note(f'escalated by {who}', note)}; {self._word}: {self.cause}"
+        return self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, why, who=who)
+
     def reset(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
         """End the alarm; NotAllowedError unless it is acknowledged. Signs that continue raise a new alarm."""
         target = self._target(Action.RESET)

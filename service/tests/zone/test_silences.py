@@ -50,6 +50,8 @@ OPEN = silence(alarm="a", level=Level.ALARM)
         (OPEN, change(NORMAL, PRE), False),
         (OPEN, change(ACKNOWLEDGED, ALARM, "one"), False),
         (OPEN, change(NORMAL, ACKNOWLEDGED), False),
+        # Somebody asks for help.
+        (OPEN, AlarmEvent(type=SIGN, state=ALARM.wire, previous=ALARM.wire, alarm="a", who="Ada"), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_FAULT_CLEARED, fault=Fault(device="one")), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_TEST), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_SILENCE), False),

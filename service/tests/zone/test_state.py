@@ -111,6 +111,16 @@ def test_an_alarm_latches_until_a_person_acknowledges_it() -> None:
     assert [event.state for event in events] == [ACKNOWLEDGED, RESTORED]
 
 
+def test_an_open_alarm_is_escalated_with_a_note_and_keeps_its_state() -> None:
+    with pytest.raises(NotAllowedError, match="no alarm to escalate"):
+        zone().escalate("Ada", "", at(0))
+    machine = in_alarm()
+    event = machine.escalate("Ada", "nobody is at the gate", at(1))
+    assert (event.type, event.state, event.who) == (AlarmEvent.TYPE_EVIDENCE, ALARM, "Ada")
+    assert event.why.startswith("escalated by Ada: nobody is at the gate; alarm: ")
+    assert machine.state == ALARM
+
+
 def test_an_acknowledged_alarm_is_restored_when_its_signs_are_not_renewed() -> None:
     machine = in_alarm()
     machine.acknowledge("Ada", "", at(1))

@@ -24,6 +24,7 @@ STATIC = {
     "plan.js": "text/javascript",
     "overlay.js": "text/javascript",
     "fleets.js": "text/javascript",
+    "focus.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

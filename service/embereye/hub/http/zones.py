@@ -51,7 +51,8 @@ class ZoneRoutes:
         for zone in self._listed:
             key = f"{zone.namespace}/{zone.name}"
             make = partial(json_format.MessageToDict, zone)
-            yield Source(key, make, Facts(ZoneState(zone.state).severity, key.lower()))
+            severity = ZoneState(zone.state).severity
+            yield Source(key, make, Facts(severity, key.lower(), severity=severity, zone=key))
 
     def _envelope(self) -> Json:
         return {
@@ -67,8 +68,8 @@ class ZoneRoutes:
         }
 
     @Route(
-        "POST", "/v1/zones/{namespace}/{zone}/{action:acknowledge|reset|test}", Role.OPERATOR,
-        "Acknowledge an alarm, reset an acknowledged one, start or end a test",
+        "POST", "/v1/zones/{namespace}/{zone}/{action:acknowledge|escalate|reset|test}", Role.OPERATOR,
+        "Acknowledge an alarm, notify people of it again, reset an acknowledged one, start or end a test",
         EVENT,
         fails=(*CHANGES, 404, 409, 503),
         body=json_body(record({}, who=WHO, note={"type": "string", "maxLength": 2000})),

@@ -1,13 +1,14 @@
 // The console shows people the hub's state. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, describeEvent, fetchJson, get, followFocus, hubNow, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, restoreFocus, say,
-  SEVERITY, showInDialogs, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, toast, wait, amount, zoneKey, zoneName,
+  amount, ask, button, clockTime, counted, describeEvent, deviceKey, devicePath, elapsed, fetchJson, followFocus, get, hubNow, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, renew, restoreFocus, say,
+  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, sync, toast, wait, zoneKey, zoneName,
 } from "./lib.js";
-import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
+import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
+import { drawFocus, focused, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
@@ -20,9 +21,7 @@ const DARK_MS = 2000;
 const EVENTS = 100;          // events shown
 const VIEWS = 12;
 const DARK = 20;             // dark devices listed by name
-const CLIPS_MS = 4000;       // between two requests for the clips of an open alarm
-const MOVED_MS = 300;        // after alarms have moved, a click may be meant for another alarm
-const AGAIN_MS = 5000;       // within this time a second click on the same alarm counts
+const CLIPS_MS = 4000;       // between two requests for the clips of the alarm in focus
 const SOON_MS = 200;         // between two requests for the zones after events: many events come together
 const DRAW_MS = 50;          // from an event to its drawing, together with later events
 
@@ -76,18 +75,12 @@ async function reloadZones() {
   reloading = false;
 }
 
-/** The list items of open alarms in or near the visible part of the page. */
-function alarmsInSight() {
-  const near = ({ top, bottom }) => bottom > -innerHeight && top < 2 * innerHeight;
-  return [...get("alarm-list").children].filter((item) => item.getClientRects().length && near(item.getBoundingClientRect()));
-}
-
-/** Load the recordings of open alarms: they arrive some seconds after the sign, by way of the shard's disk. */
+/** Load the recordings of the alarm in focus: they arrive some seconds after the sign, by way of the shard's disk. */
 async function followClips() {
   for (;;) {
-    const open = page.zones.map((zone) => zone.alarm).filter(Boolean);
-    for (const alarm of page.clips.keys()) if (!open.includes(alarm)) page.clips.delete(alarm);
-    for (const { dataset: { alarm } } of alarmsInSight()) {
+    const open = page.zones.map((zone) => zone.alarm).filter(Boolean), { alarm } = focused() || {};
+    for (const known of page.clips.keys()) if (!open.includes(known)) page.clips.delete(known);
+    if (alarm && pageName() === "now") {
       try { page.clips.set(alarm, (await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)).clips); } catch { /* next time */ }
     }
     await wait(CLIPS_MS);
@@ -132,19 +125,15 @@ async function followEvents() {
 
 // ---- actions
 
-async function act(action, zone) {
-  const words = {
-    acknowledge: ["Acknowledge the alarm", "You confirm that you know of the alarm and take care of it.", "Acknowledge"],
-    reset: ["Reset the alarm", "The alarm is over. If signs of fire remain, a new alarm follows.", "Reset"],
-    test: [zone.testing ? "End the test" : "Test the zone", "Alarms are still raised, and are marked as a test.",
-      zone.testing ? "End test" : "Start test"],
-  }[action];
-  const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
-  const send = ({ who, note }) => postJson(path, { who, note });
+/** Start a test of `zone`, or end the current one. */
+async function test(zone) {
+  const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/test`;
   try {
-    if (action === "acknowledge") await send({ who: rememberedWho(), note: "" });
-    else if (!await ask({ title: `${words[0]}: ${zoneName(zone)}`, text: words[1], ok: words[2], send })) return;
-    await loadZones();
+    const sent = await ask({
+      title: `${zone.testing ? "End the test" : "Test the zone"}: ${zoneName(zone)}`, text: "Alarms are still raised, and are marked as a test.",
+      ok: zone.testing ? "End test" : "Start test", send: ({ who, note }) => postJson(path, { who, note }),
+    });
+    if (sent) await loadZones();
   } catch (error) {
     toast(problem(error));
   }
@@ -170,8 +159,8 @@ function draw() {
   drawSilences(stale);
   drawCoverage(stale);
   if (pageName() === "now") {
+    drawFocus(stale);
     drawZones(stale);
-    drawAlarms(stale);
     drawEvents();
     drawViews();
   }
@@ -200,9 +189,6 @@ function drawBanner(stale) {
   say(get("banner-text"), text);
   say(get("banner-age"), stale && page.answered ? `Last answer ${span(sinceAnswer())} ago.` : "");  // not read out every second
 }
-
-const newestFirst = (a, b) => milliseconds(b.sinceNs) - milliseconds(a.sinceNs);
-const severity = (zone) => SEVERITY.indexOf(stateOf(zone));
 
 function drawVerdict(stale) {
   const open = page.zones.filter((zone) => stateOf(zone) !== "normal");
@@ -239,6 +225,7 @@ function drawVerdict(stale) {
   if (silenced) detail = `Silenced. ${detail}`;
   document.body.toggleAttribute("data-silenced", silenced);
   document.body.dataset.worst = look;
+  document.body.toggleAttribute("data-alarm", page.zones.some((zone) => zone.alarm));
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
   showInDialogs(word, detail);
@@ -259,7 +246,8 @@ function drawCoverage(stale) {
 }
 
 function drawZones(stale) {
-  say(get("zones-count"), `${page.zones.length}`);
+  say(get("zones-count"), `${page.zones.length}${page.zones.some((zone) => zone.alarm) ? `, ${page.covered} of ${counted(page.declared, "device")} watched` : ""}`);
+  get("no-zones").hidden = page.zones.length > 0 || !page.answered;
   const severalNamespaces = new Set(page.zones.map((zone) => zone.namespace)).size > 1;
   sync(get("zones"), page.zones, zoneKey, (zone) => {
     const item = make("li", "zone");
@@ -268,7 +256,7 @@ function drawZones(stale) {
     item.append(make("p", "namespace"), name, make("p", "state"), make("p", "facts"));
     const button = make("button", "quiet", "Test");
     button.type = "button";
-    button.onclick = () => act("test", page.zones.find((current) => zoneKey(current) === zoneKey(zone)) || zone);
+    button.onclick = () => test(page.zones.find((current) => zoneKey(current) === zoneKey(zone)) || zone);
     const actions = make("div", "actions");
     actions.append(button, silenceButton(zone.namespace, zone.name));
     item.append(actions);
@@ -295,93 +283,6 @@ function drawZones(stale) {
     button.setAttribute("aria-label", `${zone.testing ? "End test of" : "Test"} ${zoneName(zone)}`);
     button.disabled = stale || !mayAct();
   });
-}
-
-function drawAlarms(stale) {
-  // Unacknowledged alarms come first, the newest at the top.
-  const open = page.zones.filter((zone) => zone.alarm).sort((a, b) => severity(b) - severity(a) || newestFirst(a, b));
-  say(get("alarms-count"), open.length ? `${open.length}` : "");
-  const none = get("no-alarms");
-  none.hidden = open.length > 0;
-  const before = [...get("alarm-list").children];
-  say(none, stale ? "Unknown: the hub does not answer." : "No alarm is open.");
-  sync(get("alarm-list"), open, (zone) => `${zone.alarm} ${zoneName(zone)}`, (zone) => {
-    const item = make("li", "alarm");
-    const title = make("div", "title");
-    title.append(make("h3", "name", zoneName(zone)), make("span", "state"));
-    const buttons = make("div", "buttons");
-    for (const [action, word] of [["acknowledge", "Acknowledge"], ["reset", "Reset"]]) {
-      const button = make("button", "", word);
-      button.type = "button";
-      button.dataset.action = action;
-      button.setAttribute("aria-label", `${word} the alarm in ${zoneName(zone)}`);
-      button.onclick = (event) => {
-        // A second click on the same alarm is deliberate, however fast new alarms arrive.
-        const meant = !event.detail || !(elapsed() - item.movedAt < MOVED_MS) || elapsed() - item.refusedAt < AGAIN_MS;
-        if (meant) return act(action, zone);
-        item.refusedAt = elapsed();
-        return toast("The alarms moved as you clicked. Check the alarm, then click again.");
-      };
-      buttons.append(button);
-    }
-    for (const [action, word, handler] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zoneName(zone))], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
-      const button = make("button", "quiet", word);
-      button.type = "button";
-      button.dataset.action = action;
-      button.setAttribute("aria-label", action === "false" ? `False alarm … in ${zoneName(zone)}` : `Explain the alarm in ${zoneName(zone)}`);
-      button.onclick = handler;
-      buttons.append(button);
-    }
-    buttons.append(silenceButton(zone.namespace, zone.name), make("span", "aside"));
-    item.append(title, make("p", "why"), make("p", "marked"), make("ul", "signs"), make("div", "pictures"), make("ul", "clips"), buttons);
-    return item;
-  }, (item, zone) => {
-    const state = stateOf(zone);
-    item.dataset.state = state;
-    item.dataset.alarm = zone.alarm;
-    say(item.querySelector(".state"), state);
-    const mark = zone.falseAlarm, marked = item.querySelector(".marked");
-    marked.hidden = !mark;
-    if (mark) say(marked, `Marked as false by ${mark.who}: ${mark.reason}`);
-    say(item.querySelector(".why"), zone.why || "");
-    const signs = (zone.contributions || []).map((sign) => ({ ...sign, key: `${sign.fleet}/${sign.device}/${sign.kind}` }));
-    sync(item.querySelector(".signs"), signs, (sign) => sign.key, () => {
-      const line = make("li");
-      line.append(make("span", "what"), make("span", "when"));
-      return line;
-    }, (line, sign) => {
-      const over = sign.level === "LEVEL_CLEAR";
-      line.classList.toggle("over", over);
-      say(line.firstChild, signText(sign));
-      say(line.lastChild, `${over ? "ended" : "seen"} ${span(hubNow() - milliseconds(sign.untilNs))} ago`);
-    });
-    const seen = signs.filter((sign) => sign.sense === "SENSE_CAMERA" && KINDS[sign.kind]);
-    sync(item.querySelector(".pictures"), seen, (sign) => sign.key, (sign) => {
-      const picture = make("img");
-      picture.alt = `What ${sign.device} saw`;
-      picture.onerror = () => { picture.hidden = true; };
-      picture.dataset.address = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`;
-      return picture;
-    }, () => {});
-    drawClips(item.querySelector(".clips"), page.clips.get(zone.alarm) || []);
-    const [acknowledge, reset, wrong] = item.querySelectorAll(".buttons button");
-    wrong.hidden = Boolean(mark);
-    wrong.disabled = stale || !mayAct() || Boolean(page.failing);
-    acknowledge.hidden = state !== "alarm";
-    reset.hidden = state !== "acknowledged" && state !== "restored";
-    acknowledge.disabled = reset.disabled = stale || !mayAct() || Boolean(page.failing);
-    updateSilenceButton(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
-    say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
-  });
-  loadPictures();
-  // The alarm under the pointer may have changed.
-  [...get("alarm-list").children].forEach((item, index) => { if (before.length && before[index] !== item) item.movedAt = elapsed(); });
-}
-
-/** Load the pictures of alarms in sight, and again those that failed. */
-function loadPictures() {
-  const waiting = [...get("alarm-list").querySelectorAll(".pictures img:not([src])")], items = waiting.length ? alarmsInSight() : [];
-  for (const picture of waiting) if (items.includes(picture.closest(".alarm"))) load(picture, picture.dataset.address);
 }
 
 function drawEvents() {
@@ -496,6 +397,8 @@ get("audit-open").onclick = () => showAudit(0);
 get("audit-close").onclick = () => get("audit").close();
 get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(problem(error)));
 get("viewer-close").onclick = () => get("viewer").close();
+get("menu").onclick = () => get("menu").setAttribute("aria-expanded", String(document.querySelector("header").classList.toggle("open")));
+get("zones-more").onclick = () => get("zones-more").setAttribute("aria-pressed", String(get("zones-section").classList.toggle("open")));
 get("ask-cancel").onclick = () => get("ask").close();
 get("skip").onclick = (event) => { event.preventDefault(); get("main").focus(); };  // the address names a page
 followFocus();
@@ -503,13 +406,14 @@ setUpAlarm();
 setUpDay();
 setUpDevices();
 setUpFleets();
+setUpFocus(async () => { await loadZones(); draw(); });
 setUpHistory();
 setUpPlan();
 setUpOverlay();
 setInterval(() => { refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow(ZONES_MS, loadZones);
-follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`); });
+follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=alarm&pictures=1&limit=${VIEWS}`); });
 follow(DARK_MS, async () => { page.dark = (await fetchJson(`/v1/devices?order=urgent&limit=${DARK}`)).devices; });
 followEvents();
 followClips();

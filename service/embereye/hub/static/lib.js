@@ -72,7 +72,7 @@ const usable = (element) => element.isConnected && !element.disabled && element.
 export function followFocus() {
   addEventListener("focusin", ({ target }) => {
     const dialog = target.closest("dialog"), places = [target];
-    for (let place = target.parentElement; place; place = place.parentElement) if (place.matches("li, section, dialog, main")) places.push(place);
+    for (let place = target.parentElement; place; place = place.parentElement) if (place.matches("li, article, section, dialog, main")) places.push(place);
     if (dialog && !around.includes(dialog)) openers.set(dialog, around);
     around = [...places, ...((dialog && openers.get(dialog)) || [])];
   });
@@ -94,6 +94,9 @@ export const elapsed = () => performance.now();
 /** Milliseconds since the hub's last answer. Each clock alone may lag: one can be set back, the other sleeps with the machine. */
 export const sinceAnswer = () => (page.answered ? Math.max(Date.now() - page.answered.at, elapsed() - page.answered.elapsed) : Infinity);
 export const stateOf = (zone) => STATES[zone.state] || "normal";
+export const severity = (zone) => SEVERITY.indexOf(stateOf(zone));
+/** Order zones by the start of their states. */
+export const newestFirst = (a, b) => milliseconds(b.sinceNs) - milliseconds(a.sinceNs);
 let named = [], several = false;
 /** The zone's name for people: with its namespace if there are several, because each may have a hall. */
 export function zoneName({ namespace, zone, name = zone }) {
@@ -169,6 +172,7 @@ export function describeEvent(event) {
     case "TYPE_FAULT_CLEARED": return ["normal", "fault cleared"];
     default: {
       const state = STATES[event.state] || "normal";
+      if (event.type === "TYPE_EVIDENCE" && event.who) return [state, "escalated"];
       const [look, word] = { TYPE_FAULT: ["fault", "fault"], TYPE_EVIDENCE: ["evidence", "sign"] }[event.type] || [state, state];
       return [look, event.silence ? `${word}, silenced` : word];
     }

@@ -57,6 +57,8 @@ class House:
     base: str
     session: aiohttp.ClientSession
     episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
+    celsius: dict[str, float] = field(default_factory=dict)  # by sensor, if it is not the usual temperature
+    dark_cameras: set[str] = field(default_factory=set)
     _devices: tuple[list[Device], list[Device], int] = ([], [], 0)
 
     async def furnish(self, sensors: int = 8, cameras: int = 3, dark: int = 2) -> None:
@@ -83,18 +85,21 @@ class House:
         """Report coverage as shards do once a second."""
         sensors_list, cameras_list, dark = self._devices
         now = time.time_ns()
-        terms = [Term(name="temperature.max", value=24.5, unit="°C"), Term(name="gas", value=400, unit="ppm")]
+        gas = Term(name="gas", value=400, unit="ppm")
         reports = [
             DeviceStatus(
                 id=device.id, zone=device.zone, covered=True, state="streaming", heard_ns=now, analysed_ns=now,
-                latest=terms, ledger=Ledger(offered=100, analysed=98, shed={"queue full": 2}),
+                latest=[Term(name="temperature.max", value=self.celsius.get(device.id, 24.5), unit="°C"), gas],
+                ledger=Ledger(offered=100, analysed=98, shed={"queue full": 2}),
                 thermal=warm() if index < 2 else None,
             )
             for index, device in enumerate(sensors_list[: len(sensors_list) - dark])
         ]  # fmt: skip
         self.hub.coverage.report(Coverage(fleet=SENSORS, shard="hall-0", epoch=1, time_ns=now, devices=reports))
         reports = [
-            DeviceStatus(id=device.id, zone=device.zone, covered=True, state="streaming", heard_ns=now, analysed_ns=now,
+            DeviceStatus(id=device.id, zone=device.zone, covered=device.id not in self.dark_cameras,
+                         reason="silent for 9.0 s, deadline 5 s" * (device.id in self.dark_cameras),
+                         state="streaming", heard_ns=now, analysed_ns=now,
                          picture=picture(index, device.id), latest=[Term(name="fps", value=15, unit="1/s")])
             for index, device in enumerate(cameras_list)
         ]  # fmt: skip

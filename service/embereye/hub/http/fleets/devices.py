@@ -49,7 +49,8 @@ class DeviceEntries:
         urgency = 100 * bool(declared and reason) + 10 * declared + state.severity
         words = (device.id, device.zone, device.location, fleet.name, reason or "watched", "dark" * bool(reason))
         picture = bool(watched.picture_ns or watched.thermal) or "/cameras/" in fleet.name
-        facts = Facts(urgency, " ".join(words).lower(), picture)
+        zone = f"{fleet.namespace}/{device.zone}"
+        facts = Facts(urgency, " ".join(words).lower(), picture, declared * state.severity, zone)
         make = partial(self._safely, fleet, watched, declared=declared)
         return Source(f"{fleet.name}/{device.id}", make, facts)
 

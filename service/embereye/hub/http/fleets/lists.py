@@ -35,9 +35,11 @@ TAKES = [
     query("after", WORD, "the last key of the previous page, its `next`; pages are in the order of keys"),
     query(
         "order",
-        {"type": "string", "enum": ["", "urgent"]},
-        "urgent: the most urgent entries first, such as dark devices and zones in alarm",
+        {"type": "string", "enum": ["", "urgent", "alarm"]},
+        "urgent: the most urgent entries first, such as dark devices and zones in alarm; alarm: those of zones in "
+        "alarm first, then by urgency",
     ),
+    query("zone", WORD, "only entries of the zone NAMESPACE/ZONE"),
     query("text", WORD, "only entries that contain each of these words; the answer has their number in `total`"),
     query("pictures", whole(1), "1: only entries that have pictures, or should have"),
     query("offset", whole(), "number of selected entries to skip; instead of `after`"),
@@ -51,6 +53,8 @@ class Facts:
     urgency: int = 0  # greater: listed earlier
     text: str = ""  # searched text, in lower case
     picture: bool = False  # True if it has a picture
+    severity: int = 0  # of its zone's state; greater: listed earlier in the order "alarm"
+    zone: str = ""  # "namespace/zone"
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class SharedList:
     """Serves {NAME: [entries…], other fields}. `entries` yields the entries' sources; `fields` makes the other fields.
 
     `?limit=N&after=KEY` requests a page: at most N entries in the order of their keys, after KEY, which need not exist
-    any more. `next` is the key of the following page, if there is one. `?order=urgent`, `?text=` and `?pictures=1`
+    any more. `next` is the key of the following page, if there is one. `?order=`, `?text=`, `?zone=` and `?pictures=1`
     select entries by their facts; `total` is their number, and `?offset=` skips that many of them.
     """
 
@@ -96,7 +100,7 @@ class SharedList:
         self._making_seconds = 0.0  # seconds
         self._making: asyncio.Task[None] | None = None
         self._list: Sequence[Entry] = ()
-        self._ordered: Sequence[Entry] = ()  # the most urgent first
+        self._ordered: dict[str, Sequence[Entry]] = {}  # by the query's order
         self._keyed: Sequence[Entry] = ()  # by their keys, which do not move between two pages
         self._other_fields: Json = {}
         self._whole = b""
@@ -137,7 +141,10 @@ class SharedList:
                     until = time.monotonic() + SLICE_SECONDS
             self._other_fields = other_fields
             self._list = made
-            self._ordered = sorted(made, key=lambda entry: -entry.facts.urgency)
+            urgent = sorted(made, key=lambda entry: -entry.facts.urgency)
+            self._ordered = {
+                "": made, "urgent": urgent, "alarm": sorted(urgent, key=lambda entry: -entry.facts.severity),
+            }  # fmt: skip
             self._keyed = sorted(made, key=attrgetter("key"))
             self._whole = self._body(made, self._other_fields)
             self._packed = b""
@@ -154,8 +161,8 @@ class SharedList:
         return web.Response(body=self._body(page, {**self._other_fields, **more}), content_type="application/json")
 
     def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:
-        entries = self._ordered if wanted.urgent else self._list
-        if wanted.words or wanted.pictures:
+        entries = self._ordered[wanted.order]
+        if wanted.words or wanted.pictures or wanted.zone:
             entries = [entry for entry in entries if wanted.is_match(entry.facts)]
         page = entries[wanted.offset : wanted.offset + limit if limit else None]
         other_fields = {**self._other_fields, "total": len(entries)}
@@ -184,23 +191,27 @@ def _document(name: str, texts: Iterable[str], fields: Mapping[str, Any]) -> byt
 class _Wanted:
     """The entries that a query requests by their facts."""
 
-    urgent: bool
+    order: str
     offset: int
+    zone: str  # "namespace/zone"; empty: all
     words: tuple[str, ...]  # an entry must have all of them
     pictures: bool
 
     def is_match(self, facts: Facts) -> bool:
+        if self.zone and facts.zone != self.zone:
+            return False
         return (facts.picture or not self.pictures) and all(word in facts.text for word in self.words)
 
 
 def _wanted(request: web.Request) -> _Wanted | None:
     query = request.query
-    if not {"order", "offset", "text", "pictures"} & query.keys():
+    if not {"order", "offset", "text", "pictures", "zone"} & query.keys():
         return None
-    if (order := query.get("order", "")) not in {"", "urgent"}:
-        raise Refused(400, f'order: "{order[:50]}" is not "urgent"')
+    if (order := query.get("order", "")) not in {"", "urgent", "alarm"}:
+        raise Refused(400, f'order: "{order[:50]}" is not "urgent" or "alarm"')
     return _Wanted(
-        urgent=bool(order),
+        order=order,
+        zone=query.get("zone", ""),
         offset=number_of(request, "offset", 0),
         words=tuple(query.get("text", "").lower().split()),
         pictures=bool(number_of(request, "pictures", 0, 1)),

@@ -1,0 +1,336 @@
+// The alarm in focus: its newest picture, one sentence that keeps up, and its buttons, which never move.
+
+import {
+  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, KINDS, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, sync, toast, zoneKey,
+  zoneName,
+} from "./lib.js";
+import { markFalse, openAlarm } from "./alarm.js";
+import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
+
+const DEVICES_MS = 1000;     // between two requests for the devices of the zone
+const SETTLED_MS = 400;      // a press sooner after a change of the layout may be meant for something else
+const SIGNS = 3;             // signs shown before "more"
+const TREND_MS = 20000;      // over which a temperature is called growing or falling
+const TREND_KELVIN = 3;
+const OLD_MS = 5000;         // an older picture is marked as old
+const MOST = 200;            // devices of the zone that are considered
+
+const focus = { key: "", chosen: false, devices: [], of: "", asked: -Infinity, coming: false, place: "", movedAt: -Infinity, trend: [], all: false, camera: "", thermal: "" };
+
+const keyOf = (zone) => `${zone.alarm} ${zoneKey(zone)}`;
+const isActive = (sign) => sign.level !== "LEVEL_CLEAR";
+
+/** The open alarms: unacknowledged ones first, then by level and time. */
+export const openAlarms = () => page.zones.filter((zone) => zone.alarm).sort((a, b) => severity(b) - severity(a) || newestFirst(a, b));
+
+/** The zone whose alarm is in focus; undefined if no alarm is open. */
+export const focused = () => page.zones.find((zone) => zone.alarm && keyOf(zone) === focus.key);
+
+/** The focus remains until its alarm is acknowledged or over: a new alarm must not take the place of another under a hand. */
+function choose(open) {
+  const current = open.find((zone) => keyOf(zone) === focus.key), first = open[0];
+  if (current && (focus.chosen || severity(current) >= severity(first))) return;
+  turnTo(first);
+}
+
+function turnTo(zone) {
+  Object.assign(focus, { key: zone ? keyOf(zone) : "", chosen: false, devices: [], of: "", asked: -Infinity, trend: [], all: false, thermal: "" });
+  blank("");
+}
+
+/** Remove the picture, so that the one of another camera is never taken for that of `camera`. */
+function blank(camera) {
+  get("focus-screen").replaceWith(Object.assign(make("img", "screen"), { id: "focus-screen", alt: "", hidden: true }));
+  Object.assign(focus, { camera, shownAt: "0", wanted: "0", loading: null });
+}
+
+// ---- presses
+
+/** Note that the buttons moved, or that they are now about another alarm. */
+function noteLayout() {
+  const { left, top } = get("focus-actions").getBoundingClientRect();
+  const place = `${focus.key} ${Math.round(left + scrollX)} ${Math.round(top + scrollY)}`;
+  if (place === focus.place) return;
+  focus.place = place;
+  focus.movedAt = elapsed();
+  get("focus").classList.add("settling");
+  setTimeout(() => { if (elapsed() - focus.movedAt >= SETTLED_MS - 20) get("focus").classList.remove("settling"); }, SETTLED_MS);
+}
+
+/** Run `action` with the zone in focus, unless the buttons have just moved. */
+function press(action) {
+  const zone = focused();
+  if (!zone) return undefined;
+  if (elapsed() - focus.movedAt < SETTLED_MS) return toast("The page moved as you pressed. Check the alarm, then press again.");
+  return action(zone);
+}
+
+/** Send `action` for `zone`, after a dialog if `dialog` says what to ask. */
+async function send(zone, action, dialog) {
+  const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
+  const post = ({ who, note }) => postJson(path, { who, note });
+  try {
+    if (!dialog) await post({ who: rememberedWho(), note: "" });
+    else if (!await ask({ ...dialog, send: post })) return;
+    if (action === "acknowledge") focus.chosen = false;
+    await focus.reload();
+  } catch (error) { toast(problem(error)); }
+}
+
+const ACTIONS = {
+  acknowledge: (zone) => send(zone, "acknowledge"),
+  false: (zone) => markFalse(zone.alarm, zoneName(zone)).then(() => focus.reload()).catch(() => {}),
+  escalate: (zone) => send(zone, "escalate", {
+    title: `Escalate: ${zoneName(zone)}`, ok: "Escalate",
+    text: "Notifies everybody who is notified of this alarm once more, with your note, even during a silence.",
+  }),
+  reset: (zone) => send(zone, "reset", {
+    title: `Reset the alarm: ${zoneName(zone)}`, ok: "Reset", text: "The alarm is over. If signs of fire remain, a new alarm follows.",
+  }),
+  explain: (zone) => openAlarm(zone.alarm),
+  silence: (zone) => {
+    const existing = silenceOf(zone.namespace, zone.name);
+    return existing ? endSilence(existing) : silence(zone.namespace, zone.name);
+  },
+};
+
+// ---- the sentence
+
+const ofZone = (zone) => focus.devices.filter((device) => device.namespace === zone.namespace && device.zone === zone.name);
+const term = (device, name) => (device.latest || []).find((candidate) => candidate.name === name);
+
+/** The highest present temperature of the sensors that see a sign of heat; undefined if none is known. */
+function hottest(zone, signs) {
+  const values = [];
+  for (const sign of signs.filter((candidate) => candidate.kind === "KIND_HEAT" && !candidate.relative)) {
+    const device = focus.devices.find((candidate) => candidate.id === sign.device && candidate.fleet === sign.fleet);
+    const now = device && term(device, "temperature.max");
+    const then = (sign.why || []).find((candidate) => candidate.unit === "°C");
+    const value = Number((now || then || {}).value);
+    if (Number.isFinite(value)) values.push(value);
+  }
+  return values.length ? Math.max(...values) : undefined;
+}
+
+/** "growing" or "falling" by the temperatures of the last seconds, or by what the signs say themselves. */
+function trend(value, signs) {
+  const now = elapsed();
+  focus.trend = focus.trend.filter(({ at }) => now - at < TREND_MS);
+  if (value !== undefined) focus.trend.push({ at: now, value });
+  const first = focus.trend[0];
+  const change = first && value !== undefined && now - first.at > 2000 ? value - first.value : 0;
+  if (change > TREND_KELVIN) return "growing";
+  if (signs.some((sign) => (sign.why || []).some((candidate) => candidate.name === "smoke.growing" && candidate.value))) return "growing";
+  return change < -TREND_KELVIN ? "falling" : "";
+}
+
+function kindWords(zone, signs, heat) {
+  const words = [];
+  for (const kind of ["KIND_FLAME", "KIND_HEAT", "KIND_SMOKE", "KIND_GAS"]) {
+    const seen = signs.filter((sign) => sign.kind === kind);
+    if (!seen.length) continue;
+    if (kind === "KIND_HEAT" && heat !== undefined) words.push(`${heat.toFixed(heat < 100 ? 1 : 0)} °C`);
+    else if (kind === "KIND_GAS") {
+      const over = (seen[0].why || []).find((candidate) => candidate.unit === "ppm");
+      words.push(over ? `${Math.round(over.value).toLocaleString()} ppm of gas` : "gas");
+    } else words.push(KINDS[kind][0]);
+  }
+  const [first, ...others] = words;
+  const joined = others.length > 1 ? `${[first, ...others.slice(0, -1)].join(", ")} and ${others.at(-1)}` : words.join(" and ");
+  return joined && joined[0].toUpperCase() + joined.slice(1);
+}
+
+const began = (zone) => {
+  const times = (zone.contributions || []).map((sign) => milliseconds(sign.sinceNs)).filter(Boolean);
+  return times.length ? Math.min(...times) : milliseconds(zone.sinceNs);
+};
+
+/** One plain sentence about `zone` as it is now. */
+function sentence(zone, stale) {
+  const signs = (zone.contributions || []).filter(isActive), heat = hottest(zone, signs), since = began(zone);
+  const time = `since ${clockTime(since * 1e6)} (${span(Math.max(0, hubNow() - since))})`;
+  const words = kindWords(zone, signs, heat), change = trend(heat, signs);
+  const lost = stale ? "Last known: " : "";
+  if (!words) return `${lost}No sign of fire in ${zoneName(zone)} now. The alarm has been open ${time}.`;
+  return `${lost}${words} in ${zoneName(zone)}${change ? `, ${change}` : ""}, ${time}`;
+}
+
+// ---- pictures
+
+async function loadDevices(zone) {
+  if (focus.coming || elapsed() - focus.asked < DEVICES_MS) return;
+  focus.coming = true;
+  focus.asked = elapsed();
+  const key = focus.key;
+  try {
+    const query = new URLSearchParams({ order: "urgent", zone: `${zone.namespace}/${zone.name}`, limit: MOST });
+    const { devices } = await fetchJson(`/v1/devices?${query}`);
+    if (key === focus.key) Object.assign(focus, { devices, of: key });
+  } catch { /* the age of the picture shows it */ }
+  focus.coming = false;
+}
+
+const isCamera = (device) => device.fleet.includes("/cameras/");
+const seesIt = (signs, device) => signs.some((sign) => sign.device === device.id && sign.fleet === device.fleet);
+
+/** The device of `candidates` to show: one that sees the fire now, then one that saw it, then any that is watched. */
+function pick(zone, candidates) {
+  const signs = zone.contributions || [], active = signs.filter(isActive);
+  const rank = (device) => 4 * seesIt(active, device) + 2 * seesIt(signs, device) + device.covered;
+  return [...candidates].sort((a, b) => rank(b) - rank(a))[0];
+}
+
+function drawCamera(device) {
+  const key = deviceKey(device), at = device.pictureNs;
+  if (focus.camera !== key) blank(key);
+  const screen = get("focus-screen");
+  screen.alt = `What ${device.id} sees now`;
+  if (at !== "0" && focus.wanted !== at && focus.loading?.complete !== false) {
+    focus.wanted = at;
+    // Of another camera by then: `screen` has left the page, and the new picture with it.
+    focus.loading = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { if (focus.camera === key) focus.shownAt = at; });
+  }
+  return focus.shownAt === "0" ? Infinity : hubNow() - milliseconds(focus.shownAt);
+}
+
+function drawThermal(canvas, device) {
+  const at = `${deviceKey(device)} ${device.thermalNs}`;
+  if (focus.thermal !== at && !focus.painting) {
+    focus.painting = true;
+    fetchJson(`${devicePath(device)}/thermal`).then((body) => {
+      focus.thermal = at;
+      canvas.hidden = false;
+      paint(canvas, body);
+    }, () => {}).finally(() => { focus.painting = false; });
+  }
+  canvas.setAttribute("aria-label", `Thermal picture of ${device.id}`);
+}
+
+function caption(place, device, age) {
+  const [name, about, old] = place.children;
+  say(name, device ? device.id : "");
+  say(about, device ? device.location : "");
+  say(old, device && Number.isFinite(age) ? `${span(age)} old` : "");
+  old.classList.toggle("bad", age > OLD_MS);
+}
+
+function drawPictures(zone) {
+  const known = focus.of === focus.key, devices = ofZone(zone);
+  const camera = pick(zone, devices.filter((device) => isCamera(device) && (device.pictureNs !== "0" || !device.covered)));
+  const sensor = pick(zone, devices.filter((device) => device.thermal && !isCamera(device)));
+  const stage = get("focus-stage"), heat = get("focus-heat"), canvas = get("focus-thermal");
+  const dark = camera && !camera.covered && camera.declared;
+  stage.classList.toggle("unwatched", Boolean(dark));
+  // Without a camera, the thermal picture is the large one. The boxes stay the same.
+  heat.hidden = Boolean(camera) || !sensor;
+  canvas.hidden = !camera || !sensor;
+  if (!camera) get("focus-screen").hidden = true;
+  if (camera) caption(get("focus-camera"), camera, drawCamera(camera));
+  else caption(get("focus-camera"), sensor, sensor ? hubNow() - milliseconds(sensor.thermalNs) : Infinity);
+  if (sensor) drawThermal(camera ? canvas : heat, sensor);
+  if (camera && sensor) caption(get("focus-sensor"), sensor, hubNow() - milliseconds(sensor.thermalNs));
+  else caption(get("focus-sensor"));
+  say(get("focus-none"), !known ? "Loading …" : dark ? `${camera.id} is dark: ${camera.reason}`
+    : camera && focus.shownAt === "0" ? "Loading the picture …" : camera || sensor ? "" : "No camera and no thermal picture in this zone.");
+  say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? "No thermal picture in this zone." : "No camera in this zone.");
+}
+
+// ---- the card
+
+function drawSigns(card, zone) {
+  const rank = (sign) => (isActive(sign) ? 1e15 : 0) + milliseconds(sign.untilNs);
+  const signs = (zone.contributions || []).map((sign) => ({ ...sign, key: `${sign.fleet}/${sign.device}/${sign.kind}` })).sort((a, b) => rank(b) - rank(a));
+  sync(card.querySelector(".signs"), focus.all ? signs : signs.slice(0, SIGNS), (sign) => sign.key, () => {
+    const line = make("li");
+    line.append(make("span", "what"), make("span", "when"));
+    return line;
+  }, (line, sign) => {
+    line.classList.toggle("over", !isActive(sign));
+    say(line.firstChild, signText(sign));
+    say(line.lastChild, `${isActive(sign) ? "seen" : "ended"} ${span(hubNow() - milliseconds(sign.untilNs))} ago`);
+  });
+  const more = get("focus-more");
+  more.hidden = signs.length <= SIGNS;
+  more.setAttribute("aria-expanded", String(focus.all));
+  say(more, focus.all ? "Fewer" : `${signs.length - SIGNS} more`);
+  const seen = signs.filter((sign) => sign.sense === "SENSE_CAMERA" && KINDS[sign.kind]);
+  sync(card.querySelector(".pictures"), seen, (sign) => `${zone.alarm}/${sign.key}`, (sign) => {
+    const picture = make("img");
+    picture.alt = `What ${sign.device} saw`;
+    picture.onerror = () => { picture.hidden = true; };
+    load(picture, picture.dataset.address = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`);
+    return picture;
+  }, (picture) => { if (!picture.hasAttribute("src")) load(picture, picture.dataset.address); });
+}
+
+function drawButtons(card, zone, stale) {
+  const state = stateOf(zone), may = !stale && mayAct() && !page.failing, name = zoneName(zone);
+  const labels = {
+    acknowledge: `Acknowledge the alarm in ${name}`, reset: `Reset the alarm in ${name}`, escalate: `Escalate … the alarm in ${name}`,
+    false: `False alarm … in ${name}`, explain: `Explain the alarm in ${name}`,
+  };
+  const allowed = { acknowledge: state === "alarm", reset: ["acknowledged", "restored"].includes(state), escalate: true, false: !zone.falseAlarm, explain: true };
+  for (const element of card.querySelectorAll("button[data-action]:not([data-action=silence])")) {
+    const { action } = element.dataset;
+    element.setAttribute("aria-label", labels[action]);
+    element.disabled = !allowed[action] || (action !== "explain" && !may);
+  }
+  say(card.querySelector("[data-action=acknowledge]"), ["acknowledged", "restored"].includes(state) ? "Acknowledged" : "Acknowledge");
+  updateSilenceButton(card.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
+}
+
+/** Draw the list of open alarms, and the one in focus. */
+export function drawFocus(stale) {
+  const open = openAlarms(), card = get("focus");
+  choose(open);
+  say(get("alarms-count"), open.length ? `${open.length}` : "");
+  get("no-alarms").hidden = open.length > 0;
+  say(get("no-alarms"), stale ? "Unknown: the hub does not answer." : "No alarm is open.");
+  card.hidden = !open.length;
+  drawQueue(open);
+  if (!open.length) return;
+  const zone = focused(), state = stateOf(zone), mark = zone.falseAlarm;
+  card.dataset.state = state;
+  say(get("focus-name"), zoneName(zone));
+  say(get("focus-state"), state);
+  say(get("focus-sentence"), sentence(zone, stale));
+  say(get("focus-why"), zone.why ? `It began with: ${zone.why}` : "");
+  get("focus-marked").hidden = !mark;
+  if (mark) say(get("focus-marked"), `Marked as false by ${mark.who}: ${mark.reason}`);
+  drawPictures(zone);
+  drawSigns(card, zone);
+  drawClips(card.querySelector(".clips"), page.clips.get(zone.alarm) || []);
+  drawButtons(card, zone, stale);
+  noteLayout();
+  loadDevices(zone);
+}
+
+function drawQueue(open) {
+  sync(get("alarm-list"), open, (zone) => `${zone.alarm} ${zoneName(zone)}`, (zone) => {
+    const item = make("li", "queued"), name = make("h3", "name"), select = make("button", "plain", zoneName(zone));
+    select.type = "button";
+    select.onclick = () => {
+      const wanted = page.zones.find((candidate) => zoneKey(candidate) === zoneKey(zone) && candidate.alarm);
+      if (wanted) { turnTo(wanted); focus.chosen = true; drawFocus(false); }
+    };
+    name.append(select);
+    item.append(name, make("span", "state"), make("span", "when"));
+    return item;
+  }, (item, zone) => {
+    item.dataset.state = stateOf(zone);
+    const current = keyOf(zone) === focus.key;
+    item.classList.toggle("current", current);
+    item.querySelector("button").setAttribute("aria-pressed", String(current));
+    say(item.querySelector(".state"), stateOf(zone));
+    say(item.querySelector(".when"), clockTime(zone.sinceNs));
+  });
+}
+
+/** `reload` loads the zones and draws them. */
+export function setUpFocus(reload) {
+  focus.reload = reload;
+  for (const element of get("focus").querySelectorAll("button[data-action]")) element.onclick = () => press(ACTIONS[element.dataset.action]);
+  get("focus-more").onclick = () => { focus.all = !focus.all; drawFocus(false); };
+  // Whatever moves the buttons changes the size of something above them.
+  new ResizeObserver(() => { if (!get("focus").hidden) noteLayout(); }).observe(get("main"));
+}
