@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
+from embereye.hub.coverage.measured import Series
 from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -124,6 +125,10 @@ class CoverageKeeper:
         fleet = self.book.report(coverage, self._steady(), now_ns)
         if fleet is not None:
             self._committer.enqueue(Step(lambda draft: _store_roster(draft, fleet)))
+
+    def measured(self, watched: Watched) -> Iterable[Series]:
+        """The quantities that a device measured over the last hour."""
+        return watched.measured.series(self._steady())
 
     # Faults and time
 

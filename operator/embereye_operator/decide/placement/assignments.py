@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf import json_format
 
+from embereye.camera.sources.declared import redact
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import (
     AccessRules,
@@ -268,13 +269,16 @@ def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
 
 
 def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRoster:
-    """Build the roster for the hub: all declared devices."""
+    """Build the roster for the hub: all declared devices, their addresses without secrets."""
     return FleetRoster(
         fleet=fleet.key,
         epoch=epoch,
         deadline_ns=fleet.spec.deadline,
         open=fleet.spec.access is None or fleet.spec.access.open,
-        devices=[Device(id=device.id, zone=device.zone, location=device.location) for device in devices],
+        devices=[
+            Device(id=device.id, zone=device.zone, location=device.location, source=redact(device.source))
+            for device in devices
+        ],
     )
 
 

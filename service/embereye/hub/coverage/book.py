@@ -20,6 +20,7 @@ Times named `now` are nanoseconds of a steady clock, so that a step of the wall 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from embereye.hub.coverage.measured import Measured
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
@@ -57,6 +58,7 @@ class Watched:
     picture_ns: int = 0  # time of arrival on the hub's timeline
     thermal: ThermalPicture | None = None
     thermal_ns: int = 0  # time of arrival on the hub's timeline
+    measured: Measured = field(default_factory=Measured)
 
 
 @dataclass(slots=True)
@@ -215,6 +217,7 @@ class CoverageBook:
         status.ClearField("picture")
         status.ClearField("thermal")
         watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
+        watched.measured.note(status.latest, now)
         if coverage.epoch < fleet.epoch:
             return
         if status.covered:

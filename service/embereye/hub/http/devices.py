@@ -8,7 +8,8 @@ import math
 
 from aiohttp import web
 
-from embereye.hub.coverage.book import Watched
+from embereye.hub.coverage.book import Fleet, Watched
+from embereye.hub.coverage.measured import SLOT
 from embereye.hub.http.fleets.devices import DeviceEntries
 from embereye.hub.http.fleets.lists import TAKES, SharedList
 from embereye.hub.http.openapi.parts import (
@@ -56,13 +57,30 @@ class DeviceRoutes:
         return await self._list.answer(request)
 
     @Route(
+        "GET", DEVICE, Role.VIEWER, "One device, and what it measured over the last hour",
+        {200: answer("each value is the highest of its time", reference("DeviceDetails"))},
+        takes=[KIND],
+        fails=[404],
+    )  # fmt: skip
+    async def _device(self, request: web.Request) -> web.Response:
+        fleet, watched, declared = self._find(request)
+        series = self._hub.coverage.measured(watched)
+        return web.json_response(
+            {
+                "device": self._entries.entry(fleet, watched, declared=declared),
+                "measured": [vars(quantity) for quantity in series],
+                "slotNs": str(SLOT),
+            }
+        )
+
+    @Route(
         "GET", f"{DEVICE}/snapshot.jpg", Role.VIEWER, "A device's latest picture",
         {200: file_of("the picture", JPEG)},
         takes=[KIND],
         fails=[404],
     )  # fmt: skip
     async def _snapshot(self, request: web.Request) -> web.Response:
-        return picture_response(self._find(request).picture)
+        return picture_response(self._find(request)[1].picture)
 
     @Route(
         "GET", "/v1/snapshot/{device}.jpg", Role.VIEWER, "The latest picture of the first device with that id",
@@ -82,7 +100,7 @@ class DeviceRoutes:
         fails=[404],
     )  # fmt: skip
     async def _thermal(self, request: web.Request) -> web.Response:
-        watched = self._find(request)
+        watched = self._find(request)[1]
         if watched.thermal is None:
             raise Refused(404, f"there is no thermal picture of {watched.device.id}")
         return web.json_response(
@@ -93,14 +111,15 @@ class DeviceRoutes:
             }
         )
 
-    def _find(self, request: web.Request) -> Watched:
+    def _find(self, request: web.Request) -> tuple[Fleet, Watched, bool]:
+        """Find the fleet and the device that the path names; True if it is declared. Refused if there is none."""
         names = request.match_info
-        fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
-        declared = self._hub.coverage.book.find(fleet, names["device"])
-        watched = declared[1] if declared else self._hub.coverage.book.undeclared_device(fleet, names["device"])
-        if watched is None:
-            raise Refused(404, f"{fleet} declares no device {names['device']}")
-        return watched
+        name, book = f"{names['namespace']}/{names['kind']}/{names['fleet']}", self._hub.coverage.book
+        if declared := book.find(name, names["device"]):
+            return (*declared, True)
+        if (undeclared := book.undeclared_device(name, names["device"])) is None:
+            raise Refused(404, f"{name} declares no device {names['device']}")
+        return book.fleets[name], undeclared, False
 
 
 def picture_response(picture: bytes) -> web.Response:

@@ -25,6 +25,7 @@ STATIC = {
     "overlay.js": "text/javascript",
     "fleets.js": "text/javascript",
     "focus.js": "text/javascript",
+    "device.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

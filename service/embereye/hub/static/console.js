@@ -7,6 +7,7 @@ import {
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { pageName } from "./address.js";
+import { deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
 import { drawFocus, focused, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
@@ -313,7 +314,9 @@ function drawViews() {
     const screen = make(device.thermal && device.pictureNs === "0" ? "canvas" : "img", "screen");
     if (screen.tagName === "CANVAS") { screen.width = 320; screen.height = 240; screen.setAttribute("role", "img"); }
     const caption = make("p", "caption");
+    const link = deviceLink(device, "whole");
     caption.append(make("b"), make("span"), make("span", "age"));
+    caption.firstChild.append(link);
     if (device.fleet.includes("/cameras/")) item.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`, "quiet over"));
     item.prepend(screen, make("p", "hot"), make("p", "dark"), caption);
     return item;
@@ -333,8 +336,7 @@ function drawViews() {
     if (thermal) screen.setAttribute("aria-label", label);
     else if (screen.alt !== label + describeOverlay(device)) screen.alt = label + describeOverlay(device);
     if (!thermal) drawOverlay(item, device);
-    const [name, about, age] = item.querySelector(".caption").children;
-    say(name, device.id);
+    const [, about, age] = item.querySelector(".caption").children;
     say(about, device.declared ? zoneName(device) : "not declared");
     say(age, item.dataset.shown ? span(hubNow() - milliseconds(item.dataset.shown)) : "");
     const dark = item.querySelector(".dark");
@@ -351,7 +353,7 @@ function drawViews() {
 const PAGES = {
   now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory, refresh: refreshHistory },
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
-  fleets: { show: showFleets, refresh: refreshFleets },
+  device: { show: showDevice, refresh: refreshDevice }, fleets: { show: showFleets, refresh: refreshFleets },
 };
 
 function turnPage() {
@@ -359,7 +361,7 @@ function turnPage() {
   document.body.dataset.page = name;
   for (const other of Object.keys(PAGES)) get(`page-${other}`).hidden = other !== name;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    if (link.hash === `#${name === "device" ? "devices" : name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   if (PAGES[name].show) PAGES[name].show();
@@ -404,6 +406,7 @@ get("skip").onclick = (event) => { event.preventDefault(); get("main").focus(); 
 followFocus();
 setUpAlarm();
 setUpDay();
+setUpDevice();
 setUpDevices();
 setUpFleets();
 setUpFocus(async () => { await loadZones(); draw(); });

@@ -1,6 +1,7 @@
 // The table of devices, dark ones first. Only visible rows exist, and only these are requested.
 
 import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, zoneName } from "./lib.js";
+import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same number
@@ -79,6 +80,7 @@ function makeRow() {
   const row = make("tr");
   for (let index = 0; index < 12; index += 1) row.append(make(index ? "td" : "th", [3, 4, 5, 6, 8, 9].includes(index) ? "number" : ""));
   row.firstChild.scope = "row";
+  row.firstChild.append(make("a", "device"));
   row.children[2].append(make("span"));
   row.children[11].append(button("Silence …", () => {
     const { namespace, zone, id } = row.device, existing = silenceOf(namespace, zone, id);
@@ -88,15 +90,15 @@ function makeRow() {
 }
 
 function fill(row, number, device) {
-  const cells = row.children;
+  const cells = row.children, link = cells[0].firstChild;
   row.setAttribute("aria-rowindex", String(number + 2));
   row.classList.toggle("unwatched", Boolean(device) && !device.covered);
   row.device = device;
   const silencing = cells[11].firstChild;
   silencing.hidden = !device || !device.declared;
   if (!device) {
-    for (const cell of cells) if (cell !== cells[2] && cell !== cells[11]) say(cell, "");
-    say(cells[0], "…");
+    for (const cell of cells) if (cell !== cells[0] && cell !== cells[2] && cell !== cells[11]) say(cell, "");
+    say(link, "…");
     say(cells[2].firstChild, "");
     return;
   }
@@ -107,7 +109,8 @@ function fill(row, number, device) {
     values[where].push(where === "also" ? `${(term.name || "").replaceAll(".", " ")} ${measured(term)}` : amount(term.value || 0));
   }
   if (row.title !== device.fleet) row.title = device.fleet;
-  say(cells[0], device.id);
+  say(link, device.id);
+  link.href = deviceAddress(device);
   say(cells[1], device.location ? `${zoneName(device)} · ${device.location}` : zoneName(device));
   const watched = cells[2].firstChild;
   watched.className = device.covered ? "yes" : "no";

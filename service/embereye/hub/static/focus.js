@@ -8,7 +8,7 @@ import { markFalse, openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 
 const DEVICES_MS = 1000;     // between two requests for the devices of the zone
-const SETTLED_MS = 400;      // a press sooner after a change of the layout may be meant for something else
+const STEADY_MS = 400;      // a press sooner after a change of the layout may be meant for something else
 const SIGNS = 3;             // signs shown before "more"
 const TREND_MS = 20000;      // over which a temperature is called growing or falling
 const TREND_KELVIN = 3;
@@ -53,15 +53,15 @@ function noteLayout() {
   if (place === focus.place) return;
   focus.place = place;
   focus.movedAt = elapsed();
-  get("focus").classList.add("settling");
-  setTimeout(() => { if (elapsed() - focus.movedAt >= SETTLED_MS - 20) get("focus").classList.remove("settling"); }, SETTLED_MS);
+  get("focus").classList.add("moving");
+  setTimeout(() => { if (elapsed() - focus.movedAt >= STEADY_MS - 20) get("focus").classList.remove("moving"); }, STEADY_MS);
 }
 
 /** Run `action` with the zone in focus, unless the buttons have just moved. */
 function press(action) {
   const zone = focused();
   if (!zone) return undefined;
-  if (elapsed() - focus.movedAt < SETTLED_MS) return toast("The page moved as you pressed. Check the alarm, then press again.");
+  if (elapsed() - focus.movedAt < STEADY_MS) return toast("The page moved as you pressed. Check the alarm, then press again.");
   return action(zone);
 }
 
@@ -331,6 +331,6 @@ export function setUpFocus(reload) {
   focus.reload = reload;
   for (const element of get("focus").querySelectorAll("button[data-action]")) element.onclick = () => press(ACTIONS[element.dataset.action]);
   get("focus-more").onclick = () => { focus.all = !focus.all; drawFocus(false); };
-  // Whatever moves the buttons changes the size of something above them.
+  // A change that moves the buttons also changes the size of something above them.
   new ResizeObserver(() => { if (!get("focus").hidden) noteLayout(); }).observe(get("main"));
 }

@@ -12,7 +12,7 @@ from .house import TOKEN, House
 from .link import linked
 
 pytestmark = pytest.mark.needs(BROWSER)
-SETTLED = "document.querySelector('#focus:not([hidden], .settling)')"
+STEADY = "document.querySelector('#focus:not([hidden], .moving)')"
 SENTENCE = "document.querySelector('#focus-sentence').textContent"
 BOXES = "[...document.querySelectorAll('%s')].map((element) => element.getBoundingClientRect().toJSON())"
 BUTTONS = BOXES % "#focus-actions button"
@@ -28,7 +28,7 @@ async def test_an_alarm_its_picture_and_its_buttons_are_in_sight(
     await house.burn_before("cam-0", "kitchen")
     await house.burn("kitchen", device="s-00000")
     await browser.sign_in(house.base, TOKEN, width=width, height=height)
-    await browser.until(f"{SETTLED} && document.querySelector('#focus-screen').naturalWidth === 320")
+    await browser.until(f"{STEADY} && document.querySelector('#focus-screen').naturalWidth === 320")
     buttons = await browser.ask("evaluate", script=BUTTONS)
     assert len(buttons) == 4
     assert max(button["bottom"] for button in buttons) < lowest
@@ -49,7 +49,7 @@ async def test_nothing_moves_when_pictures_arrive_late(house: House, width: int)
         link.delay(b"/4.jpg", 2)
         await house.burn_before("cam-0", "kitchen")
         await house.burn("kitchen", device="s-00000")
-        await browser.until(SETTLED)
+        await browser.until(STEADY)
         watch = """{
           window.shifted = [];
           const above = ({ node }) => node?.parentElement?.closest('header, #overview, #alarms');
@@ -85,7 +85,7 @@ async def test_the_focus_stays_until_its_alarm_is_acknowledged(house: House, bro
     await house.burn("kitchen", device="s-00000")
     await browser.until(f"{NAMES} === 'kitchen,hall'")
     assert await browser.ask("evaluate", script=NAME) == "hall"
-    await browser.until(SETTLED)
+    await browser.until(STEADY)
     await browser.ask("click", selector="#focus [data-action=acknowledge]")
     await browser.until(f"{NAME} === 'kitchen' && {NAMES} === 'kitchen,hall'")
     states = {zone.name: zone.state for zone in house.hub.zones.messages() if zone.alarm}
@@ -98,11 +98,11 @@ async def test_a_press_just_after_the_focus_moved_is_not_taken(house: House, bro
     await house.furnish()
     await house.burn("hall", device="s-00001")
     await house.burn("kitchen", device="s-00000")
-    await browser.until(f"{SETTLED} && {NAMES} === 'kitchen,hall'")
+    await browser.until(f"{STEADY} && {NAMES} === 'kitchen,hall'")
     press = """{
       const card = document.querySelector('#focus');
       new MutationObserver((_, watch) => {
-        if (!card.classList.contains('settling')) return;
+        if (!card.classList.contains('moving')) return;
         watch.disconnect();
         document.querySelector('#focus [data-action=acknowledge]').click();
       }).observe(card, { attributes: true });
@@ -111,7 +111,7 @@ async def test_a_press_just_after_the_focus_moved_is_not_taken(house: House, bro
     await browser.ask("evaluate", script=press)
     await browser.until("document.querySelector('#toast').textContent.includes('press again')")
     assert {zone.state for zone in house.hub.zones.messages() if zone.alarm} == {ZoneState.ALARM}
-    await browser.until(SETTLED)
+    await browser.until(STEADY)
     await browser.ask("click", selector="#focus [data-action=acknowledge]")
     await browser.until("document.querySelector('.queued[data-state=acknowledged]')")
 
@@ -119,7 +119,7 @@ async def test_a_press_just_after_the_focus_moved_is_not_taken(house: House, bro
 async def test_escalating_notifies_again_with_a_note(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn("kitchen", device="s-00000")
-    await browser.until(SETTLED)
+    await browser.until(STEADY)
     await browser.ask("click", selector="#focus [data-action=escalate]")
     await browser.ask("fill", selector="#ask-note", text="nobody is at the gate")
     await browser.ask("click", selector="#ask-ok")

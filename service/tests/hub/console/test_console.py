@@ -55,7 +55,7 @@ async def test_every_page_passes_axe_and_has_no_error(house: House, browser: Bro
 async def test_an_alarm_is_marked_as_false_and_unmarked(house: House, browser: Browser) -> None:
     await house.furnish()
     alarm = await house.burn()
-    await browser.until("document.querySelector('#focus:not([hidden], .settling)')")
+    await browser.until("document.querySelector('#focus:not([hidden], .moving)')")
     await browser.ask("click", selector=".alarm [data-action=false]")
     await browser.ask("fill", selector="#ask-note", text="steam from the kettle")
     await save_screenshot(browser, "ask")
@@ -170,7 +170,7 @@ async def test_a_zone_is_silenced_with_a_reason_shown_everywhere_and_ended_by_a_
 ) -> None:
     await house.furnish()
     await house.burn()
-    await browser.until("document.querySelector('.alarm[data-state=alarm]:not(.settling) [data-action=silence]')")
+    await browser.until("document.querySelector('.alarm[data-state=alarm]:not(.moving) [data-action=silence]')")
     assert not await browser.ask("evaluate", script="document.body.hasAttribute('data-silenced')")
     await browser.ask("click", selector=".alarm [data-action=silence]")
     await browser.ask("select", selector="#ask-hours", value="4")

@@ -22,7 +22,7 @@ async def burn_with_focus(house: House, browser: Browser, word: str) -> None:
     """Start a fire in the kitchen, and focus that button of its alarm."""
     await house.furnish()
     await house.burn("kitchen", device="s-00000")
-    await browser.until("document.querySelector('#focus:not([hidden], .settling)')")
+    await browser.until("document.querySelector('#focus:not([hidden], .moving)')")
     await focus(browser, f'[aria-label="{word} the alarm in kitchen"]')
 
 

@@ -167,7 +167,7 @@ async def test_zones_with_the_same_name_are_shown_with_their_namespace(house: Ho
     assert await browser.text("#alarm-list h3") == "kitchen (annex)"
     heads = "[...document.querySelectorAll('#events .head')].map(({ innerText }) => innerText)"
     await browser.until(f"{heads}.includes('kitchen (annex)ALARM')")
-    await browser.until("document.querySelector('#focus:not(.settling)')")
+    await browser.until("document.querySelector('#focus:not(.moving)')")
     await browser.ask("click", selector="[aria-label='Explain the alarm in kitchen (annex)']")
     await browser.until("document.querySelector('#alarm').open")
     assert await browser.text("#alarm-title") == "Alarm in kitchen (annex)"

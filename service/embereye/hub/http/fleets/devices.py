@@ -54,6 +54,10 @@ class DeviceEntries:
         make = partial(self._safely, fleet, watched, declared=declared)
         return Source(f"{fleet.name}/{device.id}", make, facts)
 
+    def entry(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
+        """Make the entry of one device."""
+        return self._safely(fleet, watched, declared=declared)
+
     @staticmethod
     def fields() -> Json:
         """The fields in addition to the list."""
@@ -70,8 +74,8 @@ class DeviceEntries:
             logger.exception("device %s of %s: its entry cannot be made", watched.device.id, fleet.name)
             reason = "its shard's report cannot be understood"
             return {"declared": declared, "fleet": fleet.name, "id": watched.device.id, "zone": watched.device.zone,
-                    "namespace": fleet.namespace, "location": "", "covered": False, "reason": reason, "shards": [],
-                    "pictureNs": "0", "thermalNs": "0"}  # fmt: skip
+                    "namespace": fleet.namespace, "location": "", "source": "", "covered": False, "reason": reason,
+                    "shards": [], "pictureNs": "0", "thermalNs": "0"}  # fmt: skip
 
     def _entry(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
         latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
@@ -83,6 +87,7 @@ class DeviceEntries:
             "zone": watched.device.zone,
             "namespace": fleet.namespace,
             "location": watched.device.location,
+            "source": watched.device.source,
             "covered": not reason,
             "reason": reason,
             "shards": sorted(watched.sightings),

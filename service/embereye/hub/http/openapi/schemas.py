@@ -127,6 +127,7 @@ def _device() -> Json:
         "declared": {"type": "boolean"},
         "fleet": {"type": "string", "description": "NAMESPACE/KIND/NAME"},
         "id": WORD, "zone": WORD, "namespace": WORD, "location": WORD,
+        "source": {"type": "string", "description": "address of a camera, without secrets; empty: it is not known"},
         "covered": {"type": "boolean"},
         "reason": {"type": "string", "description": "why it is not covered; empty: it is"},
         "shards": list_of(WORD), "pictureNs": NANOSECONDS, "thermalNs": NANOSECONDS,
@@ -171,6 +172,20 @@ SCHEMAS: dict[str, Json] = {
         total=whole(),
     ),
     "Device": _device(),
+    "DeviceDetails": record(
+        {
+            "device": reference("Device"),
+            "measured": list_of(
+                record(
+                    {
+                        "name": WORD, "unit": WORD,
+                        "values": list_of({"type": ["number", "null"], "description": "null: nothing was reported"}),
+                    }
+                )
+            ),
+            "slotNs": {"type": "string", "description": "nanoseconds between two values, of which the last is now"},
+        }
+    ),
     **_plans(),
     **_fleets(),
     "Overlay": _overlay(),

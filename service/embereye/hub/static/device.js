@@ -1,0 +1,230 @@
+// One device: its picture, its state with the reason and a remedy, its last hour, its alarms, and its ledger in words.
+
+import { asked, pageName } from "./address.js";
+import { button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
+import { openAlarm } from "./alarm.js";
+import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
+
+const REFRESH_MS = 1000;
+const EVENTS_MS = 5000;
+const EVENTS = 30;
+const CHART = [300, 90];     // the drawing's width and height, in its own units
+const OLD_MS = 5000;
+
+const shown = { path: "", body: null, events: [], at: -Infinity, eventsAt: -Infinity, turn: 0, failing: "", wanted: "", pictureNs: "0", coming: null, thermalNs: "" };
+
+/** The address of a device's page. */
+export const deviceAddress = (device) => `#device?${new URLSearchParams({ fleet: device.fleet, id: device.id })}`;
+
+/** A link to a device's page. */
+export function deviceLink(device, className = "") {
+  const link = make("a", className, device.id);
+  link.href = deviceAddress(device);
+  return link;
+}
+
+const wanted = () => ({ fleet: asked().get("fleet") || "", id: asked().get("id") || "" });
+
+// First matching line: what to do about a reason.
+const REMEDIES = [
+  [/cannot connect|connection refused|timed out|timeout|unreachable|no route|name or service/i, "Nothing answers at its address. Check the address in the fleet, its power, and the network in between."],
+  [/never heard/, "It has not sent anything yet. Check that it has power and network, and that its address in the fleet is right."],
+  [/silent for.*(401|403|unauthori[sz]ed|password|credentials)/i, "It refuses the user name or the password. Check the Secret that the fleet names."],
+  [/silent for/, "It was heard before. Check its power and its network, then the addresses in between."],
+  [/overload|frames wait|not analysed|last analysed/, "Its shard is overloaded. The Fleets page shows the load and the number of shards."],
+  [/no shard reports|works under assignment/, "Its shard is starting, or lost. The Fleets page shows the shards."],
+  [/picture|see|blind|blur|dark scene|covered|moved/, "Look at its picture: something may cover or blind it, or it points elsewhere."],
+  [/not declared/, "It sends data, but no fleet declares it. Add it to the fleet, or stop its sender."],
+];
+const remedy = (reason) => (REMEDIES.find(([pattern]) => pattern.test(reason)) || ["", "See the runbook for devices that are not watched."])[1];
+
+async function load() {
+  shown.at = elapsed();
+  const { fleet, id } = wanted(), turn = ++shown.turn;
+  const path = devicePath({ fleet, id });
+  try {
+    const body = await fetchJson(path);
+    if (turn !== shown.turn) return;
+    Object.assign(shown, { path, body, failing: "" });
+  } catch (error) { if (turn === shown.turn) shown.failing = problem(error); }
+  draw();
+}
+
+async function loadEvents() {
+  shown.eventsAt = elapsed();
+  const { id } = wanted(), { turn } = shown;
+  try {
+    const { events } = await fetchJson(`/v1/history?${new URLSearchParams({ newest: EVENTS, device: id })}`);
+    if (turn <= shown.turn && id === wanted().id) shown.events = events.reverse();
+  } catch { /* next time */ }
+  draw();
+}
+
+// ---- drawing
+
+function drawState(device, stale) {
+  const box = get("device-state");
+  const state = stale ? "unknown" : device.covered ? (device.degraded ? "degraded" : "watched") : device.declared ? "dark" : "undeclared";
+  box.dataset.state = state;
+  say(box.children[0], { unknown: "Unknown: the hub does not answer", watched: "Watched", degraded: "Watched, with a limit", dark: "Dark: not watched", undeclared: "Not declared" }[state]);
+  say(box.children[1], state === "dark" || state === "undeclared" ? device.reason : state === "degraded" ? device.degraded : device.state || "");
+  say(box.children[2], state === "dark" || state === "undeclared" ? remedy(device.reason) : "");
+}
+
+function drawPicture(device) {
+  const hasPicture = device.pictureNs !== "0", canvas = get("device-thermal");
+  canvas.hidden = hasPicture || device.thermalNs === "0";
+  let age = Infinity;
+  if (hasPicture) {
+    if (shown.pictureNs !== device.pictureNs && shown.coming?.complete !== false) {
+      const at = shown.pictureNs = device.pictureNs, { path } = shown;
+      get("device-picture").alt = `What ${device.id} sees`;
+      shown.coming = renew(get("device-picture"), `${path}/snapshot.jpg?at=${at}`, () => { if (path === shown.path) { get("device-picture").hidden = false; shown.shownNs = at; } });
+    }
+    age = shown.shownNs ? hubNow() - milliseconds(shown.shownNs) : Infinity;
+  } else if (device.thermalNs !== "0") {
+    age = hubNow() - milliseconds(device.thermalNs);
+    if (shown.thermalNs !== device.thermalNs) {
+      shown.thermalNs = device.thermalNs;
+      fetchJson(`${shown.path}/thermal`).then((body) => paint(canvas, body), () => { shown.thermalNs = ""; });
+      canvas.setAttribute("aria-label", `Thermal picture of ${device.id}`);
+    }
+  }
+  say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : "This device has sent no picture.");
+  say(get("device-age"), Number.isFinite(age) ? `${span(age)} old` : "");
+  get("device-age").classList.toggle("bad", age > OLD_MS);
+}
+
+const NAMES = { "temperature.max": "Highest temperature", "temperature.mean": "Mean temperature", fps: "Pictures", "fps.target": "Pictures wanted", age: "Age when analysed", motion: "Motion", smoke: "Smoke", gas: "Gas", "view.familiar": "View known" };
+const nameOf = (term) => NAMES[term.name] || (term.name || "value").replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
+
+/** The points of a line chart, without gaps being bridged. */
+function line(values, low, high) {
+  let path = "", open = false;
+  values.forEach((value, index) => {
+    if (value === null) { open = false; return; }
+    const x = (index / Math.max(1, values.length - 1)) * CHART[0], y = CHART[1] - ((value - low) / (high - low)) * CHART[1];
+    path += `${open ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    if (!open) path += `h.5`;
+    open = true;
+  });
+  return path;
+}
+
+function drawHour(body) {
+  const series = body.measured || [];
+  say(get("device-hour-none"), series.length ? "" : "Nothing was measured yet.");
+  sync(get("device-hour"), series, (one) => `${one.name} ${one.unit}`, (one) => {
+    const item = make("li", "hour"), figure = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    figure.setAttribute("viewBox", `0 0 ${CHART.join(" ")}`);
+    figure.setAttribute("preserveAspectRatio", "none");
+    figure.setAttribute("role", "img");
+    figure.append(document.createElementNS("http://www.w3.org/2000/svg", "path"));
+    item.append(make("p", "head", nameOf(one)), make("b", "now"), figure, make("p", "aside"));
+    return item;
+  }, (item, one) => {
+    const values = one.values.filter((value) => value !== null);
+    if (!values.length) return;
+    const least = Math.min(...values), most = Math.max(...values), room = Math.max((most - least) * 0.1, Math.abs(most) * 0.02, 0.5);
+    const [, now, figure, about] = item.children, latest = (body.device.latest || []).find((term) => term.name === one.name);
+    figure.firstChild.setAttribute("d", line(one.values, least - room, most + room));
+    const words = `from ${amount(least, one.unit)} to ${amount(most, one.unit)} in the last hour`;
+    figure.setAttribute("aria-label", `${nameOf(one)}: ${words}`);
+    say(now, latest ? measured(latest) : "");
+    say(about, words);
+  });
+}
+
+/** The ledger in plain words: every message is accounted for. */
+function ledgerWords(ledger) {
+  if (!Number((ledger || {}).offered || 0)) return ["It has offered no data yet."];
+  const count = (number) => Number(number || 0).toLocaleString();
+  const reasons = (found) => Object.entries(found || {}).map(([reason, number]) => `${count(number)} ${reason}`).join(", ");
+  const words = [`${count(ledger.offered)} messages arrived${Number(ledger.sinceNs || 0) ? ` since ${dateTime(ledger.sinceNs)}` : ""}.`, `${count(ledger.analysed)} were analysed.`];
+  if (Number(ledger.duplicate || 0)) words.push(`${count(ledger.duplicate)} had been received before.`);
+  if (ledger.shed) words.push(`Dropped under load: ${reasons(ledger.shed)}.`);
+  if (ledger.rejected) words.push(`Not usable: ${reasons(ledger.rejected)}.`);
+  if (Number(ledger.waiting || 0)) words.push(`${count(ledger.waiting)} are waiting.`);
+  return words;
+}
+
+/** The limits of this device's present signs, by quantity. */
+function limitsOf(device) {
+  const zone = page.zones.find((candidate) => candidate.namespace === device.namespace && candidate.name === device.zone);
+  const signs = ((zone || {}).contributions || []).filter((sign) => sign.device === device.id && sign.fleet === device.fleet);
+  return new Map(signs.flatMap((sign) => (sign.why || []).filter((term) => term.threshold).map((term) => [term.name, measured(term, term.threshold)])));
+}
+
+function drawFacts(device) {
+  const heard = Number(device.heardNs || 0), analysed = Number(device.analysedNs || 0), limits = limitsOf(device);
+  const facts = [
+    ["Zone", zoneName(device) || "–"], ["Location", device.location || "–"], ["Fleet", device.fleet], ["Address", device.source || "–"],
+    ["Last data", heard ? `${span(hubNow() - milliseconds(device.heardNs))} ago` : "never"],
+    ["Last analysed", analysed ? `${span(hubNow() - milliseconds(device.analysedNs))} ago` : "never"],
+    ["Shard", (device.shards || []).join(", ") || "none"],
+    ...(device.latest || []).map((term) => [nameOf(term), `${measured(term)}${limits.has(term.name) ? ` (limit ${limits.get(term.name)})` : ""}`]),
+  ];
+  sync(get("device-facts"), facts, ([name]) => name, ([name]) => {
+    const item = make("div");
+    item.append(make("dt", "", name), make("dd"));
+    return item;
+  }, (item, [, value]) => say(item.lastChild, value));
+  const words = ledgerWords(device.ledger);
+  sync(get("device-ledger"), words.map((text, index) => ({ text, index })), ({ index }) => String(index), () => make("li"), (item, { text }) => say(item, text));
+}
+
+function drawEvents() {
+  say(get("device-events-none"), shown.events.length ? "" : "No event of this device in the retained history.");
+  sync(get("device-events"), shown.events, (event) => event.cursor, (event) => {
+    const item = make("li"), [look, word] = describeEvent(event), head = make("p", "head", zoneName(event));
+    item.dataset.state = look;
+    head.append(make("span", "", word));
+    const time = make("time", "", clockTime(event.timeNs));
+    time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
+    time.title = dateTime(event.timeNs);
+    const why = make("p", "why", event.why);
+    if (event.alarm) why.append(" ", button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${zoneName(event)} of ${dateTime(event.timeNs)}`));
+    item.append(time, head, why);
+    return item;
+  });
+}
+
+function draw() {
+  if (pageName() !== "device") return;
+  const { id } = wanted(), { body } = shown, known = body && shown.path === devicePath(wanted());
+  say(get("device-title"), id || "No device");
+  say(get("device-note"), known && !shown.failing ? "" : shown.failing || "…");
+  get("device-body").hidden = !known;
+  if (!known) return;
+  const { device } = body, stale = sinceAnswer() > STALE_MS;
+  drawState(device, stale);
+  drawPicture(device);
+  drawHour(body);
+  drawFacts(device);
+  drawEvents();
+  get("device-silence").hidden = !device.declared;
+  updateSilenceButton(get("device-silence"), stale, device.namespace, device.zone, device.id);
+}
+
+export function refreshDevice() {
+  if (elapsed() - shown.at >= REFRESH_MS) load();
+  if (elapsed() - shown.eventsAt >= EVENTS_MS) loadEvents();
+  draw();
+}
+
+export function showDevice() {
+  if (shown.path !== devicePath(wanted())) {
+    Object.assign(shown, { path: "", body: null, events: [], pictureNs: "0", shownNs: "", thermalNs: "", coming: null, failing: "" });
+    get("device-picture").replaceWith(Object.assign(make("img", "screen"), { id: "device-picture", alt: "", hidden: true }));
+  }
+  shown.at = shown.eventsAt = -Infinity;
+  refreshDevice();
+}
+
+export function setUpDevice() {
+  get("device-silence").onclick = () => {
+    const { namespace, zone, id } = shown.body.device, existing = silenceOf(namespace, zone, id);
+    return existing ? endSilence(existing) : silence(namespace, zone, id);
+  };
+  addEventListener("popstate", () => { if (pageName() === "device") showDevice(); });
+}

@@ -1,0 +1,44 @@
+"""The page of one device in a real Chromium."""
+
+import pytest
+from harness.need import BROWSER
+
+from .browser import Browser
+from .house import TOKEN, House
+
+pytestmark = pytest.mark.needs(BROWSER)
+
+
+async def test_a_tile_opens_the_page_of_its_device(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    await browser.until("document.querySelector('.view a.whole')?.innerText === 'cam-0'")
+    await browser.ask("evaluate", script="document.querySelector('.view a.whole').click()")
+    await browser.until("location.hash === '#device?fleet=default%2Fcameras%2Fyard&id=cam-0'")
+    await browser.until("document.querySelector('#device-picture').naturalWidth === 320")
+    await browser.until("document.querySelector('#device-state').innerText.startsWith('Watched')")
+    await browser.until("document.querySelector('#device-events').innerText.includes('flame 1.6 s')")
+    await browser.until("document.querySelector('#device-hour path')?.getAttribute('d')")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_a_dark_device_has_its_reason_and_a_remedy(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("goto", url=f"{house.base}/#device?fleet=default/sensors/hall&id=s-00007")
+    await browser.until("document.querySelector('#device-state').innerText.includes('no shard reports it')")
+    assert "The Fleets page shows the shards." in await browser.text("#device-state")
+    assert "It has offered no data yet." in await browser.text("#device-ledger")
+    await browser.ask("evaluate", script="location.hash = 'device?fleet=default/sensors/hall&id=s-00000'")
+    await browser.until("document.querySelector('#device-title').innerText === 's-00000'")
+    await browser.until("document.querySelector('#device-ledger').innerText.includes('98 were analysed.')")
+    await browser.until("!document.querySelector('#device-thermal').hidden")
+
+
+async def test_the_device_page_fits_on_a_phone(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.sign_in(house.base, TOKEN, width=320, height=640)
+    await browser.ask("evaluate", script="location.hash = 'device?fleet=default/cameras/yard&id=cam-0'")
+    await browser.until("!document.querySelector('#device-body').hidden")
+    wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert await browser.ask("evaluate", script=wider) <= 0
