@@ -23,6 +23,7 @@ from harness.cluster.soak import (
     unfinished_run,
 )
 from harness.cluster.soak_site import TOTALS
+from harness.cluster.soak_text import soak_text
 from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import Outcome
 from harness.need import MOSQUITTO
@@ -249,3 +250,25 @@ def test_leases_and_events_are_no_writes() -> None:
     assert not is_write({"verb": "update", "objectRef": {"resource": "leases"}})
     assert not is_write({"verb": "create", "objectRef": {"resource": "events"}})
     assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})
+
+
+def test_the_page_has_the_numbers_and_the_problems_of_all_pieces(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    burn(books, 100.0, 0)
+    books.add("harm", 400.0, event="hub killed")
+    books.add("fault", 400.0, number=1, seconds=20.0, outcome=asdict(FINE))
+    books.add("write", 410.0, text="patch sensorfleets/status hall")
+    books.add("restart", 3000.0, container="embereye-hub/hub", reason="OOMKilled", code=137)
+    books.add("totals", 3600.0, piece=1, counts=totals(fires=4, evidence=9))
+    books.add("figures", 3600.0, piece=1, lines={"hub": 120}, events={"Killing": 2}, requests={"WATCH pods": 60},
+              writes={"patch sensorfleets/status": 1}, sizes={"etcd_mb": 3.5})  # fmt: skip
+    text = soak_text(read_run(folder), Books(folder))
+    for line in (
+        "1.00 hours in 1 piece", "| acknowledged evidence lost, doubled | 0, 0 | 0, 0 of 9 |",
+        "| restarts, of these without a fault | , 0 | 1, 1 |",
+        "| writes of the operators in one fault: mean, most |  | 1.0, 1 |",
+        "- 3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137", "| hub | 2 |", "| Killing | 2 |",
+        "| hub killed | 1 | 0.2 s | 2 s | passed |", "etcd stored 3.5 MB", "HOURS=2 ARGS=\"--seed 7 ",
+    ):  # fmt: skip
+        assert line in text, text

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.calls import cancel_and_wait
 from harness.cluster.books import Books
@@ -72,6 +72,7 @@ class ClusterPlan(SoakPlan):
 class ClusterSoaked(Soaked):
     """The result of a soak in a cluster, all pieces together."""
 
+    target: ClassVar[str] = "soak-cluster"
     pieces: int = 1
     totals: dict[str, int] = field(default_factory=dict)  # counts of all pieces
     delivered: dict[str, list[float]] = field(default_factory=dict)  # receiver → seconds from each fire to its arrival

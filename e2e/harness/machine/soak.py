@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 from embereye.process.heap import COLLECT_ALL, COLLECT_SECONDS
 from harness.machine.faults import FAULTS
@@ -163,6 +163,7 @@ def role_of(command: str) -> str:
 class Soaked:
     """The result of a soak."""
 
+    target: ClassVar[str] = "soak"  # of make
     plan: SoakPlan
     about: dict[str, Any] = field(default_factory=dict)  # time, commit and machine
     seconds: float = 0.0

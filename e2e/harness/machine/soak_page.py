@@ -17,10 +17,11 @@ COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8
 
 def write_soak_page(path: Path, result: Soaked) -> None:
     """Write the report as one self-contained page."""
+    hours = result.plan.seconds / 3600
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Soak</title><style>{STYLE}</style>",
         f"<h1>Soak</h1><p class=sum>{escape(result.summary())}</p>",
-        f"<p>Again: <code>make soak HOURS={result.plan.seconds / 3600:g} ARGS='--seed {result.plan.seed}'</code></p>",
+        f"<p>Again: <code>make {result.target} HOURS={hours:g} ARGS='--seed {result.plan.seed}'</code></p>",
     ]
     for measure, unit in MEASURES.items():
         parts += [

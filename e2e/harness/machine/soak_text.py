@@ -36,9 +36,9 @@ def soak_text(result: Soaked) -> str:
     return FORM.read_text().format(
         run=describe_run(result.about), hours=result.seconds / 3600, sensors=plan.sensors, rate=plan.rate,
         frame_rate=plan.frame_rate, mjpeg=plan.mjpeg, h264=plan.h264, fps=plan.fps, again=again, picture=PICTURE,
-        numbers="\n".join(_numbers(result)), used="\n".join(_used(result)), warm=WARM_SECONDS / 60,
+        numbers="\n".join(_numbers(result)), used="\n".join(usage_table(result)), warm=WARM_SECONDS / 60,
         clips=CLIPS, fills=FILLS, more=MORE - 1, adapt=ADAPT_SECONDS / 60, step=STEP,
-        faults="\n".join(_faults(result.outcomes)),
+        faults="\n".join(fault_table(result.outcomes)),
     )  # fmt: skip
 
 
@@ -70,7 +70,8 @@ def _most(outcomes: Sequence[Outcome], name: str) -> int:
     return max((getattr(outcome, name) for outcome in outcomes), default=0)
 
 
-def _used(result: Soaked) -> list[str]:
+def usage_table(result: Soaked) -> list[str]:
+    """The lines of a table with the usage and the growth of each role."""
     slopes = result.samples.slopes()
     lines = [
         "| process | MB at first | MB at the end | MB an hour | descriptors an hour | threads an hour | MB of files |",
@@ -99,7 +100,8 @@ def _slope(slopes: Mapping[str, Slope], role: str) -> str:
     return f"{growth.value:+.2f} [{growth.low:+.2f}, {growth.high:+.2f}]" if growth else ""
 
 
-def _faults(outcomes: Sequence[Outcome]) -> list[str]:
+def fault_table(outcomes: Sequence[Outcome]) -> list[str]:
+    """The lines of a table with each fault's gaps, recoveries and verdict."""
     by_name: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_name[" and ".join(outcome.faults)].append(outcome)
