@@ -44,7 +44,7 @@ def test_the_schedule_follows_from_the_seed_and_has_pairs_that_fit() -> None:
     assert schedule == PLAN.schedule() != replace(PLAN, seed=8).schedule()
     assert [at for at, _ in schedule] == sorted(at for at, _ in schedule)
     assert schedule[-1][0] <= PLAN.seconds
-    events = [event.split(" and ") for _, event in schedule if event != "fire"]
+    events = [event.split(" and ") for _, event in schedule if event not in {"fire", "burst"}]
     assert {name for names in events for name in names} == set(SOAK_FAULTS)
     pairs = [(FAULTS[first], FAULTS[second]) for first, second in (names for names in events if len(names) == 2)]
     assert pairs
@@ -54,8 +54,11 @@ def test_the_schedule_follows_from_the_seed_and_has_pairs_that_fit() -> None:
     assert fires == pytest.approx(PLAN.seconds / PLAN.fire_seconds, rel=0.2)
 
 
-def test_a_run_without_faults_has_fires_only() -> None:
-    assert {event for _, event in replace(PLAN, fault_seconds=0.0).schedule()} == {"fire"}
+def test_a_run_without_faults_has_fires_and_bursts_only() -> None:
+    schedule = replace(PLAN, fault_seconds=0.0, seconds=3600).schedule()
+    assert {event for _, event in schedule} == {"fire", "burst"}
+    assert [at for at, event in schedule if event == "burst"] == [900, 1800, 2700, 3600]
+    assert {event for _, event in replace(PLAN, fault_seconds=0.0, burst_seconds=0.0).schedule()} == {"fire"}
 
 
 @pytest.fixture

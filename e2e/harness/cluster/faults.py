@@ -30,7 +30,8 @@ NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
 async def _pods(release: Release, component: str, namespace: str = SITE) -> list[Json]:
-    pods = await release.site.pods(component=component, namespace=namespace)
+    fleet = SENSORS if component == "sensor-shard" else ""  # a soak has a second sensor fleet
+    pods = await release.site.pods(component=component, fleet=fleet, namespace=namespace)
     if not pods:
         raise RuntimeError(f"{namespace} has no pod of the component {component}")
     return pods
@@ -151,7 +152,7 @@ async def _node_with_a_shard(release: Release) -> str:
 
     async def nodes() -> set[str]:
         """The nodes of shards; empty while shards start or stop, because a new shard watches nothing yet."""
-        label = "app.kubernetes.io/component=sensor-shard"
+        label = f"app.kubernetes.io/component=sensor-shard,app.kubernetes.io/instance={SENSORS}"
         pods = await site.cluster.items("pods", "--namespace", SITE, "--selector", label)
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
         moving = leaving or len(pods) != release.shards or not all(is_ready(pod) for pod in pods)

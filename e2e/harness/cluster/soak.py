@@ -17,14 +17,17 @@ from typing import Any, ClassVar
 
 from harness.calls import cancel_and_wait
 from harness.cluster.books import Books
+from harness.cluster.cluster import until
 from harness.cluster.faults import FAULTS
 from harness.cluster.figures import Figures
-from harness.cluster.soak_site import TOTALS, SoakRelease
-from harness.machine.soak import Soaked, SoakPlan, read_samples, stopped_within
+from harness.cluster.soak_site import SURGE_SHARDS, TOTALS, LoadPlan, SoakRelease
+from harness.machine.soak import Soaked, read_samples, stopped_within
 from harness.matrix.matrix import Outcome, outcome_of, try_faults, wall_ns
 from harness.records.about import about_run
 from harness.records.witness import Lit
 
+BURST = "burst"
+BURST_SECONDS, CALM_SECONDS = 120.0, 300.0  # time limits for a burst's shards to come, and to leave
 PAIRED = 1 / 6  # share of faults that are paired with a second one
 ALARM_SECONDS = 20.0  # time limit for an alarm at each receiver, without a fault
 DELIVERY_SECONDS = 5.0  # time limit from an alarm in the feed to webhook and MQTT, without a fault
@@ -43,21 +46,21 @@ SOAK_FAULTS = tuple(name for name in FAULTS if name != "hub killed")
 
 
 @dataclass(frozen=True)
-class ClusterPlan(SoakPlan):
+class ClusterPlan(LoadPlan):
     """The plan of a soak in a cluster."""
 
-    rate: float = 2.0  # readings/s per sensor
-    mjpeg: int = 4
-    h264: int = 8
-    fps: float = 5.0
     fault_seconds: float = 450.0
     fire_seconds: float = 150.0
     faults: tuple[str, ...] = SOAK_FAULTS
 
     def schedule(self) -> list[tuple[float, str]]:
-        """The times of all events, in seconds after the start: "fire", a fault, or two faults joined by " and "."""
+        """The times of all events, in seconds after the start: "fire", "burst", a fault, or two joined by " and "."""
         dice = random.Random(self.seed + 1)
-        return [(at, event if event == "fire" else self._maybe_paired(event, dice)) for at, event in super().schedule()]
+        events = [
+            (at, event if event == "fire" else self._maybe_paired(event, dice)) for at, event in super().schedule()
+        ]
+        bursts = int(self.seconds / self.burst_seconds) if self.burst_seconds else 0
+        return sorted([*events, *((number * self.burst_seconds, BURST) for number in range(1, bursts + 1))])
 
     def _maybe_paired(self, name: str, dice: random.Random) -> str:
         first, second = FAULTS[name], FAULTS[dice.choice(self.faults)]
@@ -192,7 +195,7 @@ def fault_spans(books: Books) -> Iterator[tuple[float, float]]:
     entries = books.entries
     for number, entry in enumerate(entries):
         if entry["kind"] == "harm":
-            later = [other for other in entries[number + 1 :] if other["kind"] in {"fault", "piece", "harm"}]
+            later = [other for other in entries[number + 1 :] if other["kind"] in {"fault", BURST, "piece", "harm"}]
             end = later[0]["at"] + later[0].get("seconds", 0.0) if later else books.reached
             yield entry["at"], end
 
@@ -231,7 +234,7 @@ class Piece:
             for number, (at, event) in remaining:
                 if await stopped_within(self.stop, at - self.now):
                     return
-                await (self._burn(number) if event == "fire" else self._harm(number, event))
+                await self._make(number, event)
                 await self._clear_up()
                 self._count()
             await stopped_within(self.stop, self.plan.seconds - self.now)
@@ -240,6 +243,31 @@ class Piece:
             if collecting.done() and (error := collecting.exception()):
                 self.books.add("problem", self.now, text=f"the figures ended early: {error!r}")
             await cancel_and_wait(collecting)
+
+    async def _make(self, number: int, event: str) -> None:
+        if event == BURST:
+            await self._surge(number)
+        elif event == "fire":
+            await self._burn(number)
+        else:
+            await self._harm(number, event)
+
+    async def _surge(self, number: int) -> None:
+        at, release = self.now, self.release
+        self.books.add("harm", at, event=BURST)  # shards come and go, and the operator writes
+        release.flood(self.plan.burst_lines)
+        up: float | None = None
+        try:
+            await until(release.surge_shards, SURGE_SHARDS.__eq__, f"{SURGE_SHARDS} shards", BURST_SECONDS)
+            up = self.now - at
+            release.flood(0)
+            await until(release.surge_shards, (1).__eq__, "one shard again", CALM_SECONDS)
+        except AssertionError as error:
+            self.books.add("problem", self.now, text=f"a burst: {error}")
+        finally:
+            release.flood(0)
+        self.books.add(BURST, at, number=number, seconds=round(self.now - at, 1), up=up)
+        release.diary.print_line(f"{at:7.0f} s  burst: {SURGE_SHARDS} shards after {up or 0:.0f} s")
 
     async def _burn(self, number: int) -> None:
         at, release = self.now, self.release

@@ -11,15 +11,16 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
 
-from harness.cluster.attacked import PORTS, Engines, Release, running_release
+from harness.cluster.attacked import BETA, COVERED_SECONDS, PORTS, Engines, Release, running_release
 from harness.cluster.audit import AuditLog
 from harness.cluster.cluster import Cluster, Json
 from harness.cluster.site import SITE, Site, camera_service, simulator
-from harness.devices import Film, fire_id
+from harness.devices import Film, FloodingDevice, fire_id
 from harness.machine.people import reset_zones
 from harness.machine.soak import SoakPlan, load_sensors
 from harness.matrix.matrix import AlertsWatched
@@ -28,6 +29,8 @@ from harness.records.receivers import Arrivals, WebhookReceiver, follow_broker
 from harness.records.witness import ENDLESS, Lit
 from harness.servers.mosquitto import Mosquitto
 
+SURGE, SURGE_SHARDS = "surge", 2  # the fleet that the operator scales, and the shards that a burst needs
+QUIET_LINES = 2.0  # lines/s of each of its devices without a burst
 FIRES = 24  # sensors that burn, in turn
 GRPC_SHARE = 0.4  # of the load's sensors
 EVIDENCE_RATE = 1 / 15  # items/s
@@ -41,13 +44,25 @@ TOTALS = (
 STREAMS = {"mjpeg": 8091, "h264": 8554}  # kind of camera → port of its simulator
 
 
+@dataclass(frozen=True)
+class LoadPlan(SoakPlan):
+    """The load of a soak in a cluster."""
+
+    rate: float = 2.0  # readings/s per sensor
+    mjpeg: int = 4
+    h264: int = 8
+    fps: float = 5.0
+    burst_seconds: float = 900.0  # time between two bursts; 0: none, and no fleet for them
+    burst_lines: float = 15_000.0  # lines/s of a burst
+
+
 class SoakRelease(Release):
     """The release of a soak, its load and its receivers."""
 
     evidence_rate, evidence_zones = EVIDENCE_RATE, EVIDENCE_ZONES
 
     def __init__(
-        self, site: Site, fires: int, engines: Engines | None, plan: SoakPlan, webhook: WebhookReceiver,
+        self, site: Site, fires: int, engines: Engines | None, plan: LoadPlan, webhook: WebhookReceiver,
         broker: Mosquitto, mqtt: Arrivals,
     ) -> None:  # fmt: skip
         super().__init__(site, fires, engines)
@@ -56,6 +71,8 @@ class SoakRelease(Release):
         self.alerts: AlertsWatched | None = None
         self.lit: list[Lit] = []  # all fires of this piece, in order
         self._hub = ""
+        number = 3 if plan.burst_seconds else 0
+        self._floods = [FloodingDevice(f"surge-{n}", f"surge-{n}", "", 0, QUIET_LINES) for n in range(number)]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._log: IO[bytes] | None = None
         self._quiet = deque(map(fire_id, range(fires)))  # sensors that can burn, in order
@@ -100,6 +117,8 @@ class SoakRelease(Release):
         self._start_sensors("grpc")
         self.site.start(follow_broker(self.broker.host, self.broker.port, self.mqtt, self.diary), "broker")
         await super().begin(film)
+        if self._floods:
+            await self._begin_surge()
         self._hub = await self.site.hub()
 
     def _start_sensors(self, way: str) -> None:
@@ -142,6 +161,41 @@ class SoakRelease(Release):
             self._end(way)
         if self._log:
             self._log.close()
+
+    # --- bursts ---
+
+    def surge_fleet(self) -> Json:
+        """A fleet that the operator scales by its load. A twentieth of a core is all that a shard is to use."""
+        return {
+            "apiVersion": BETA,
+            "kind": "SensorFleet",
+            "metadata": {"name": SURGE, "namespace": SITE},
+            "spec": {
+                "sensors": [{"id": device.id, "zone": device.zone} for device in self._floods],
+                "autoscaling": {
+                    "minShards": 1, "maxShards": SURGE_SHARDS, "targetUtilization": 0.05, "queueDepth": 500,
+                    "catchUp": "5s", "scaleDown": {"stabilization": "30s"},
+                },
+                "expose": self.site.node_ports,
+            },
+        }  # fmt: skip
+
+    async def _begin_surge(self) -> None:
+        await self.site.apply_fleets(self.surge_fleet())
+        host, _, port = (await self.site.exposed("sf", SURGE))["tcp"].rpartition(":")
+        for device in self._floods:
+            device.host, device.port = host, int(port)
+            self.site.start(device.run(), device.id)
+        await self.site.covered("sf", SURGE, COVERED_SECONDS)
+
+    def flood(self, lines: float) -> None:
+        """Make the devices of the scaled fleet send `lines` a second in all; 0: as many as when they are quiet."""
+        for device in self._floods:
+            device.rate = lines / len(self._floods) if lines else QUIET_LINES
+
+    async def surge_shards(self) -> int:
+        """The number of shards of the scaled fleet."""
+        return len(await self.site.pods(component="sensor-shard", fleet=SURGE))
 
     # --- fires and books ---
 
@@ -191,7 +245,7 @@ class SoakRelease(Release):
         return dict(zip(TOTALS, counts, strict=True))
 
 
-def load_cameras(plan: SoakPlan) -> dict[str, str]:
+def load_cameras(plan: LoadPlan) -> dict[str, str]:
     """The load's cameras and their sources, which are served by pods."""
     mjpeg, h264 = (f"{kind}.{SITE}.svc:{port}" for kind, port in STREAMS.items())
     cameras = {f"mjpeg-{number}": f"http://{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
@@ -200,7 +254,7 @@ def load_cameras(plan: SoakPlan) -> dict[str, str]:
 
 @asynccontextmanager
 async def running_soak(
-    diary: Diary, folder: Path, plan: SoakPlan, film: Film, *, alerts: bool
+    diary: Diary, folder: Path, plan: LoadPlan, film: Film, *, alerts: bool
 ) -> AsyncIterator[SoakRelease]:
     """Run the release of a soak in a cluster that is clean before and after. `alerts`: a Prometheus judges ours."""
     cluster = await Cluster.connect(diary)
