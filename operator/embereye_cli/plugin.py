@@ -21,13 +21,7 @@ from embereye_cli.parser import Parser
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.manifests.names import (
-    ANNOTATION_DRAIN,
-    drained,
-    placement_name,
-    shard_index,
-    shard_name,
-)
+from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained
 from embereye_operator.decide.ownership.staleness import why_stale
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
 from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT
@@ -223,9 +217,9 @@ def addresses_table(fleet: Fleet) -> str:
 def shard_of(fleet: Fleet, text: str) -> str:
     """The full name of the shard with the name or number `text`; NotFoundError."""
     prefix, _, number = text.rpartition("-")
-    name = shard_name(fleet, int(number)) if number.isdecimal() and len(number) < 10 else text
-    if shard_index(fleet, name) is None or prefix not in {"", name.rpartition("-")[0]}:
-        raise NotFoundError(f"{text} is not a shard of {fleet.name}. Its shards are {shard_name(fleet, 0)} and so on.")
+    name = fleet.names.shard(int(number)) if number.isdecimal() and len(number) < 10 else text
+    if fleet.names.index(name) is None or prefix not in {"", name.rpartition("-")[0]}:
+        raise NotFoundError(f"{text} is not a shard of {fleet.name}. Its shards are {fleet.names.shard(0)} and so on.")
     return name
 
 
@@ -273,7 +267,7 @@ async def _devices(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
         fleet = await _named_fleet(client, arguments)
         maps: Any = client.list(
-            CHILDREN["ConfigMap"], namespace=fleet.namespace, fields={"metadata.name": placement_name(fleet)}
+            CHILDREN["ConfigMap"], namespace=fleet.namespace, fields={"metadata.name": fleet.names.placement}
         )
         placements = [manifest async for manifest in maps]
     devices = devices_of(fleet, read_record(fleet, placements[0] if placements else None))

@@ -15,8 +15,8 @@ import kopf
 
 from embereye.process import lifecycle
 from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.shared import GROUP, VERSION
-from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.manager import Manager
 
 WATCHED = (

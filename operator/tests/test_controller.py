@@ -12,9 +12,9 @@ from lightkube.core.exceptions import ApiError
 from embereye.process.tasks import beside
 from embereye.units import SECOND
 from embereye_operator import controller as controller_module
+from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.controller import Controller, FleetRecord
 from embereye_operator.decide.cluster.watch_lag import WatchLag
-from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.rollout.turns import GRACE, Turns
 from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime

@@ -16,9 +16,9 @@ from lightkube import AsyncClient, KubeConfig
 
 from embereye.units import MINUTE, SECOND
 from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
-from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.scaling.writers import Write, describe_contest, remember
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime

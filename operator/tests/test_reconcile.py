@@ -14,7 +14,6 @@ from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.device_lists import decode_lists
 from embereye_operator.decide.fleet_memory import REFUSED, FleetMemory
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
-from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.manifests.services import push_name
 
 from .api.test_schema import camera, manifest
@@ -787,4 +786,4 @@ def test_names_of_push_services_are_labels_and_differ() -> None:
     names = {push_name(fleet, device) for device in ("a.b", "a:b", "A-b", "x" * 63)}
     assert len(names) == 4
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names)
-    assert all(shard_index(fleet, name) is None for name in names)
+    assert all(fleet.names.index(name) is None for name in names)

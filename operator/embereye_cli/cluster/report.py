@@ -28,8 +28,8 @@ from lightkube.core.exceptions import ApiError
 from embereye.camera.sources.declared import redact
 from embereye.process.lifecycle import UserError
 from embereye_cli.cluster.kubectl_options import target_of
+from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.decide.manifests.config_map import placement_files
-from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.client import connected
 from embereye_operator.runtime.kubernetes.client.resources import (
     ALL_NAMESPACES,

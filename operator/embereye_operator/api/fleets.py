@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.cameras import Camera, CameraFleetSpec
 from embereye_operator.api.documents import DocumentError, read_document
+from embereye_operator.api.names import FleetNames
 from embereye_operator.api.schema import (
     Manifest,
     Resource,
@@ -103,6 +104,12 @@ class Fleet:
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
     manifest: Manifest = field(repr=False)  # as read, with defaults
+    names: FleetNames = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the names of its children."""
+        names = FleetNames(self.type.resource, self.kind, self.type.component, self.namespace, self.name, self.uid)
+        object.__setattr__(self, "names", names)
 
     @property
     def kind(self) -> FleetKind:

@@ -16,7 +16,7 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.status import ExposedAddress
-from embereye_operator.decide.manifests.names import advertised_host, fleet_name
+from embereye_operator.decide.manifests.names import advertised_host
 from embereye_operator.decide.manifests.routes import route_names, routes_text
 from embereye_operator.decide.manifests.services import ANNOTATION_DEVICE, devices_name, is_exposed_by_services
 from embereye_operator.decide.snapshot import Identity
@@ -74,7 +74,7 @@ def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exp
 
 def _exposed_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield name, shard and camera of each Service that devices outside the cluster reach."""
-    yield fleet_name(fleet), "", ""
+    yield fleet.names.fleet, "", ""
     for shard in shards:
         yield devices_name(shard), shard, ""
     for name, device in _camera_services(children):
@@ -123,7 +123,7 @@ def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered
         ("GRPCRoute", name, shard, "grpc", ports.grpc or listen.grpc) for name, shard in route_names(fleet, shards)
     ]
     if routes_text(fleet) and isinstance(fleet.spec, SensorFleetSpec):
-        routes.append(("TCPRoute", fleet_name(fleet), "", "tcp", ports.tcp or fleet.spec.listen.tcp))
+        routes.append(("TCPRoute", fleet.names.fleet, "", "tcp", ports.tcp or fleet.spec.listen.tcp))
     reachable: list[ExposedAddress] = []
     missing: dict[str, tuple[str, ...]] = {}
     if lacking := sorted({kind for kind, *_ in routes} - set(offered)):

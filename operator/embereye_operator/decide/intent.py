@@ -17,7 +17,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.fleet_memory import UNEVEN, FleetMemory
 from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
-from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
+from embereye_operator.decide.manifests.names import drained
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.assignments import build_assignments, next_epoch
 from embereye_operator.decide.placement.handoff import Plan, choose_shards, plan
@@ -63,8 +63,8 @@ def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
         snapshot.existing,
         up=set(known) - memory.lost_shards(known, snapshot.now, snapshot.dead),
         loads=shard_loads(owners, list(set(owners.values())), snapshot.weights),
-        name=lambda number: shard_name(fleet, number),
-        index=lambda name: shard_index(fleet, name) or 0,
+        name=fleet.names.shard,
+        index=lambda name: fleet.names.index(name) or 0,
         unwanted=drained(fleet),
     )
 

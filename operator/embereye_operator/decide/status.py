@@ -37,7 +37,6 @@ from embereye_operator.api.status import (
 )
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.intent import Intent
-from embereye_operator.decide.manifests.names import selector_text
 from embereye_operator.decide.placement.record import Move
 from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
@@ -137,7 +136,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         last_observed=previous.last_observed,
         shards=len(facts.existing),
         ready_shards=len(ready),
-        selector=selector_text(facts.fleet),
+        selector=facts.fleet.names.selector_text,
         devices=devices,
         load=previous.load if load and previous.load and _alike(load, previous.load) else load,
         ledger=previous.ledger,

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
+from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.intent import Change, Intent, can_delete, replaced_pod
 from embereye_operator.decide.manifests.compare import Deviation, deviations
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
-from embereye_operator.decide.manifests.names import LABEL_SHARD, shard_index
 from embereye_operator.decide.ownership.applied import hashed, marked
 from embereye_operator.decide.placement.assignments import located
 from embereye_operator.decide.rollout.rollout import with_pod
@@ -88,7 +88,7 @@ class Applier:
         self._memory.note_created(created, self._snapshot.now)
         await self._prune(intent, change.manifests, objects)
         self.existing = sorted(
-            {*self.existing, *intent.wanted} - self.gone, key=lambda name: shard_index(self._fleet, name) or 0
+            {*self.existing, *intent.wanted} - self.gone, key=lambda name: self._fleet.names.index(name) or 0
         )
         return True
 
@@ -194,7 +194,7 @@ class Applier:
 
         Clients that cache the address would use the old one for up to a minute.
         """
-        index = shard_index(self._fleet, child["metadata"]["name"])
+        index = self._fleet.names.index(child["metadata"]["name"])
         return child["kind"] == "Service" and index is not None and index < self._fleet.spec.autoscaling.max_shards
 
 

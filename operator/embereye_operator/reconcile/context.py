@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.fleet_memory import FleetMemory
-from embereye_operator.decide.manifests.names import placement_name
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
 from embereye_operator.decide.snapshot import Identity, identity
@@ -38,7 +37,7 @@ class Children:
         """Return the placement ConfigMap's content, with each shard's assignment."""
         if self._record is None:
             objects = await self.objects()
-            self._record = read_record(self._fleet, objects.get(("ConfigMap", placement_name(self._fleet))))
+            self._record = read_record(self._fleet, objects.get(("ConfigMap", self._fleet.names.placement)))
         return self._record
 
 

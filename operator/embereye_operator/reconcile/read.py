@@ -21,7 +21,7 @@ from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory, PassInputs
 from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
-from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.assignments import build_device
 from embereye_operator.decide.placement.record import PlacementRecord, recover
@@ -135,8 +135,8 @@ async def _read_placement(
 
 def _existing_shards(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]:
     names = [name for kind, name in children if kind == "Deployment"]
-    indexes = sorted(index for name in names if (index := shard_index(fleet, name)) is not None)
-    return [shard_name(fleet, index) for index in indexes]
+    indexes = sorted(index for name in names if (index := fleet.names.index(name)) is not None)
+    return [fleet.names.shard(index) for index in indexes]
 
 
 async def _read_devices(

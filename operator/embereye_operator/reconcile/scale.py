@@ -14,7 +14,6 @@ from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.status import LastScale
 from embereye_operator.decide.intent import Intent
 from embereye_operator.decide.manifests.container import shard_capacity
-from embereye_operator.decide.manifests.names import fleet_name
 from embereye_operator.decide.scaling.followers import SCALERS, Judgement, judge
 from embereye_operator.decide.scaling.law import Decision, Observed, measure
 from embereye_operator.decide.scaling.writers import describe_contest, latest_write, remember
@@ -106,7 +105,7 @@ async def judge_follower(snapshot: Snapshot, context: Context) -> Judgement | No
     if limits.mode not in SCALERS or limits.observe:
         return None
     memory = context.memory
-    key = SCALERS[limits.mode], fleet_name(snapshot.fleet)
+    key = SCALERS[limits.mode], snapshot.fleet.names.fleet
     version = limits.mode, snapshot.versions.get(key, "")
     if version != memory.judged[0] or not version[1]:
         memory.judged = version, judge(limits.mode, (await context.children.objects()).get(key))

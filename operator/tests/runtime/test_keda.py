@@ -11,7 +11,6 @@ from harness.servers.apiserver import ApiServer, install_crds
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.autoscalers import build_scaled_object
-from embereye_operator.decide.manifests.names import build_metadata
 
 from ..conftest import delete_crds
 from ..fakes import SETTINGS
@@ -64,7 +63,7 @@ async def test_keda_stores_every_declared_field(bench: Bench, namespace: str) ->
     await ready(bench)
     assert bench.condition("Degraded")[0] == "False"
     fleet = parse_fleet(bench.cluster.get(bench.fleet_path))
-    built = build_scaled_object(fleet, build_metadata(fleet, "hall-sensors"), SETTINGS.prometheus)
+    built = build_scaled_object(fleet, fleet.names.metadata("hall-sensors"), SETTINGS.prometheus)
     stored = scaled_object(bench, namespace)["spec"]
     assert stored == built["spec"], "its schema knows every field, and none is dropped"
     # Not even with strict validation of fields.

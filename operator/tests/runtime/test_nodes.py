@@ -7,7 +7,7 @@ from typing import Any, cast
 from lightkube import AsyncClient
 
 from embereye.process.tasks import beside
-from embereye_operator.decide.manifests.names import LABEL_SHARD
+from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.runtime.kubernetes.client.resources import NODES, PODS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 

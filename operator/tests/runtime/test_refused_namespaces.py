@@ -8,7 +8,7 @@ import pytest
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
-from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, NODES, OPTIONAL, PODS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime

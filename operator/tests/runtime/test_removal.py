@@ -11,7 +11,8 @@ from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.fleets import parse_fleet
-from embereye_operator.decide.manifests.names import LABEL_ALLOWED, MANAGED_BY
+from embereye_operator.api.names import MANAGED_BY
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED, with_updates_applied
 from embereye_operator.reconcile.reconcile import reconcile

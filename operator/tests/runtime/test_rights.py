@@ -9,8 +9,8 @@ import pytest
 from harness.cluster.chart import NAMESPACE, operators_rights
 from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
 
+from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.decide.cluster.rights import NEEDED, missing_rights
-from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES
 
 from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, wait_for_children

@@ -15,7 +15,6 @@ from embereye_operator.decide.manifests.autoscalers import TOLERANCE, build_auto
 from embereye_operator.decide.manifests.config_map import build_placement
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
-from embereye_operator.decide.manifests.names import build_metadata, fleet_name, selector
 from embereye_operator.decide.manifests.network_policy import build_network_policy
 from embereye_operator.decide.manifests.routes import build_routes
 from embereye_operator.decide.manifests.services import (
@@ -76,9 +75,9 @@ def build_additions(
 ) -> list[Manifest]:
     """Build the children of optional kinds; `udp` ports are allowed in."""
     built = []
-    metadata = build_metadata(fleet, fleet_name(fleet))
+    metadata = fleet.names.metadata(fleet.names.fleet)
     if is_offered("NetworkPolicy"):
-        built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
+        built.append(build_network_policy(fleet, metadata, fleet.names.selector, udp))
     match fleet.spec.autoscaling:
         case Autoscaling(mode="hpa", observe=False) if is_offered("HorizontalPodAutoscaler"):
             built.append(build_autoscaler(fleet, metadata, tolerance=is_offered(TOLERANCE)))

@@ -16,7 +16,6 @@ from typing import Any
 from embereye.v1.shard_pb2 import Assignment
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.manifests.names import build_metadata, placement_name
 from embereye_operator.decide.placement.assignments import encode
 
 PLACEMENT_KEY = "placement.json"
@@ -33,7 +32,7 @@ def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], reco
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": build_metadata(fleet, placement_name(fleet)),
+        "metadata": fleet.names.metadata(fleet.names.placement),
     }
     if sum(map(len, files.values())) > PLAIN_PLACEMENT:
         packed = {f"{name}.gz": gzip.compress(text.encode(), mtime=0) for name, text in sorted(files.items())}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.shared import TopologySpread
 from embereye_operator.decide.manifests.container import (
@@ -19,7 +20,6 @@ from embereye_operator.decide.manifests.container import (
     build_container,
     build_user,
 )
-from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, build_metadata, placement_name, selector
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
     credential_volumes,
@@ -58,8 +58,8 @@ def build_deployment(
     In a roll-out the new pod has the same assignment: it watches for READY_SECONDS before the old one must end.
     Nothing in it depends on the placement, so that moving a device restarts no pod.
     """
-    labels = {**selector(fleet), LABEL_SHARD: shard}
-    pod: Manifest = {"labels": build_labels(fleet, shard)}
+    labels = {**fleet.names.selector, LABEL_SHARD: shard}
+    pod: Manifest = {"labels": fleet.names.labels(shard)}
     spec = _build_pod(fleet, shard, settings, secrets)
     if replaces:
         pod["annotations"] = {ANNOTATION_REPLACES: replaces}
@@ -68,7 +68,7 @@ def build_deployment(
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": build_metadata(fleet, shard, shard),
+        "metadata": fleet.names.metadata(shard, shard),
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 2,
@@ -102,7 +102,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
                 "topologyKey": spread.topology_key,
                 "maxSkew": spread.max_skew,
                 "whenUnsatisfiable": spread.when_unsatisfiable,
-                "labelSelector": {"matchLabels": selector(fleet)},
+                "labelSelector": {"matchLabels": fleet.names.selector},
             }
             for spread in template.topology_spread or SPREAD
         ],
@@ -127,7 +127,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
 def _build_volumes(fleet: Fleet, shard: str, secrets: Sequence[str]) -> list[Manifest]:
     claim = telemetry_claim(fleet)
     return [
-        {"name": "placement", "configMap": {"name": placement_name(fleet)}},
+        {"name": "placement", "configMap": {"name": fleet.names.placement}},
         {"name": "data", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
         *([{"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}}] if claim else ()),
@@ -147,7 +147,7 @@ def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
     if replaced:
         wanted.append((100, HOSTNAME, {LABEL_SHARD: replaced}))
     if not fleet.spec.template.topology_spread:
-        wanted.append((50, ZONE, selector(fleet)))
+        wanted.append((50, ZONE, fleet.names.selector))
     return [
         {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}}}
         for weight, key, labels in wanted

@@ -2,7 +2,6 @@
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.manifests.names import build_metadata, fleet_name, selector
 
 
 def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | None = None) -> Manifest:
@@ -11,7 +10,7 @@ def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | 
     A pod that is not ready may be evicted. `evictable`: the operator cannot read nodes, so one shard at a time may be.
     `owner` deletes the budget when no operator runs any more; without one the budget stays as long as its fleet.
     """
-    metadata = build_metadata(fleet, fleet_name(fleet))
+    metadata = fleet.names.metadata(fleet.names.fleet)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -19,6 +18,6 @@ def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | 
         "spec": {
             "maxUnavailable": int(evictable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": selector(fleet)},
+            "selector": {"matchLabels": fleet.names.selector},
         },
     }

@@ -11,7 +11,7 @@ from typing import Any
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.manifests.names import advertised_host, build_metadata, fleet_name
+from embereye_operator.decide.manifests.names import advertised_host
 from embereye_operator.decide.manifests.services import exposed_annotations
 
 GATEWAY_GROUP = "gateway.networking.k8s.io"
@@ -32,9 +32,9 @@ def build_routes(fleet: Fleet, shards: Sequence[str], is_offered: Callable[[str]
                 fleet,
                 "TCPRoute",
                 "v1alpha2",
-                fleet_name(fleet),
+                fleet.names.fleet,
                 listener=expose.gateway.tcp_listener,
-                spec={"rules": [{"backendRefs": [_backend(fleet_name(fleet), fleet.spec.listen.tcp)]}]},
+                spec={"rules": [{"backendRefs": [_backend(fleet.names.fleet, fleet.spec.listen.tcp)]}]},
             )
         )
     return built
@@ -42,7 +42,7 @@ def build_routes(fleet: Fleet, shards: Sequence[str], is_offered: Callable[[str]
 
 def route_names(fleet: Fleet, shards: Sequence[str]) -> list[tuple[str, str]]:
     """Return name and shard of each gRPC route: first the fleet's, without a shard."""
-    return [(fleet_name(fleet), ""), *((shard, shard) for shard in shards)]
+    return [(fleet.names.fleet, ""), *((shard, shard) for shard in shards)]
 
 
 def routes_text(fleet: Fleet) -> bool:
@@ -83,7 +83,7 @@ def _route(
     }
     if listener:
         parent["sectionName"] = listener
-    metadata = build_metadata(fleet, name, shard)
+    metadata = fleet.names.metadata(name, shard)
     if annotations := exposed_annotations(fleet, name):
         metadata["annotations"] = annotations
     return {

@@ -15,16 +15,10 @@ from embereye.units import bracketed
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.shared import CONTROL_PORT, METRICS_PORT
-from embereye_operator.decide.manifests.names import (
-    LABEL_SHARD,
-    build_metadata,
-    fleet_name,
-    selector,
-    shard_index,
-)
 
 ANNOTATION_DEVICE = "embereye.dev/device"  # on a Service: the camera that pushes to it
 # Sources that wait for the camera; others join a multicast group.
@@ -57,7 +51,7 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
 
     The Service has the annotations for Prometheus, because a change of the pod's would replace the pod.
     """
-    metadata = build_metadata(fleet, shard, shard)
+    metadata = fleet.names.metadata(shard, shard)
     if scraped:
         metadata["annotations"] = {
             "prometheus.io/scrape": "true",
@@ -71,7 +65,7 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
         "metadata": metadata,
         "spec": {
             "type": "ClusterIP",
-            "selector": {**selector(fleet), LABEL_SHARD: shard},
+            "selector": {**fleet.names.selector, LABEL_SHARD: shard},
             "ports": [
                 *_ports(fleet),
                 *({"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in internal),
@@ -85,8 +79,8 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": build_metadata(fleet, fleet_name(fleet)),
-        "spec": {"type": "ClusterIP", "selector": selector(fleet), "ports": _ports(fleet)},
+        "metadata": fleet.names.metadata(fleet.names.fleet),
+        "spec": {"type": "ClusterIP", "selector": fleet.names.selector, "ports": _ports(fleet)},
     }
     fixed = fleet.spec.expose.ports if fleet.spec.expose else None
     return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp, "tls": fixed.tls} if fixed else {})
@@ -110,15 +104,15 @@ def build_devices_service(fleet: Fleet, shard: str) -> Manifest:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": build_metadata(fleet, devices_name(shard), shard),
+        "metadata": fleet.names.metadata(devices_name(shard), shard),
         "spec": {
             "type": "ClusterIP",
-            "selector": {**selector(fleet), LABEL_SHARD: shard},
+            "selector": {**fleet.names.selector, LABEL_SHARD: shard},
             "ports": [port for port in _ports(fleet) if port["name"] == "grpc"],
         },
     }
     first = fleet.spec.expose.ports.shards if fleet.spec.expose else None
-    index = shard_index(fleet, shard)
+    index = fleet.names.index(shard)
     return _exposed(fleet, service, {"grpc": first + index if first and index is not None else None})
 
 
@@ -164,19 +158,19 @@ def push_name(fleet: Fleet, device: str) -> str:
     """Return the name of a pushing camera's Service: its id as a DNS label, made unique."""
     unique = hashlib.blake2b(device.encode(), digest_size=4).hexdigest()
     name = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
-    return f"{fleet_name(fleet)}-{name[: 62 - len(fleet_name(fleet)) - len(unique) - 1].rstrip('-')}-{unique}"
+    return f"{fleet.names.fleet}-{name[: 62 - len(fleet.names.fleet) - len(unique) - 1].rstrip('-')}-{unique}"
 
 
 def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
     """Build the address that a camera pushes RTP to: it stays the same when the owning shard changes."""
-    metadata = build_metadata(fleet, push_name(fleet, device))
+    metadata = fleet.names.metadata(push_name(fleet, device))
     service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
         "spec": {
             "type": "ClusterIP",
-            "selector": {**selector(fleet), LABEL_SHARD: owner},
+            "selector": {**fleet.names.selector, LABEL_SHARD: owner},
             "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
         },
     }

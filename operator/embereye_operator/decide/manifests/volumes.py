@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.names import identity_name
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.manifests.names import identity_name
 
 
 def telemetry_claim(fleet: Fleet) -> str:

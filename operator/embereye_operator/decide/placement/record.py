@@ -15,7 +15,6 @@ from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placement_files
-from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.placement.assignments import decode
 
 MAX_EPOCH = 2**32 - 1  # shards and hub refuse an epoch more than 2**32 above theirs
@@ -64,7 +63,7 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRe
     """Read the placement ConfigMap; empty if it does not exist or is unreadable."""
     data = placement_files(manifest or {})
     names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
-    assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
+    assignments = {name: decode(data[f"{name}.json"]) for name in names if fleet.names.index(name) is not None}
     try:
         raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
         epoch = int(raw.get("epoch", 0))
@@ -98,4 +97,4 @@ def recover(record: PlacementRecord, statuses: Mapping[str, ShardStatus | None])
 
 
 def _shards(fleet: Fleet, names: Any) -> tuple[str, ...]:
-    return tuple(str(name) for name in names if shard_index(fleet, str(name)) is not None)
+    return tuple(str(name) for name in names if fleet.names.index(str(name)) is not None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embereye.units import MINUTE
-from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.api.names import MANAGED_BY
 
 WINDOW = 10 * MINUTE  # period in which changes are compared
 TURNS = 4  # alternating writes that count as a contest: A, B, A, B

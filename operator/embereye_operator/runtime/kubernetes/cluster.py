@@ -15,7 +15,7 @@ from lightkube import AsyncClient
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import Displaced
-from embereye_operator.decide.manifests.names import LABEL_ALLOWED, fleet_label
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey
 from embereye_operator.runtime.kubernetes.client.resources import CHUNK, SECRETS
 from embereye_operator.runtime.kubernetes.fence import Fence
@@ -61,11 +61,11 @@ class KubernetesCluster:
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """See Cluster."""
-        return self.nodes.displaced.get((fleet.namespace, fleet_label(fleet)), {})
+        return self.nodes.displaced.get((fleet.namespace, fleet.names.label), {})
 
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
         """See Cluster."""
-        return self.nodes.waiting.get((fleet.namespace, fleet_label(fleet)), {})
+        return self.nodes.waiting.get((fleet.namespace, fleet.names.label), {})
 
     def missing_rights(self, fleet: Fleet) -> str:
         """See Cluster."""

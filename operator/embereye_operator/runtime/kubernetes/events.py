@@ -20,9 +20,9 @@ from lightkube.types import PatchType
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
 from embereye_operator.api.fleets import Fleet, FleetReference
+from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
-from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.status import timestamp
 from embereye_operator.runtime.kubernetes.client.resources import EVENTS
 from embereye_operator.runtime.kubernetes.client.retry_after import retry_after

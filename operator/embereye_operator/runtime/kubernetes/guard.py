@@ -18,8 +18,8 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.timing.clock import lease_seconds
+from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 
 logger = logging.getLogger(__name__)

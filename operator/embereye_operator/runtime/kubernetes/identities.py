@@ -27,19 +27,10 @@ from embereye.process.identity.authority import LIFE, Authority, Issued, expiry,
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY, identity_name
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.hubs import NamedHub
-from embereye_operator.decide.manifests.names import (
-    LABEL_FLEET,
-    LABEL_MANAGED_BY,
-    LABEL_SHARD,
-    MANAGED_BY,
-    build_metadata,
-    fleet_label,
-    identity_name,
-    served_names,
-    service_names,
-)
+from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, SECRETS
 
@@ -146,8 +137,8 @@ class Identities:
         failed: list[Exception] = []
         if self._authority is None:
             raise UnavailableError(f"no certificates for shards: {self.trouble}")
-        label, now = fleet_label(fleet), utc_now()
-        names = served_names(fleet, *service_names(fleet))
+        label, now = fleet.names.label, utc_now()
+        names = served_names(fleet, *fleet.names.services)
         wanted = {(fleet.namespace, identity_name(shard)): shard for shard in shards}
         for key, shard in wanted.items():
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
@@ -160,7 +151,7 @@ class Identities:
             ):
                 self._fence()
                 with _collect_failures(failed):
-                    await self._write(key, identity, label, build_metadata(fleet, key[1], shard), names)
+                    await self._write(key, identity, label, fleet.names.metadata(key[1], shard), names)
         for key, known in list(self._known.items()):
             if key[0] == fleet.namespace and known.fleet == label and key not in wanted:
                 self._fence()

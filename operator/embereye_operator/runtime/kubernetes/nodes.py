@@ -18,10 +18,10 @@ from lightkube.core.exceptions import ApiError
 
 from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
+from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
-from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHUNK, LEASES, NODES, PODS
 
 logger = logging.getLogger(__name__)

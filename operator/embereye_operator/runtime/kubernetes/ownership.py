@@ -16,7 +16,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.decide.manifests.names import MANAGED_BY
+from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE, TAKE_OVER, Holder, why_left_alone
 from embereye_operator.decide.ownership.selection import Scope
 from embereye_operator.runtime.kubernetes.client.cache import Stored

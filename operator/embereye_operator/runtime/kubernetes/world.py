@@ -17,11 +17,11 @@ from lightkube.core.exceptions import ApiError
 
 from embereye.v1.shard_pb2 import Peer
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
+from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
-from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.runtime.kubernetes.client.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.kubernetes.client.resources import (

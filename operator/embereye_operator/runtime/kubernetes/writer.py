@@ -17,9 +17,9 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import CascadeType, PatchType
 
 from embereye_operator.api.fleets import Fleet, FleetReference
+from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
-from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.ownership.applied import owner_text, owner_uids, with_updates_applied
 from embereye_operator.errors import NotLeadingError, RefusedError, TakenError
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey, key_of, label_of, version_of

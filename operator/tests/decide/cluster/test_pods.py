@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from embereye_operator.api.names import LABEL_FLEET, LABEL_SHARD
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits, why_refused
-from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_SHARD
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 
 from ...fakes import World

@@ -14,6 +14,7 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ClientCertificates, Peer
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.exposure import read_exposure
 from embereye_operator.decide.manifests import config_map
@@ -21,7 +22,7 @@ from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
 from embereye_operator.decide.manifests.container import PLACEMENT_FOLDER
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
-from embereye_operator.decide.manifests.names import LABEL_SHARD, served_names, shard_index, shard_name
+from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.decide.manifests.services import build_fleet_service, build_service, peer_address
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
@@ -47,7 +48,7 @@ def fleet(**spec: Any) -> Fleet:
 
 def assigned(owner: Fleet, count: int = 2, epoch: int = 1) -> Any:
     devices = [build_device(device, owner) for device in owner.devices]
-    members = {name: peer_address(owner, name) for name in (shard_name(owner, index) for index in range(count))}
+    members = {name: peer_address(owner, name) for name in (owner.names.shard(index) for index in range(count))}
     placement = place([device.id for device in devices], list(members), {})
     return build_assignments(owner, devices, placement, members=members, others=[], epoch=epoch), placement
 
@@ -159,7 +160,7 @@ def test_ten_thousand_devices_on_twenty_shards_fit_into_a_config_map(tmp_path: P
     devices = [
         Device(id=name, zone=name[:20], location=f"room {n % 300}, left of door {n}") for n, name in enumerate(ids)
     ]
-    members = {shard_name(owner, index): Peer(shard=shard_name(owner, index)) for index in range(20)}
+    members = {owner.names.shard(index): Peer(shard=owner.names.shard(index)) for index in range(20)}
     placement = place(ids, list(members), {})
     assignments = build_assignments(owner, devices, placement, members=members, others=[], epoch=3)
     record = PlacementRecord(3, placement, tuple(members), tuple(members)).to_manifest()
@@ -318,7 +319,7 @@ def test_shards_listen_on_every_address_by_default_and_do_not_roll_for_it() -> N
         containers = [m["spec"]["template"]["spec"]["containers"][0] for m in deployments]
         return {entry["value"] for c in containers for entry in c["env"] if entry["name"] == "EMBEREYE_HOST"}
 
-    as_before = {shard_name(fleet(), index): "0.0.0.0" for index in range(8)}
+    as_before = {fleet().names.shard(index): "0.0.0.0" for index in range(8)}
     assert listening("", {}) == {"[::]"}
     assert listening("", as_before) == {"0.0.0.0"}
     assert listening("10.0.0.1", as_before) == {"10.0.0.1"}
@@ -365,7 +366,7 @@ def test_a_volume_has_its_secrets_name_if_that_is_unique() -> None:
      ("hall-sensors-0-sensors-1", None), ("other-sensors-0", None)],
 )  # fmt: skip
 def test_a_shards_index_is_read_from_its_name(name: str, index: int | None) -> None:
-    assert shard_index(fleet(), name) == index
+    assert fleet().names.index(name) == index
 
 
 def test_raw_readings_are_stored_on_request() -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet
+from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
 
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
 PACKING = 6  # compression level of zlib
@@ -166,7 +166,7 @@ class Cache:
 
         Disruption budgets may be owned by the operator's Job, see `runtime.guard`.
         """
-        for key in sorted(self.by_fleet.get((fleet.namespace, fleet_label(fleet)), ())):
+        for key in sorted(self.by_fleet.get((fleet.namespace, fleet.names.label), ())):
             stored = self.objects[key]
             if not stored.owners or fleet.uid in stored.owners or key[0] == "PodDisruptionBudget":
                 yield key, stored
