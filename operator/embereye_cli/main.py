@@ -45,6 +45,11 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("explain", "replay"): ("embereye_cli.explain.replay", "replay the decisions of a recorded scaling trace"),
     ("plan",): ("embereye_cli.plan", "estimate the hardware that fleets need"),
     ("discover",): ("embereye_cli.devices.discover", "find ONVIF cameras on the network and print a fleet of them"),
+    ("camera", "probe"): (
+        "embereye_cli.devices.probe",
+        "find a camera's streams, measure them, and print a fleet of it",
+    ),
+    ("credentials", "set"): ("embereye_cli.devices.credentials", "store a user and password for cameras or a broker"),
     ("detect",): ("embereye_cli.devices.detect", "find fire in recordings and streams, and explain each detection"),
     ("inspect",): ("embereye_cli.devices.inspect_capture", "decode a capture of a sensor's bytes"),
     ("request",): ("embereye_cli.devices.request", "request a frame or the calibration from a sensor"),
@@ -78,6 +83,8 @@ COMMANDS: dict[Words, tuple[str, str]] = {
 }
 GROUPS = {
     "service": "run `up` as a systemd service of this machine",
+    "camera": "try out a camera",
+    "credentials": "store users and passwords for fleets",
     "explain": "explain an alarm, a device or a fleet's size",
     "calibrate": "calibrate a sensor",
     "simulate": "simulate devices over their real protocols",
@@ -88,7 +95,7 @@ GROUPS = {
 SECTIONS = {
     "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
     "Understand": ("explain", "plan", "detect", "inspect", "self-test"),
-    "Set up devices": ("discover", "request", "calibrate", "simulate"),
+    "Set up devices": ("discover", "camera", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }

@@ -36,17 +36,48 @@ class Naming:
 def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
     """Return a CameraFleet of `cameras` as commented YAML, ready to apply and without passwords."""
     count = counted(len(cameras), "camera")
+    lines = [
+        f"# {count} found by `embereye discover`. Ids are derived from the cameras' names;",
+        f'# all are in the zone "{naming.zone}": give each the zone whose alarm it belongs to.',
+        *(_secret_lines(naming) if any(map(_guarded, cameras)) else ()),
+        *_head(naming),
+    ]
+    entries = list(_entries(cameras, naming))
+    return "\n".join([*lines, "  cameras:" if entries else "  cameras: []", *entries]) + "\n"
+
+
+def probed_text(name: str, maker: str, sources: Sequence[str], naming: Naming, *, guarded: bool) -> str:
+    """Return a CameraFleet of one camera: `sources` are its stream to analyse, and the one to record, if any."""
+    lines = [
+        f"# {printable(maker) or 'A camera'}, found by `embereye camera probe`.",
+        *(_secret_lines(naming) if guarded else ()),
+        *_head(naming),
+        "  cameras:",
+        f"    - id: {_quoted(_unique(name, set()))}",
+        f"      zone: {_quoted(naming.zone)}",
+        f"      source: {_quoted(sources[0])}",
+    ]
+    if len(sources) > 1:
+        lines.append(f"      streams: {{record: {_quoted(sources[1])}}}")
+    if guarded:
+        lines.append(f"      credentialsRef: {{name: {_quoted(naming.secret)}}}")
+    return "\n".join(lines) + "\n"
+
+
+def _secret_lines(naming: Naming) -> list[str]:
+    """Return comments with the commands that create the Secret."""
     kubectl, secret = f"#   kubectl --namespace {naming.namespace}", f"secret generic {naming.secret}"
-    first = [
+    return [
         "#",
         "# Create this first, with the cameras' user and password; the label lets fleets use it:",
         f"{kubectl} create {secret} --from-literal=username=USER --from-file=password=FILE",
         f"{kubectl} label secret {naming.secret} {LABEL_ALLOWED}=true",
+        f"# With `embereye up` instead: embereye credentials set {naming.secret}",
     ]
-    lines = [
-        f"# {count} found by `embereye discover`. Ids are derived from the cameras' names;",
-        f'# all are in the zone "{naming.zone}": give each the zone whose alarm it belongs to.',
-        *(first if any(map(_guarded, cameras)) else ()),
+
+
+def _head(naming: Naming) -> list[str]:
+    return [
         f"apiVersion: {API_VERSIONS[-1]}",
         "kind: CameraFleet",
         "metadata:",
@@ -54,8 +85,6 @@ def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
         f"  namespace: {_quoted(naming.namespace)}",
         "spec:",
     ]
-    entries = list(_entries(cameras, naming))
-    return "\n".join([*lines, "  cameras:" if entries else "  cameras: []", *entries]) + "\n"
 
 
 def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
@@ -115,8 +144,12 @@ def _handle(profile: Profile, profiles: Sequence[Profile]) -> str:
 
 
 def _id(camera: FoundCamera, ids: set[str]) -> str:
-    host = camera.source.partition("://")[2]
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", camera.name or host).strip("-._").lower()[:50] or "camera"
+    return _unique(camera.name or camera.source.partition("://")[2], ids)
+
+
+def _unique(text: str, ids: set[str]) -> str:
+    """Return an id made of `text` that is not among `ids`, and add it to them."""
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._").lower()[:50] or "camera"
     name, number = words, 1
     while name in ids:
         number += 1

@@ -68,6 +68,11 @@ class RtspConnection(asyncio.Protocol):
         self._unanswered: asyncio.TimerHandle | None = None  # ends the wait for the answer to a keep-alive request
 
     @property
+    def is_challenged(self) -> bool:
+        """True if the camera has asked for credentials."""
+        return self._challenge is not None
+
+    @property
     def own_address(self) -> str:
         """Our address, as the camera sees it."""
         assert self._transport

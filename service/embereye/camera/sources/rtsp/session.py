@@ -98,6 +98,11 @@ class RtspSession:
         self._ssrc = secrets.randbits(32)  # our SSRC
         self._heard_report = (0, 0)  # middle bits of the latest sender report, and its arrival in monotonic nanoseconds
 
+    @property
+    def transport(self) -> str:
+        """The agreed transport, "TCP" or "UDP", after `set_up`."""
+        return "UDP" if self._receiver else "TCP"
+
     def _receive_packet(self, item: Interleaved, now: int) -> None:
         if not self._stream or not self._channels:
             return

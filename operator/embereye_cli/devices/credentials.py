@@ -1,0 +1,80 @@
+"""Store the user and password of cameras or a broker under a name, for `credentialsRef: {name: NAME}`.
+
+Without --kubectl they are written to the folder that `embereye up` reads, with access for this user only. With it, the
+commands that create the Secret in a cluster are printed instead. The password is read from standard input, never from
+an option, because options are visible to everyone on the machine. Running shards use a changed password at their next
+connection.
+"""
+
+import argparse
+import getpass
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from embereye.process.files import write_whole
+from embereye.process.lifecycle import UserError
+from embereye_operator.api.shared import OBJECT_NAME
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED
+
+MOST = 1024  # bytes of a user or a password, as shards read them
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `embereye credentials set`."""
+    parser.add_argument("secret", metavar="NAME", help="name, as a fleet's credentialsRef has it")
+    parser.add_argument("--user", "-u", default="", help="user name; default: the first line of standard input")
+    parser.add_argument("--folder", type=Path, default=None, metavar="DIR",
+                        help="folder with a folder per name (default: $EMBEREYE_CREDENTIALS, else "
+                        ".embereye/credentials)")  # fmt: skip
+    parser.add_argument("--kubectl", action="store_true", help="print the commands for a cluster; write nothing")
+    parser.add_argument("--namespace", "-n", default="default", help="namespace of the Secret (%(default)s)")
+
+
+def default_folder() -> Path:
+    """The folder in which `embereye up` looks for credentials."""
+    return Path(os.environ.get("EMBEREYE_CREDENTIALS") or ".embereye/credentials")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read user and password, and store them."""
+    name = arguments.secret
+    if not re.fullmatch(OBJECT_NAME, name) or len(name) > 63:
+        raise UserError(f'"{name[:80]}" is not a name: use lower-case letters, digits and -')
+    if arguments.kubectl:
+        user = arguments.user or "USER"
+        kubectl = f"kubectl --namespace {shlex.quote(arguments.namespace)}"
+        print(f"{kubectl} create secret generic {name} --from-literal=username={shlex.quote(user)} "
+              "--from-file=password=/dev/stdin")  # fmt: skip
+        print(f"{kubectl} label secret {name} {LABEL_ALLOWED}=true")
+        return 0
+    user, password = _read(arguments.user)
+    folder = (arguments.folder or default_folder()) / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for key, value in (("username", user), ("password", password)):
+            write_whole(folder / key, value.encode(), private=True)
+    except OSError as error:
+        raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+    print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
+    return 0
+
+
+def _read(user: str) -> tuple[str, str]:
+    """Ask at a terminal, else read lines: the user, unless it is known, and the password."""
+    if sys.stdin.isatty():
+        user = user or input("User: ")
+        password = getpass.getpass("Password: ")
+    else:
+        lines = sys.stdin.read().splitlines()
+        if not user:
+            user, *lines = lines or [""]
+        password = lines[0] if lines else ""
+    for label, value in (("user", user), ("password", password)):
+        if not value:
+            raise UserError(f"the {label} is missing: write it to standard input, in a separate line")
+        if len(value.encode()) > MOST or not value.isprintable():
+            raise UserError(f"the {label} is longer than {MOST} bytes or contains control characters")
+    return user, password

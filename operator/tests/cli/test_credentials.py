@@ -1,0 +1,51 @@
+"""`embereye credentials set` stores a login where `embereye up` finds it, and prints no password."""
+
+import io
+import stat
+
+import pytest
+
+from embereye_cli.main import main
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    def type_in(text):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+    return type_in
+
+
+def test_a_login_is_stored_for_this_user_alone(typed, tmp_path, capsys):
+    typed("p@ss/w#rd\n")
+    assert main(["credentials", "set", "gate", "--user", "viewer", "--folder", str(tmp_path)]) == 0
+    assert (tmp_path / "gate" / "username").read_text() == "viewer"
+    password = tmp_path / "gate" / "password"
+    assert password.read_text() == "p@ss/w#rd"
+    assert stat.S_IMODE(password.stat().st_mode) == 0o600
+    assert "p@ss" not in capsys.readouterr().out
+    typed("viewer2\nnew\n")
+    assert main(["credentials", "set", "gate", "--folder", str(tmp_path)]) == 0
+    assert ((tmp_path / "gate" / "username").read_text(), password.read_text()) == ("viewer2", "new")
+
+
+def test_the_commands_for_a_cluster_are_printed(capsys):
+    assert main(["credentials", "set", "gate", "-u", "a b", "-n", "site", "--kubectl"]) == 0
+    printed = capsys.readouterr().out
+    assert "kubectl --namespace site create secret generic gate --from-literal=username='a b'" in printed
+    assert "embereye.dev/allow-fleet-use=true" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "reason"),
+    [
+        (["Gate"], "x\ny\n", "is not a name"),
+        (["gate"], "viewer\n", "the password is missing"),
+        (["gate"], "", "the user is missing"),
+        (["gate"], "viewer\na\tb\n", "control characters"),
+    ],
+)
+def test_a_login_that_cannot_be_used_is_refused(typed, tmp_path, capsys, arguments, text, reason):
+    typed(text)
+    assert main(["credentials", "set", *arguments, "--folder", str(tmp_path)]) == 2
+    assert reason in capsys.readouterr().err

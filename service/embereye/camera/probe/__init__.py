@@ -1,0 +1,1 @@
+"""Try out a camera before a fleet declares it."""
