@@ -87,7 +87,7 @@ def test_a_refused_onvif_login_is_followed_by_one_more_at_most(in_thread, tmp_pa
     ("address", "code", "reason"),
     [
         ("rtsp://me:secret@127.0.0.1/x", 1, "use --credentials"),
-        ("rtsp://me:p@ss@127.0.0.1/x", 1, "write %40 instead"),
+        ("rtsp://me:p/ss@127.0.0.1/x", 1, "write %2F instead"),
         ("file:///x", 1, "Use rtsp, http or onvif"),
         ("127.0.0.1:x", 2, "ADDRESS"),
     ],
