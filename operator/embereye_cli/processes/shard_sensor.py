@@ -3,11 +3,14 @@
 import asyncio
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from embereye.process import lifecycle
+from embereye.process.addons import addon_modules
 from embereye.sensor.archive import RETENTION_BYTES, Telemetry
 from embereye.sensor.shard import SensorShard
+from embereye.sensor.source import ReadingSource
 from embereye.shard.service import ShardProcess
 from embereye_cli.processes import shard_options
 
@@ -23,6 +26,11 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="largest size of that archive (%(default)s) [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
 
 
+def sources() -> dict[str, Callable[[], ReadingSource]]:
+    """The makers of the sources that add-ons read, by scheme."""
+    return {scheme: module.open_source for module in addon_modules("sensors") for scheme in module.SCHEMES}
+
+
 def run(arguments: Namespace) -> int:
     """Serve until SIGTERM, or until the operator has drained the shard."""
     lifecycle.configure_logging()
@@ -30,6 +38,6 @@ def run(arguments: Namespace) -> int:
     telemetry = Telemetry(arguments.telemetry, arguments.telemetry_bytes) if arguments.telemetry else None
 
     async def serve(stop: asyncio.Event) -> int:
-        return await ShardProcess(SensorShard(telemetry), options).run(stop)
+        return await ShardProcess(SensorShard(telemetry, sources()), options).run(stop)
 
     return lifecycle.run(serve)

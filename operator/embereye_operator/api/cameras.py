@@ -21,6 +21,7 @@ from embereye_operator.api.shared import (
     DeviceAccess,
     DevicesFrom,
     Heat,
+    SecretReference,
     Template,
     deadline,
     device_access,
@@ -72,18 +73,6 @@ class CameraRate(Resource):
     )
     target: float | None = described("Frames per second to analyse.", default=None, minimum=1, maximum=60)
     min: float | None = described("Frames per second guaranteed under overload.", default=None, minimum=1, maximum=60)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretReference(Resource):
-    """A Secret in the fleet's namespace."""
-
-    name: str = described(
-        "Name of the Secret; its keys are username and password.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """The fields of a SensorFleet."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from embereye.units import MILLISECOND, SECOND
+from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
 from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose, exposure
+from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
     CONTROL_PORT,
@@ -20,6 +22,7 @@ from embereye_operator.api.shared import (
     DeviceAccess,
     DevicesFrom,
     Heat,
+    SecretReference,
     Template,
     deadline,
     device_access,
@@ -34,6 +37,27 @@ from embereye_operator.api.shared import (
     zone_name,
 )
 
+MqttTemplate = Literal["plain", "zigbee2mqtt", "zwavejs", "tasmota", "esphome", "shelly", "chirpstack", "ttn"]
+Heartbeat = Literal["always", "everyFewMinutes", "hourly", "daily"]
+# A report may come late: nodes repeat a lost one, and intervals drift.
+HEARTBEATS: Mapping[str, int] = {
+    "always": 0,
+    "everyFewMinutes": 11 * MINUTE,
+    "hourly": 70 * MINUTE,
+    "daily": 25 * HOUR,
+}
+# Zigbee and LoRaWAN detectors report about once an hour, Z-Wave and Shelly ones once or twice a day, Tasmota every five
+# minutes (TelePeriod).
+TEMPLATE_HEARTBEATS: Mapping[str, Heartbeat] = {
+    "plain": "always",
+    "zigbee2mqtt": "hourly",
+    "zwavejs": "daily",
+    "tasmota": "everyFewMinutes",
+    "esphome": "everyFewMinutes",
+    "shelly": "daily",
+    "chirpstack": "hourly",
+    "ttn": "hourly",
+}
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 
@@ -66,12 +90,32 @@ class SensorCalibration(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Sensor(Resource):
-    """A thermal, gas, smoke or flame sensor."""
+    """A thermal, gas, smoke or flame sensor, or a detector that publishes by MQTT."""
 
     id: str = device_id("sensor")
     zone: str = zone_name()
     location: str = described("Where it is, in words for people.", default="", max_length=200)
     calibration: SensorCalibration | None = described("Calibration of this sensor.", default=None)
+    source: str | None = described(
+        "mqtt:TOPIC, where it publishes; without it, the sensor connects to a shard.",
+        default=None,
+        pattern=r"^mqtt:[^#+\x00-\x1f]+$",
+        hint="is not of the form mqtt:TOPIC, without the wildcards # and +",
+        max_length=300,
+    )
+    template: MqttTemplate | None = described("The layout of its topics and messages; plain has none.", default=None)
+    fields: Mapping[str, str] = described(
+        "Where each quantity is in its messages, for example smoke: alarm.state=ON; "
+        "`embereye sensor map` tries them out.",
+        default=dict,
+        max_items=16,
+        item=Limit(max_length=200),
+    )
+    heartbeat: Heartbeat | None = described(
+        "How often it reports although nothing happens. It is dark without a report for 70 minutes if hourly, 25 hours "
+        "if daily, 11 minutes if everyFewMinutes, and the fleet's deadline if always. By default that of its template.",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +276,21 @@ class Telemetry(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class MqttBroker(Resource):
+    """The broker that sensors with a source mqtt: publish to."""
+
+    broker: str = described(
+        "mqtt://HOST:1883, or mqtts://HOST:8883 with TLS.",
+        pattern=r"^mqtts?://[A-Za-z0-9.\[\]:_-]+$",
+        hint="is not of the form mqtt://HOST:1883 or mqtts://HOST:8883, without user and password",
+        max_length=300,
+    )
+    credentials_ref: SecretReference | None = described(
+        "Secret with username and password, and for TLS perhaps ca.crt.", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SensorFleetSpec(Resource):
     """Sensors that are watched together."""
 
@@ -246,6 +305,7 @@ class SensorFleetSpec(Resource):
     )
     sensors: tuple[Sensor, ...] = device_list("sensors")
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
+    mqtt: MqttBroker | None = described("The broker of sensors with a source mqtt:.", default=None)
     deadline: Duration = deadline(5)
     listen: SensorListen = described("The ports that devices connect to.", default=SensorListen)
     batching: Batching = described("The grouping of packets that are analysed together.", default=Batching)

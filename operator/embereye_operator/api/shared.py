@@ -68,6 +68,18 @@ class PullSecret(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class SecretReference(Resource):
+    """A Secret in the fleet's namespace."""
+
+    name: str = described(
+        "Name of the Secret; its keys are username and password.",
+        pattern=OBJECT_NAME,
+        hint="is not the name of a Secret",
+        max_length=253,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 

@@ -10,5 +10,6 @@ commands find these modules of it by name, with `embereye.process.addons`.
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
 | `up` | `add_arguments(parser)`: declare options of `embereye up`; `hub_arguments(arguments)`: those of its hub |
+| `sensors` | `SCHEMES` of devices' sources, and `open_source()`: makes a `ReadingSource` of sensor shards |
 | `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
 """

@@ -9,7 +9,7 @@ hands over those that leave. A periodic task notices silent devices, broken sens
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -36,6 +36,8 @@ from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
+from embereye.sensor.source import ReadingSource
+from embereye.sensor.sources import ReadingSources
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
 from embereye.shard.evidence.canary import Fire
@@ -60,8 +62,13 @@ HANDOVER_SECONDS = 0.2  # for senders to act on DRAIN before their streams are c
 class SensorShard:
     """Implements `embereye.shard.service.ShardCore` for sensors."""
 
-    def __init__(self, telemetry: Telemetry | None = None) -> None:
-        """`telemetry` is the folder for raw readings; None: they are not stored."""
+    def __init__(
+        self, telemetry: Telemetry | None = None, sources: Mapping[str, Callable[[], ReadingSource]] | None = None
+    ) -> None:
+        """`telemetry` is the folder for raw readings; None: they are not stored.
+
+        `sources` make the sources of readings other than text lines and gRPC, by the scheme of a device's source.
+        """
         self._telemetry = telemetry
         self._archive_problem = ""  # why raw readings are not stored although they should be
         self.commands = Commands(start=START)  # the default until an assignment arrives: have devices stream at once
@@ -81,6 +88,7 @@ class SensorShard:
         self._listeners = Listeners(self._sessions.protocol)
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
+        self._sources = ReadingSources(sources or {}, self.fleet, self.batcher, self._observe)
         self._recorder: LineRecorder | None = None  # None: there is no folder for recordings
 
     def services(self) -> Iterable[Service]:
@@ -101,6 +109,7 @@ class SensorShard:
         """Open the text listeners; they serve every device of the fleet, owned here or not."""
         freeze_heap()
         self._context = context
+        self._sources.start(context.tasks, context.options.shard)
         if context.tls:
             context.tls.subscribe(self._recheck_senders)
         await self._listeners.open(context)
@@ -156,6 +165,7 @@ class SensorShard:
         if self._context is not None:
             for name, device in left.items():
                 self._context.closed(name, device.arrivals.ledger.message())
+        self._sources.apply()
         marks = {name: device.watermark() for name, device in left.items() if device.arrivals.epoch}
         self._ingest.on_reassigned(self.fleet.handed_over, marks)
 
@@ -212,7 +222,8 @@ class SensorShard:
     def degraded(self) -> str:
         """The reason why raw readings are not stored although they should be; else empty."""
         why = self._archive_problem or (self.batcher.archive.failing.why if self.batcher.archive else "")
-        return f"telemetry.archive: raw readings are not stored: {why}" if why else ""
+        problems = [f"telemetry.archive: raw readings are not stored: {why}"] if why else []
+        return "; ".join(filter(None, [*problems, self._sources.problem()]))
 
     def _sample(self) -> None:
         quiet_lines = self.fleet.quiet_lines
@@ -251,6 +262,7 @@ class SensorShard:
         self.batcher.flush()
         self._sessions.close()
         await self._ingest.drain(HANDOVER_SECONDS, successor)
+        await self._sources.drain()
         if self._recorder:
             await self._recorder.drain(RECORDINGS_SECONDS)
 
@@ -273,6 +285,7 @@ class SensorShard:
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
+            self._sources.repeat_signs(now)
             if self._recorder:
                 self._recorder.end_overdue(now)
             ticks += 1

@@ -2,9 +2,16 @@
 
 from dataclasses import dataclass
 
-from embereye.units import SECOND
+from embereye.units import HOUR, MINUTE, SECOND
 
 SILENT = "silent for"  # the beginning of the reason of a silent device
+
+
+def duration(span_ns: int) -> str:
+    """Round nanoseconds for people: "41 min", "25 h"."""
+    if span_ns < 2 * MINUTE:
+        return f"{span_ns / SECOND:.0f} s"
+    return f"{span_ns / MINUTE:.0f} min" if span_ns < 5 * HOUR else f"{span_ns / HOUR:.0f} h"
 
 
 @dataclass(slots=True)
@@ -15,11 +22,16 @@ class Watch:
     analysed_ns: int = 0
     blind: str = ""  # why the device's data is useless although it arrives; empty: it is not
 
-    def reason(self, now_ns: int, deadline_ns: int) -> str:
-        """The reason why the device is not covered at `now_ns`; '' if it is."""
+    def reason(self, now_ns: int, deadline_ns: int, *, sleeps: bool = False) -> str:
+        """The reason why the device is not covered at `now_ns`; '' if it is.
+
+        A device that `sleeps` only checks in now and then.
+        """
         if not self.heard_ns:
-            return "never heard"
+            return f"no check-in yet, one is expected every {duration(deadline_ns)}" if sleeps else "never heard"
         silent = now_ns - self.heard_ns
+        if silent > deadline_ns and sleeps:
+            return f"last check-in {duration(silent)} ago, allowed {duration(deadline_ns)}"
         if silent > deadline_ns:
             return f"{SILENT} {silent / SECOND:.1f} s, deadline {deadline_ns / SECOND:g} s"
         if not self.analysed_ns:

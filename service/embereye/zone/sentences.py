@@ -8,6 +8,7 @@ from embereye.v1.types_pb2 import Term
 
 _MINUTE = 60
 _OVER_NORMAL = "temperature.over_normal"
+_REPORTED = ".reported"  # the device itself has decided
 _DRIFTS = {"left": "to the left", "right": "to the right", "up": "upwards", "down": "downwards"}
 
 
@@ -45,6 +46,8 @@ def sign(item: EvidenceItem) -> str:
     if words := smoke_words(item.why):
         return f"{Kind(item.kind).word}{words} at {item.device}"
     term = _decisive(item.why)
+    if term is not None and term.name.endswith(_REPORTED):
+        return f"{term.name.removesuffix(_REPORTED)} reported by {item.device}"
     if term is None:
         measured = f"score {quantity(item.score, '')}"
     elif not term.threshold:

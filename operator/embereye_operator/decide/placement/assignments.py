@@ -33,9 +33,18 @@ from embereye.v1.shard_pb2 import (
 )
 from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
+from embereye.wire.readings.source import SensorSource, encode_source
 from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.sensors import FlamePercent, Sensor, SensorCalibration, SensorFleetSpec, SmokePercent
+from embereye_operator.api.sensors import (
+    HEARTBEATS,
+    TEMPLATE_HEARTBEATS,
+    FlamePercent,
+    Sensor,
+    SensorCalibration,
+    SensorFleetSpec,
+    SmokePercent,
+)
 from embereye_operator.api.shared import DeviceAccess, Heat
 
 OVERFLOW = {
@@ -92,7 +101,18 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
         out.credentials = device.credentials_ref.name if device.credentials_ref else ""
     if isinstance(device, Sensor) and device.calibration is not None:
         out.calibration.CopyFrom(_calibration(device.calibration))
+    if isinstance(device, Sensor) and device.source and isinstance(fleet.spec, SensorFleetSpec):
+        broker = fleet.spec.mqtt
+        out.source = encode_source(_sensor_source(device, broker.broker if broker else "mqtt:/"))
+        out.credentials = broker.credentials_ref.name if broker and broker.credentials_ref else ""
     return out
+
+
+def _sensor_source(sensor: Sensor, broker: str) -> SensorSource:
+    template = sensor.template or "plain"
+    heartbeat = sensor.heartbeat or TEMPLATE_HEARTBEATS[template]
+    topic = (sensor.source or "").partition(":")[2]
+    return SensorSource(broker, topic, template, sensor.fields, HEARTBEATS[heartbeat])
 
 
 def _calibration(declared: SensorCalibration) -> Calibration:

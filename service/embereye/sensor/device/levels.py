@@ -55,6 +55,10 @@ class Levels:
         """True if a sign of smoke, gas or flame is open, so that readings have to be assessed."""
         return any(kind != HEAT for kind in self._open)
 
+    def is_open(self) -> bool:
+        """True if any sign is open."""
+        return bool(self._open)
+
     def assess(self, kind: Kind, assessed: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
         """Put a detector's result in force; return the sign to report, if any, also the clear one of an open sign.
 

@@ -19,10 +19,13 @@ from embereye.sensor.device.arrivals import Arrivals, Row
 from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
+from embereye.sensor.device.states import StateAnalysis
 from embereye.shard.evidence.episodes import Sign
 from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
+from embereye.wire.readings.quantity import Report
+from embereye.wire.readings.source import parse_source
 
 logger = logging.getLogger(__name__)
 COMPACTED = "compacted"  # the reason for shed readings if their summary was analysed
@@ -41,7 +44,11 @@ class SensorDevice:
         self.readings = ReadingAnalysis(device_settings, bands, self.levels)
         self.frames = FrameAnalysis(spec.id, device_settings.heat)
         self.emissivity = device_settings.emissivity  # of the observed surface, 0..1
+        self.states = StateAnalysis(device_settings, self.levels)
+        self.link_problem = ""  # why nothing of it can be heard now; empty: it can
         self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its values cannot be trusted
+        self._link_lost_ns = 0  # since when it cannot be heard
+        self._deadline_ns = _deadline_of(spec)
         self._health = SensorHealth()
         self._inspected_ns = 0  # arrival of the data that was inspected last
 
@@ -52,6 +59,8 @@ class SensorDevice:
         self.levels.configure(spec)
         self.readings.configure(device_settings)
         self.frames.configure(device_settings.heat)
+        self.states.configure(device_settings)
+        self._deadline_ns = _deadline_of(spec)
         self.emissivity = device_settings.emissivity
 
     def release(self) -> None:
@@ -94,6 +103,33 @@ class SensorDevice:
         signs = self.levels.assess(HEAT, assessment, now_ns, relative=assessment.relative)
         self._note_blindness()
         return signs
+
+    def analyse_report(self, report: Report, heard_ns: int, now_ns: int) -> list[Sign]:
+        """Count and analyse what a message says of it; `heard_ns` is when it checked in, 0: the message is no check-in.
+
+        The watch never goes back: a stored check-in may be older than the latest one.
+        """
+        arrivals = self.arrivals
+        arrivals.ledger.offered += 1
+        arrivals.ledger.analysed += 1
+        watch = arrivals.watch
+        watch.heard_ns = watch.analysed_ns = max(watch.heard_ns, heard_ns)
+        signs = self.states.analyse(report.readings, now_ns)
+        watch.blind = "; ".join(self.states.faults.values())
+        return signs
+
+    def note_link(self, problem: str, now_ns: int) -> None:
+        """Note why nothing of it can be heard now; '': it can."""
+        if not problem:
+            self._link_lost_ns = 0
+        elif not self._link_lost_ns:
+            self._link_lost_ns = now_ns
+        self.link_problem = problem
+
+    @property
+    def deadline_ns(self) -> int:
+        """The longest time between two check-ins of a device that sleeps, nanoseconds; 0: it does not."""
+        return self._deadline_ns
 
     def calibrate(self, words: bytes, now_ns: int) -> bool:
         """Count an EEPROM and use it from now on; False if it is invalid: the old one remains in use."""
@@ -148,8 +184,21 @@ class SensorDevice:
         arrivals = self.arrivals
         if now_ns - arrivals.quiet_ns <= deadline_ns and arrivals.is_seeing:
             return True  # the fast path, which leaves quiet lines uncounted: this runs four times a second
-        return not arrivals.watch.reason(now_ns, deadline_ns)
+        return not self._why_uncovered(now_ns, deadline_ns)
+
+    def _why_uncovered(self, now_ns: int, deadline_ns: int) -> str:
+        if self._link_lost_ns and now_ns - self._link_lost_ns > deadline_ns:
+            return self.link_problem
+        return self.arrivals.watch.reason(now_ns, self._deadline_ns or deadline_ns, sleeps=bool(self._deadline_ns))
 
     def reason(self, now_ns: int, deadline_ns: int) -> str:
         """The reason why it is not covered, or ''."""
-        return self.arrivals.watch.reason(now_ns, deadline_ns) if self.spec.zone else "not declared in this fleet"
+        return self._why_uncovered(now_ns, deadline_ns) if self.spec.zone else "not declared in this fleet"
+
+
+def _deadline_of(spec: Device) -> int:
+    """The deadline that the device's source declares; 0 if it has none, or cannot be read."""
+    try:
+        return parse_source(spec.source).deadline_ns if spec.source else 0
+    except ValueError:
+        return 0

@@ -15,8 +15,10 @@ from embereye.sensor.device.arrivals import RIVAL_NS
 from embereye.sensor.device.frames import ThermalImage
 from embereye.sensor.device.levels import FLAME, GAS, SMOKE
 from embereye.sensor.device.sensor import FRAMES, SensorDevice
+from embereye.shard.coverage import duration
 from embereye.v1.evidence_pb2 import DeviceStatus, ThermalPicture
 from embereye.v1.types_pb2 import Term
+from embereye.wire.readings.quantity import QUANTITIES
 
 Measurement = tuple[str, float, str]  # name, value, unit
 KINDS = {"smoke": SMOKE, "flame": FLAME, "gas": GAS}
@@ -36,7 +38,7 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, therma
         ledger=device.arrivals.ledger.message(),
         latest=[Term(name=name, value=value, unit=unit) for name, value, unit in measurements(device)],
         state=_state(device, now_ns, deadline_ns),
-        degraded=device.frames.degraded,
+        degraded=device.frames.degraded or device.states.degraded,
     )
     if thermal and (picture := device.frames.picture) is not None:
         status.thermal.CopyFrom(_thermal(picture))
@@ -46,7 +48,11 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, therma
 def measurements(device: SensorDevice) -> list[Measurement]:
     """The latest measurements, without those of faulty sensors."""
     faulty = {*device.levels.blind, *(KINDS[name] for name in device.faults if name in KINDS)}
-    return [*_of_readings(device, faulty), *_of_frames(device)]
+    return [*_of_readings(device, faulty), *_of_frames(device), *_of_states(device)]
+
+
+def _of_states(device: SensorDevice) -> list[Measurement]:
+    return [(name, value, QUANTITIES[name].unit or "1") for name, value in sorted(device.states.values.items())]
 
 
 def _of_readings(device: SensorDevice, faulty: set[Kind]) -> list[Measurement]:
@@ -86,10 +92,20 @@ def _thermal(picture: ThermalImage) -> ThermalPicture:
     return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative)
 
 
+def _sleeping_state(device: SensorDevice, now_ns: int) -> str:
+    silent = now_ns - device.arrivals.watch.heard_ns
+    state = f"last check-in {duration(silent)} ago, allowed {duration(device.deadline_ns)}"
+    if tested_ns := device.states.tested_ns:
+        state += f"; test button pressed {duration(now_ns - tested_ns)} ago"
+    return state
+
+
 def _state(device: SensorDevice, now_ns: int, deadline_ns: int) -> str:
     heard_ns = device.arrivals.watch.heard_ns
     if not heard_ns:
         return "waiting"
+    if device.deadline_ns:
+        return _sleeping_state(device, now_ns)
     if now_ns - heard_ns > deadline_ns:
         return "silent"
     state = "streaming"

@@ -1,0 +1,63 @@
+"""Sensors of a broker reach their shard with topic, mapping, deadline and the broker's credentials."""
+
+import typing
+
+import pytest
+
+from embereye.addons.mqtt_sensors.templates import TEMPLATES
+from embereye.units import HOUR, MINUTE
+from embereye.wire.readings.source import parse_source
+from embereye_operator.api.fleets import FleetError, parse_fleet
+from embereye_operator.api.sensors import HEARTBEATS, TEMPLATE_HEARTBEATS, Heartbeat, MqttTemplate
+from embereye_operator.decide.placement.assignments import build_device
+
+
+def fleet(*sensors, **spec):
+    return parse_fleet({
+        "apiVersion": "embereye.dev/v1beta1", "kind": "SensorFleet", "metadata": {"name": "detectors"},
+        "spec": {"sensors": list(sensors), **spec},
+    })  # fmt: skip
+
+
+BROKER = {"broker": "mqtt://broker.lan:1883", "credentialsRef": {"name": "broker"}}
+KITCHEN = {"id": "kitchen", "zone": "hall", "source": "mqtt:zigbee2mqtt/Kitchen smoke", "template": "zigbee2mqtt"}
+
+
+def test_a_detector_is_assigned_with_all_that_its_shard_needs():
+    declared = fleet(KITCHEN, {"id": "text", "zone": "hall"}, mqtt=BROKER)
+    kitchen, text = (build_device(sensor, declared) for sensor in declared.spec.sensors)
+    source = parse_source(kitchen.source)
+    assert (source.broker, source.topic) == ("mqtt://broker.lan:1883", "zigbee2mqtt/Kitchen smoke")
+    assert (source.template, source.deadline_ns, kitchen.credentials) == ("zigbee2mqtt", 70 * MINUTE, "broker")
+    assert (text.source, text.credentials) == ("", "")
+
+
+def test_fields_and_a_heartbeat_replace_those_of_the_template():
+    declared = fleet(KITCHEN | {"fields": {"smoke": "alarm=ON"}, "heartbeat": "daily"}, mqtt=BROKER)
+    source = parse_source(build_device(declared.spec.sensors[0], declared).source)
+    assert (source.fields, source.deadline_ns) == ({"smoke": "alarm=ON"}, 25 * HOUR)
+
+
+def test_a_missing_broker_is_a_reason_for_the_shard():
+    declared = fleet(KITCHEN)
+    with pytest.raises(ValueError, match=r"spec\.mqtt\.broker is missing"):
+        parse_source(build_device(declared.spec.sensors[0], declared).source)
+
+
+@pytest.mark.parametrize(
+    ("sensor", "broker", "reason"),
+    [
+        (KITCHEN | {"source": "mqtt:zigbee2mqtt/#"}, BROKER, "wildcards"),
+        (KITCHEN | {"source": "http://x"}, BROKER, "mqtt:TOPIC"),
+        (KITCHEN | {"template": "zigbee"}, BROKER, "zigbee2mqtt"),
+        (KITCHEN, {"broker": "mqtt://me:secret@broker"}, "without user and password"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_with_the_remedy(sensor, broker, reason):
+    with pytest.raises(FleetError, match=reason):
+        fleet(sensor, mqtt=broker)
+
+
+def test_the_fields_of_the_resource_are_those_that_the_add_on_knows():
+    assert set(typing.get_args(MqttTemplate)) == set(TEMPLATES) == set(TEMPLATE_HEARTBEATS)
+    assert set(typing.get_args(Heartbeat)) == set(HEARTBEATS)

@@ -1,0 +1,273 @@
+"""One connection to a broker, for the sensors of a shard that publish there.
+
+The session is persistent: messages of QoS 1 that arrive while the shard restarts wait at the broker, and each message
+is acknowledged only after it has been analysed. A hand-over loses nothing either, because the new owner subscribes
+before the old one unsubscribes.
+
+A sleeping device says little, so a shard that has just begun does not know when it was heard last. Therefore each
+check-in is also published, retained, below `CHECK_INS`: the next owner reads it there. If the broker does not allow
+that, a device is dark after a restart until it reports again.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import ssl
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiomqtt
+
+from embereye.addons.mqtt_sensors.templates import SensorMapping, read
+from embereye.process.condition import Condition
+from embereye.process.connecting import connect_any
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside, raise_if_cancelled
+from embereye.process.timing.backoff import Backoff
+from embereye.process.timing.clock import now_ns
+from embereye.process.tls.client import ClientTls
+from embereye.sensor.source import Owner
+from embereye.units import MINUTE, SECOND, bracketed
+from embereye.wire.readings.quantity import QUANTITIES, Reading, Report
+
+logger = logging.getLogger(__name__)
+library_logger = logging.getLogger(f"{__name__}.library")
+library_logger.setLevel(logging.CRITICAL)  # this module logs failures itself
+
+CHECK_INS = "embereye/check-ins"  # prefix of the topics with the latest check-in of each sleeping device
+CHECK_IN_NS = MINUTE  # nanoseconds between two of them, unless a state changes
+ANSWER_SECONDS = 10.0  # longest wait for the broker
+KEEP_ALIVE_SECONDS = 5  # a lost connection is noticed after one and a half times this
+INCOMING = 10_000  # received messages that wait
+SUBSCRIBED = 200  # topics in one request
+CLIENT = re.compile(r"[^A-Za-z0-9-]+")
+_CERTIFICATES = ("ca.crt", "tls.crt")
+
+
+class BrokerError(Exception):
+    """The broker refuses what is needed; the text says what."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A broker, and the folder with the login there, which is read for each connection."""
+
+    host: str
+    port: int
+    tls: bool
+    folder: Path | None  # with username and password, and perhaps ca.crt, tls.crt and tls.key; None: no login
+
+    @property
+    def address(self) -> str:
+        """The address as people write it."""
+        return f"{'mqtts' if self.tls else 'mqtt'}://{bracketed(self.host)}:{self.port}"
+
+    def login(self) -> tuple[str, str] | None:
+        """Read the user and the password; None: there are none. OSError or ValueError if they cannot be read."""
+        if self.folder is None or not (self.folder / "username").exists():
+            return None
+        user, password = (
+            (self.folder / name).read_text(encoding="utf-8").strip("\r\n") for name in ("username", "password")
+        )
+        return user, password
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context of a connection with TLS; UserError if a file cannot be used."""
+        if not self.tls:
+            return None
+        named = self.folder if self.folder and any((self.folder / name).exists() for name in _CERTIFICATES) else None
+        return ClientTls.in_folder(named).context()
+
+
+@dataclass
+class Subscriber:
+    """A device of this shard, and what is known of its check-ins."""
+
+    device: str
+    mapping: SensorMapping
+    sleeps: bool  # it has its separate deadline
+    fleet: str
+    published_ns: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    heard_ns: int = 0
+
+    @property
+    def check_in(self) -> str:
+        """The topic of its check-ins."""
+        return f"{CHECK_INS}/{self.fleet}/{self.device}"
+
+
+class Broker:
+    """Call `run` until cancelled, and `replace` when the devices change."""
+
+    def __init__(self, place: Place, client: str, owner: Owner, *, backoff: Backoff | None = None) -> None:
+        self.wanted: Mapping[str, Subscriber] = {}
+        self.changed = asyncio.Event()
+        self.connected = False
+        self.failing = Condition(logger, begin=logging.ERROR, end=logging.INFO)
+        self.received = 0  # messages
+        self._place = place
+        self._client_id = CLIENT.sub("-", client)[:60]
+        self._owner = owner
+        self._backoff = backoff or Backoff(floor=1.0, cap=30.0)
+        self._by_topic: dict[str, list[Subscriber]] = {}
+
+    def replace(self, wanted: Mapping[str, Subscriber]) -> None:
+        """Read exactly `wanted` from now on; what is known of a device stays known."""
+        for device, subscriber in wanted.items():
+            if known := self.wanted.get(device):
+                subscriber.values, subscriber.heard_ns = known.values, known.heard_ns
+                subscriber.published_ns = known.published_ns
+        self.wanted = wanted
+        self.changed.set()
+        if self.failing:
+            for device in wanted:
+                self._owner.note_link(device, self.failing.why)
+
+    async def run(self) -> None:
+        """Receive until cancelled; connect again, less and less often, while the broker is unreachable."""
+        try:
+            while True:
+                try:
+                    await self._connect()
+                except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
+                    self._note_failing(str(error) or type(error).__name__)
+                raise_if_cancelled()
+                self.connected = False
+                await asyncio.sleep(self._backoff.next())
+        finally:
+            self.connected = False
+
+    def _note_failing(self, why: str) -> None:
+        problem = f"MQTT broker {self._place.address}: {why}"
+        self.failing.fail(problem, "%s; trying again", problem)
+        for device in self.wanted:
+            self._owner.note_link(device, problem)
+
+    def _note_working(self) -> None:
+        self.connected = True
+        self._backoff.reset()
+        self.failing.clear("MQTT broker %s: receiving", self._place.address)
+        for device in self.wanted:
+            self._owner.note_link(device, "")
+
+    async def _connect(self) -> None:
+        place = self._place
+        await self._reach()
+        user, password = place.login() or (None, None)
+        client = aiomqtt.Client(
+            place.host, place.port, username=user, password=password, identifier=self._client_id,
+            clean_session=False, keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
+            tls_context=place.context(), logger=library_logger,
+        )  # fmt: skip
+        # The library acknowledges a message before this program has seen it; aiomqtt does not offer the choice.
+        client._client.manual_ack_set(True)
+        async with (
+            client,
+            beside(self._listen(client), name="mqtt-sensors-listen") as listening,
+            beside(self._subscribe(client), name="mqtt-sensors-subscribe") as subscribing,
+        ):
+            done, _ = await asyncio.wait({listening, subscribing}, return_when=asyncio.FIRST_COMPLETED)
+            if failed := next((error for task in done if (error := task.exception())), None):
+                raise failed
+
+    async def _reach(self) -> None:
+        """Raise OSError if the broker does not answer: the library dials in a thread that cannot be cancelled."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                (await connect_any(self._place.host, self._place.port)).close()
+        except TimeoutError:
+            raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
+
+    async def _subscribe(self, client: aiomqtt.Client) -> None:
+        """Keep the subscriptions equal to the wanted topics."""
+        subscribed: set[str] = set()
+        while True:
+            self.changed.clear()
+            by_topic: dict[str, list[Subscriber]] = defaultdict(list)
+            for subscriber in self.wanted.values():
+                for topic in (*subscriber.mapping.topics, *([subscriber.check_in] if subscriber.sleeps else [])):
+                    by_topic[topic].append(subscriber)
+            self._by_topic = by_topic
+            fresh, gone = sorted(by_topic.keys() - subscribed), sorted(subscribed - by_topic.keys())
+            for start in range(0, len(fresh), SUBSCRIBED):
+                await self._add(client, fresh[start : start + SUBSCRIBED])
+            for start in range(0, len(gone), SUBSCRIBED):
+                await client.unsubscribe(gone[start : start + SUBSCRIBED])
+            subscribed = set(by_topic)
+            raise_if_cancelled()
+            self._note_working()
+            await self.changed.wait()
+
+    async def _add(self, client: aiomqtt.Client, topics: list[str]) -> None:
+        answers = await client.subscribe([(topic, 1) for topic in topics])
+        raise_if_cancelled()
+        codes = [answer if isinstance(answer, int) else answer.value for answer in answers]
+        refused = [topic for topic, code in zip(topics, codes, strict=True) if code >= 0x80]
+        if any(not topic.startswith(CHECK_INS) for topic in refused):
+            raise BrokerError(f"this user is not allowed to read {refused[0]}")
+
+    async def _listen(self, client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            topic, payload = message.topic.value, message.payload
+            data = payload if isinstance(payload, bytes) else str(payload).encode()
+            self.received += 1
+            for subscriber in self._by_topic.get(topic, ()):
+                try:
+                    await self._handle(client, subscriber, topic, data, retained=message.retain)
+                except (aiomqtt.MqttError, asyncio.CancelledError):
+                    raise
+                except Exception:
+                    logger.exception("device %s: a message could not be handled", subscriber.device)
+            client._client.ack(message.mid, message.qos)
+
+    async def _handle(
+        self, client: aiomqtt.Client, subscriber: Subscriber, topic: str, payload: bytes, *, retained: bool
+    ) -> None:
+        if topic == subscriber.check_in:
+            if retained:
+                self._restore(subscriber, payload)
+            return
+        try:
+            report = read(subscriber.mapping, topic, payload, retained=retained)
+        except ValueError as error:
+            self._owner.refuse(subscriber.device, "unreadable message")
+            logger.debug("device %s: %s: %s", subscriber.device, topic, error)
+            return
+        now = now_ns()
+        heard_ns = min(report.seen_ns, now) if retained and report.is_check_in else now if report.is_check_in else 0
+        self._owner.receive(subscriber.device, report, heard_ns)
+        if subscriber.sleeps and report.is_check_in:
+            await self._publish_check_in(client, subscriber, report, heard_ns)
+
+    async def _publish_check_in(
+        self, client: aiomqtt.Client, subscriber: Subscriber, report: Report, heard_ns: int
+    ) -> None:
+        values = subscriber.values | {reading.quantity: reading.value for reading in report.readings}
+        changed = values != subscriber.values
+        subscriber.values, subscriber.heard_ns = values, max(subscriber.heard_ns, heard_ns)
+        if not changed and heard_ns - subscriber.published_ns < CHECK_IN_NS:
+            return
+        subscriber.published_ns = heard_ns
+        text = json.dumps({"heard": subscriber.heard_ns // SECOND, "values": values})
+        with contextlib.suppress(aiomqtt.MqttError):
+            await client.publish(subscriber.check_in, text, qos=0, retain=True)
+
+    def _restore(self, subscriber: Subscriber, payload: bytes) -> None:
+        """Take over what the previous owner knew, unless this shard has heard the device since."""
+        try:
+            known = json.loads(payload)
+            heard_ns = min(int(known["heard"]) * SECOND, now_ns())
+            values = {str(name): float(value) for name, value in known["values"].items() if name in QUANTITIES}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            logger.warning("device %s: its stored check-in cannot be read", subscriber.device)
+            return
+        if heard_ns <= subscriber.heard_ns or heard_ns <= 0:
+            return
+        subscriber.values, subscriber.heard_ns = values | subscriber.values, heard_ns
+        readings = tuple(Reading(name, value) for name, value in values.items() if name != "test")
+        self._owner.receive(subscriber.device, Report(readings, is_check_in=True), heard_ns)

@@ -1,0 +1,95 @@
+"""Try out how a sensor's messages are read: print the readings in a sample message.
+
+The sample is a file with one message as the device publishes it, or - for standard input. Without --template and
+--field, the keys of the message are listed that could be used.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from embereye.addons.mqtt_sensors.templates import TEMPLATES, mapping_of, read
+from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError
+from embereye.wire.readings.fields import parse_document
+from embereye.wire.readings.quantity import QUANTITIES
+from embereye_cli.terminal import print_json, print_table
+
+TOPIC = "sensor"  # if none is given
+MOST_KEYS = 100  # listed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `embereye sensor map`."""
+    parser.add_argument("--sample", required=True, metavar="FILE", help="file with one message; - is standard input")
+    parser.add_argument("--template", choices=list(TEMPLATES), default="plain", help="layout (%(default)s)")
+    parser.add_argument("--field", action="append", default=[], metavar="QUANTITY=FIELD",
+                        help="where a quantity is, such as smoke=alarm.state=ON; repeatable. Quantities: "
+                        f"{', '.join(QUANTITIES)}")  # fmt: skip
+    parser.add_argument("--topic", default=TOPIC, help="topic of the sensor, as in source: mqtt:TOPIC")
+    parser.add_argument("--at", default="", metavar="TOPIC", help="topic of the sample (default: the main one)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the readings; exit code 1 if there are none."""
+    payload = _content(arguments.sample)
+    fields = dict(_split(text) for text in arguments.field)
+    try:
+        mapping = mapping_of(arguments.topic, arguments.template, fields)
+        report = read(mapping, arguments.at or mapping.main, payload)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    at = arguments.at or mapping.main
+    if at not in mapping.entries:
+        raise UserError(f'--at "{at}": this sensor has no such topic, only {", ".join(mapping.topics)}')
+    if arguments.json:
+        readings = {reading.quantity: reading.value for reading in report.readings}
+        print_json({"readings": readings, "topics": mapping.topics, "isCheckIn": report.is_check_in})
+    elif report.readings:
+        rows = [
+            (reading.quantity, _shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
+            for reading in report.readings
+        ]
+        print_table(("quantity", "value", "meaning"), rows, empty="")
+    if report.readings:
+        return 0
+    keys = "\n".join(f"  {path}: {value}" for path, value in _list_leaves(parse_document(payload)))
+    raise CheckFailedError(
+        f"no quantity is in this message. Name one with --field QUANTITY=FIELD; the message has:\n{keys}"
+    )
+
+
+def _content(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except FileNotFoundError as error:
+        raise NotFoundError(f"--sample {name}: does not exist") from error
+    except OSError as error:
+        raise UserError(f"--sample {name}: {error.strerror}") from error
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not equals:
+        raise UserError(f'--field "{text}": write QUANTITY=FIELD, such as smoke=alarm.state=ON')
+    return name, rest
+
+
+def _shown(quantity: str, value: float) -> str:
+    unit = QUANTITIES[quantity].unit
+    return f"{value:g} {unit}" if unit else "on" if value else "off"
+
+
+def _list_leaves(document: Any, path: str = "") -> list[tuple[str, str]]:
+    """The paths of a document's values, and their values as JSON."""
+    if isinstance(document, dict):
+        children = [(f"{path}.{key}" if path else str(key), child) for key, child in document.items()]
+    elif isinstance(document, list):
+        children = [(f"{path}[{number}]", child) for number, child in enumerate(document)]
+    else:
+        return [(path or ".", json.dumps(document, ensure_ascii=False)[:60])]
+    return [leaf for place, child in children for leaf in _list_leaves(child, place)][:MOST_KEYS]

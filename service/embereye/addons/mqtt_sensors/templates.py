@@ -1,0 +1,221 @@
+"""The topics and messages of gateways and devices, as their documentation says.
+
+A template has the topic of the main message, the fields of each quantity, and the topics that say whether the device or
+its gateway is reachable. A field that a device does not have costs nothing. `mapping_of` adds the sensor's own fields,
+and `read` finds the readings in a message. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from embereye.units import MILLISECOND, SECOND
+from embereye.wire.readings.fields import (
+    MISSING,
+    Field,
+    is_on,
+    number,
+    parse_document,
+    parse_field,
+    value_at,
+)
+from embereye.wire.readings.quantity import QUANTITIES, Reading, Report
+
+JSON_KEYS = {
+    "smoke": ("smoke", "smoke_alarm", "smokeAlarm"),
+    "heat": ("heat", "heat_alarm"),
+    "carbonMonoxide": ("carbon_monoxide", "co_alarm"),
+    "gas": ("gas", "gas_alarm"),
+    "test": ("test",),
+    "tamper": ("tamper", "tamper_alarm"),
+    "batteryLow": ("battery_low", "batteryLow", "low_battery"),
+    "fault": ("fault_alarm", "fault", "device_fault"),
+    "temperature": ("temperature",),
+    "humidity": ("humidity",),
+    "battery": ("battery",),
+    "carbonMonoxideLevel": ("co",),
+    "smokeDensity": ("smoke_density_dbm",),
+}
+
+
+def _below(prefix: str) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(f"{prefix}.{key}" for key in keys) for name, keys in JSON_KEYS.items()}
+
+
+@dataclass(frozen=True)
+class Template:
+    """The messages of one gateway or firmware. In topics, {topic} is the sensor's and {base} its first level."""
+
+    main: str = "{topic}"
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # quantity → fields, the first that exists
+    seen: tuple[str, ...] = ()  # fields with the time at which the gateway heard the device
+    states: tuple[str, ...] = ()  # fields of `offline`: they are no sign of life of the device
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "plain": Template(),
+    # zigbee2mqtt.io/devices/HS2SA-EF-3.0.html and other pages of smoke detectors; last_seen and availability:
+    # zigbee2mqtt.io/guide/configuration/device-availability.html (a JSON object, or text in older versions)
+    "zigbee2mqtt": Template(
+        fields=JSON_KEYS,
+        seen=("last_seen",),
+        states=(
+            "/availability state=offline",
+            "/availability =offline",
+            "//{base}/bridge/state state=offline",
+            "//{base}/bridge/state =offline",
+        ),
+    ),
+    # zwave-js.github.io/zwave-js-ui/#/guide/mqtt: topics by name, payload "JSON Time-Value". Values of the
+    # notifications: Z-Wave's list in pub.dev/documentation/zwave (smokeAlarm: 1, 2 smoke; 3 test; 4, 5 replacement)
+    "zwavejs": Template(
+        main="{topic}/lastActive",
+        fields={
+            "smoke": ("/notification/endpoint_0/Smoke_Alarm/Sensor_status value=1|2",),
+            "carbonMonoxide": ("/notification/endpoint_0/CO_Alarm/Sensor_status value=1|2",),
+            "heat": ("/notification/endpoint_0/Heat_Alarm/Heat_sensor_status value=1|2|3|4",),
+            "test": ("/notification/endpoint_0/Smoke_Alarm/Alarm_status value=3",),
+            "fault": ("/notification/endpoint_0/Smoke_Alarm/Maintenance_status value=4|5",),
+            "tamper": ("/notification/endpoint_0/Home_Security/Cover_status value=3",),
+            "batteryLow": ("/battery/endpoint_0/isLow value",),
+            "battery": ("/battery/endpoint_0/level value",),
+            "temperature": ("/sensor_multilevel/endpoint_0/Air_temperature value",),
+        },
+        seen=("value",),
+        states=("/status status=Dead",),
+    ),
+    # tasmota.github.io/docs/MQTT: tele/TOPIC/SENSOR each TelePeriod, tele/TOPIC/LWT. {topic} is TOPIC
+    "tasmota": Template(
+        main="tele/{topic}/SENSOR",
+        fields={"temperature": ("*.Temperature",), "humidity": ("*.Humidity",)},
+        states=("//tele/{topic}/LWT =Offline",),
+    ),
+    # esphome.io/components/mqtt: {topic}/COMPONENT/NAME/state, {topic}/status. Names are the user's
+    "esphome": Template(main="{topic}/status", states=("/status =offline",)),
+    # shelly-api-docs.shelly.cloud/gen2/ComponentsAndServices/Smoke (status topics, NotifyStatus); gen1/#shelly-smoke.
+    # It sleeps, so that `online` says nothing
+    "shelly": Template(
+        main="{topic}/events/rpc",
+        fields={
+            "smoke": ("params.smoke:0.alarm", "/status/smoke:0 alarm", "/sensor/smoke"),
+            "battery": (
+                "params.devicepower:0.battery.percent",
+                "/status/devicepower:0 battery.percent",
+                "/sensor/battery",
+            ),
+            "temperature": ("params.temperature:0.tC", "/sensor/temperature"),
+        },
+    ),
+    # chirpstack.io/docs/chirpstack/integrations/events.html: `object` is the decoded payload. {topic} is
+    # application/ID/device/EUI
+    "chirpstack": Template(
+        main="{topic}/event/up",
+        fields=_below("object") | {"battery": ("object.battery", "/event/status batteryLevel")},
+        seen=("time",),
+    ),
+    # thethingsindustries.com/docs/integrations/other-integrations/mqtt: {topic} is v3/APPLICATION@TENANT/devices/DEVICE
+    "ttn": Template(main="{topic}/up", fields=_below("uplink_message.decoded_payload"), seen=("received_at",)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    quantity: str
+    field: Field
+
+
+@dataclass(frozen=True)
+class SensorMapping:
+    """The topics of one sensor, and how each message is read."""
+
+    entries: Mapping[str, tuple[_Entry, ...]]  # topic → its fields
+    seen: tuple[Field, ...]
+    main: str
+    states: frozenset[str]  # topics that are no sign of life
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics to subscribe to."""
+        return list(self.entries)
+
+
+def mapping_of(topic: str, template: str, fields: Mapping[str, str]) -> SensorMapping:
+    """Make the mapping of a sensor at `topic`. ValueError if the template or a field is wrong."""
+    if template not in TEMPLATES:
+        raise ValueError(f'template "{template[:40]}": not one of {", ".join(TEMPLATES)}')
+    known = TEMPLATES[template]
+    base = topic.partition("/")[0]
+
+    def filled(text: str) -> str:
+        return text.replace("{topic}", topic).replace("{base}", base)
+
+    main = filled(known.main)
+    entries: dict[str, list[_Entry]] = {main: []}
+    for name, text in [
+        *((name, text) for name, texts in known.fields.items() if name not in fields for text in texts),
+        *fields.items(),
+        *(("offline", text) for text in known.states),
+    ]:
+        if name not in QUANTITIES:
+            raise ValueError(f'fields: "{name[:40]}" is not one of {", ".join(QUANTITIES)}')
+        parsed = parse_field(filled(text))
+        place = main
+        if parsed.topic:
+            place = parsed.topic[2:] if parsed.topic.startswith("//") else topic + parsed.topic
+        entries.setdefault(place, []).append(_Entry(name, parsed))
+    own = {place for place, listed in entries.items() if any(entry.quantity != "offline" for entry in listed)}
+    states = frozenset(place for place in entries if place not in own and place != main)
+    if template == "esphome":
+        states |= {main} - own
+    return SensorMapping(
+        {place: tuple(listed) for place, listed in entries.items()},
+        tuple(parse_field(text) for text in known.seen), main, states,
+    )  # fmt: skip
+
+
+def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool = False) -> Report:
+    """Read one message. ValueError if its payload is neither JSON nor text, or has no readable value.
+
+    A retained message has states, but is no check-in, unless it says when the gateway heard the device.
+    """
+    document = parse_document(payload)
+    readings: dict[str, Reading] = {}
+    unreadable = ""
+    for entry in mapping.entries.get(topic, ()):
+        if entry.quantity in readings and readings[entry.quantity].value:
+            continue
+        value = value_at(document, entry.field.keys)
+        if value is MISSING or value is None:
+            continue
+        converted = _converted(entry, value)
+        if converted is None:
+            unreadable = f"{entry.quantity}: {str(value)[:40]!r}"
+        else:
+            readings[entry.quantity] = Reading(entry.quantity, converted)
+    seen_ns = 0
+    if topic == mapping.main:
+        times = (_time_ns(value_at(document, time.keys)) for time in mapping.seen)
+        seen_ns = next(filter(None, times), 0)
+    if unreadable and not readings:
+        raise ValueError(f"unreadable value of {unreadable}")
+    is_check_in = topic not in mapping.states and (bool(seen_ns) if retained else True)
+    return Report(tuple(readings.values()), is_check_in, seen_ns)
+
+
+def _converted(entry: _Entry, value: object) -> float | None:
+    if QUANTITIES[entry.quantity].is_binary:
+        on = is_on(value, entry.field.values)
+        return None if on is None else float(on)
+    return number(value)
+
+
+def _time_ns(value: object) -> int:
+    """A time as gateways write it: ISO 8601, or seconds or milliseconds since the Unix epoch; 0: none."""
+    if isinstance(value, str):
+        try:
+            return int(datetime.fromisoformat(value).timestamp() * SECOND)
+        except (ValueError, OverflowError):
+            return 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value * MILLISECOND) if value > 1e11 else int(value * SECOND) if value > 1e8 else 0

@@ -1,0 +1,107 @@
+"""The sources of a shard's readings besides text lines and gRPC, and what becomes of their reports.
+
+A source is made when the first device needs it. `ReadingSources` is their `Owner`: it analyses each report at once,
+because bought devices send few. A device whose source is unknown, or cannot be made, is dark with the reason.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from embereye.process.tasks import Tasks
+from embereye.process.timing.clock import now_ns
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.fleet import Fleet
+from embereye.sensor.source import ReadingSource
+from embereye.sensor.tick import TickBatcher
+from embereye.shard.evidence.episodes import Sign
+from embereye.wire.readings.quantity import Report
+
+logger = logging.getLogger(__name__)
+Maker = Callable[[], ReadingSource]
+
+
+class ReadingSources:
+    """Implements `embereye.sensor.source.Owner`. `makers` make sources by the scheme of a device's source."""
+
+    def __init__(
+        self, makers: Mapping[str, Maker], fleet: Fleet, batcher: TickBatcher,
+        observe: Callable[[list[Sign], int], None],
+    ) -> None:  # fmt: skip
+        self._makers = makers
+        self._fleet = fleet
+        self._batcher = batcher
+        self._observe = observe
+        self._sources: dict[Maker, ReadingSource] = {}
+        self._started: tuple[Tasks, str] | None = None
+
+    def start(self, tasks: Tasks, name: str) -> None:
+        """Run the sources' tasks in `tasks`; `name` is the shard's."""
+        self._started = tasks, name
+        self.apply()
+
+    def apply(self) -> None:
+        """Give each source its devices of the assignment in force; make those that are needed."""
+        if self._started is None:
+            return
+        by_maker: dict[Maker, list[SensorDevice]] = {maker: [] for maker in self._sources}
+        for device in self._fleet.own.values():
+            if not device.spec.source:
+                continue
+            scheme = device.spec.source.partition(":")[0]
+            if maker := self._makers.get(scheme):
+                by_maker.setdefault(maker, []).append(device)
+            else:
+                device.note_link(f'this shard cannot read a source "{scheme}:"', 1)
+        for maker, devices in by_maker.items():
+            if source := self._source(maker, devices):
+                source.apply(self._fleet.name, devices)
+
+    def _source(self, maker: Maker, devices: list[SensorDevice]) -> ReadingSource | None:
+        """Return the source that `maker` makes; None if it cannot be made, which `devices` then say."""
+        assert self._started
+        if maker not in self._sources:
+            try:
+                source = maker()
+            except ImportError as error:
+                logger.error("%s", error)  # noqa: TRY400 -- the text says what to install
+                for device in devices:
+                    device.note_link(str(error), 1)
+                return None
+            self._sources[maker] = source
+            source.start(self, *self._started)
+        return self._sources[maker]
+
+    async def drain(self) -> None:
+        """Receive nothing more."""
+        for source in self._sources.values():
+            await source.drain()
+
+    def problem(self) -> str:
+        """The reason why devices cannot be heard; '' if all can."""
+        return "; ".join(filter(None, (source.problem() for source in self._sources.values())))
+
+    def repeat_signs(self, now_ns: int) -> None:
+        """Renew the signs of alarms that are on, and end those that are over. Call it several times a second."""
+        for device in list(self._fleet.own.values()) if self._sources else ():
+            if device.states.values and device.levels.is_open():
+                self._observe(device.states.repeat(now_ns), now_ns)
+
+    def receive(self, device: str, report: Report, heard_ns: int) -> None:
+        """Analyse what a message says of an own device; see `Owner`."""
+        if (own := self._fleet.own.get(device)) is None:
+            return
+        now = now_ns()
+        self._batcher.offered += 1
+        self._batcher.analysed += 1
+        self._observe(own.analyse_report(report, heard_ns, now), now)
+
+    def refuse(self, device: str, reason: str) -> None:
+        """Count a message of an own device as rejected; see `Owner`."""
+        if own := self._fleet.own.get(device):
+            own.arrivals.ledger.offered += 1
+            own.arrivals.ledger.rejected[reason] += 1
+
+    def note_link(self, device: str, problem: str) -> None:
+        """Note why an own device cannot be heard; see `Owner`."""
+        if own := self._fleet.own.get(device):
+            own.note_link(problem, now_ns())
