@@ -1,4 +1,4 @@
-"""What bought devices report: alarms that last, tests, batteries, and measurements that need a second reading."""
+"""Reports of bought devices: alarms that last, tests, batteries, and measurements that need a second reading."""
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.levels import Kind, Level
