@@ -35,6 +35,7 @@ def test_an_alarm_lasts_until_the_device_says_otherwise_and_becomes_evidence():
     device, episodes = detector(), Episodes("fleet")
     (sign,) = report(device, START, smoke=1.0)
     evidence = episodes.observe(sign, START)
+    assert evidence is not None
     assert sentence(evidence) == "smoke reported by kitchen"
     for second in range(3, 60, 3):
         assert levels(device.states.repeat(START + second * SECOND)) == [(Kind.SMOKE, Level.ALARM)]
