@@ -49,7 +49,7 @@ from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND
-from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces, Region
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, MarkedPlaces, Region
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, CameraSettings, Load
 from embereye.v1.types_pb2 import Device
@@ -58,6 +58,7 @@ TICK = 0.25  # seconds between two checks of coverage
 ADAPT_TICKS = 2  # ticks between two adaptations of the rates
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once, because the attribute access costs more than the comparison
+LIVE_LOAD = 0.7  # share of the decoders' time; above it, no picture of a video is made for viewers
 DRAIN_SECONDS = 1.0  # for frames in work
 
 
@@ -108,6 +109,7 @@ class CameraShard:
             self._clips = await ClipPipeline.start(context, self._running)
         self._sources.start(context.tasks, records=self._clips is not None)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(self._links.live.run(context.links, self._live_hello), name="live-pictures")
         context.tasks.start(collect_garbage(self._pool.release_unused_slots), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
@@ -239,6 +241,7 @@ class CameraShard:
                 camera.submit_overdue(now)
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
+                self._decode_for_viewers()
             if ticks % SAMPLE_TICKS == 0:
                 self._pool.poll_replies()
                 if self._clips:
@@ -248,6 +251,17 @@ class CameraShard:
                 self._sample_load()
             ticks += 1
             await aligned_sleep(TICK)
+
+    def _live_hello(self) -> Coverage:
+        options = self._context.options if self._context else None
+        return Coverage(fleet=self._assignment.fleet, shard=options.shard if options else "")
+
+    def _decode_for_viewers(self) -> None:
+        """Make a picture of each video that people look at, unless the decoders are busy with detection."""
+        if self._rates.load.decoders_busy < LIVE_LOAD:
+            for name in self._links.live.wanted:
+                if (camera := self._cameras.get(name)) and camera.encoding:
+                    camera.picture_wanted = True
 
     def _sample_load(self) -> None:
         totals = self._totals()

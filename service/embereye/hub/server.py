@@ -26,6 +26,7 @@ from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.live.parts import live_parts
 from embereye.hub.metrics import HubCollector
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
@@ -262,7 +263,7 @@ def _daemon(options: HubOptions, services: list[Service], access: AccessCheck, t
 
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    parts = [addon.attach(hub, clips) for addon in options.addons]
+    parts = [*(addon.attach(hub, clips) for addon in options.addons), live_parts(hub)]
     bus = _bus(parts)
     evidence = EvidenceService(hub, bus)
     tls = ServerTls(options.tls) if options.tls else None

@@ -17,6 +17,7 @@ from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
+from embereye.camera.live import LivePictures
 from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame, Picture, Tally
@@ -55,6 +56,7 @@ class ShardLinks:
     close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)  # shared by all cameras
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
+    live: LivePictures = field(default_factory=LivePictures)
     clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
 
 
@@ -99,6 +101,7 @@ class CameraDevice:
         self.status.source_state = "streaming"
         now = self._clock()
         reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
+        self._links.live.offer(self.device.id, data, time_ns or now)
         if self.arrivals.mailbox.waiting:
             self._submit(self)
         return reason
@@ -114,6 +117,7 @@ class CameraDevice:
                 self._store_unit(ClipUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
+            self._links.live.offer(self.device.id, data, time_ns or now)
             if not self._has_separate_record_stream(now, ends=True):
                 self._forget_video()  # the source may have sent a video before
         self._submit_ready()
@@ -282,6 +286,7 @@ class CameraDevice:
         self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) else None
         if self.picture:
             self.picture_wanted = False
+            self._links.live.offer(self.device.id, self.picture.jpeg, self.picture.time_ns)
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not report that a fire is out.
@@ -301,7 +306,9 @@ class CameraDevice:
         if not isinstance(frame, Picture):
             self.latest = None
             return
-        if not frame.radiometric:
+        if frame.radiometric and picture:
+            self._links.live.offer(self.device.id, picture.jpeg, picture.time_ns)
+        elif not frame.radiometric:
             jpeg = frame.data if frame.header.complete else finished(frame.data)
             picture = ClipFrame(frame.time_ns, jpeg, frame.header.width, frame.header.height)
         if picture:

@@ -26,6 +26,8 @@ STATIC = {
     "fleets.js": "text/javascript",
     "focus.js": "text/javascript",
     "device.js": "text/javascript",
+    "live.js": "text/javascript",
+    "wall.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

@@ -2,7 +2,7 @@
 
 const split = () => location.hash.slice(1).split("?");
 
-export const PAGES = ["now", "day", "history", "plan", "devices", "device", "fleets"];
+export const PAGES = ["now", "day", "history", "plan", "devices", "device", "fleets", "wall"];
 
 /** The name of the page. */
 export const pageName = () => (PAGES.includes(split()[0]) ? split()[0] : "now");

@@ -13,11 +13,15 @@ import { drawFocus, focused, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
+import { endLive, liveAge, refreshLive, showLive } from "./live.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
+import { refreshWall, setUpWall } from "./wall.js";
 import { drawSilences, silenceButton, updateSilenceButton } from "./silences.js";
 
 const ZONES_MS = 1000;       // between two requests for the zones
 const VIEWS_MS = 2000;
+const LIVE_MS = 1000;        // a younger picture is called live
+const OLD_MS = 5000;         // an older one is marked as old
 const DARK_MS = 2000;
 const EVENTS = 100;          // events shown
 const VIEWS = 12;
@@ -318,14 +322,18 @@ function drawViews() {
     caption.append(make("b"), make("span"), make("span", "age"));
     caption.firstChild.append(link);
     if (device.fleet.includes("/cameras/")) item.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`, "quiet over"));
+    if (screen.tagName === "IMG") { const live = make("canvas", "screen live blank"); live.setAttribute("aria-hidden", "true"); item.prepend(live); }
     item.prepend(screen, make("p", "hot"), make("p", "dark"), caption);
     return item;
   }, (item, device) => {
     item.dataset.state = state(device);
     item.classList.toggle("unwatched", !device.covered && device.declared);
-    const screen = item.querySelector(".screen"), thermal = screen.tagName === "CANVAS";
+    const screen = item.querySelector(".screen:not(.live)"), thermal = screen.tagName === "CANVAS", live = item.querySelector(".live");
+    if (live && device.covered && !describeOverlay(device)) showLive(live, device);
+    else if (live) endLive(live);
+    const living = live ? liveAge(live) : Infinity;
     const at = thermal ? device.thermalNs : device.pictureNs;
-    if (item.dataset.at !== at && at !== "0" && (thermal || item.coming?.complete !== false)) {  // do not interrupt a loading picture
+    if (item.dataset.at !== at && at !== "0" && living === Infinity && (thermal || item.coming?.complete !== false)) {  // do not interrupt a loading picture
       item.dataset.at = at;
       if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => { paint(screen, body); item.dataset.shown = at; }, () => { item.dataset.at = ""; });
       else item.coming = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { item.dataset.shown = at; });
@@ -338,7 +346,9 @@ function drawViews() {
     if (!thermal) drawOverlay(item, device);
     const [, about, age] = item.querySelector(".caption").children;
     say(about, device.declared ? zoneName(device) : "not declared");
-    say(age, item.dataset.shown ? span(hubNow() - milliseconds(item.dataset.shown)) : "");
+    const old = Math.min(living, item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
+    say(age, Number.isFinite(old) ? (old < LIVE_MS ? "live" : span(old)) : "");
+    age.classList.toggle("bad", old > OLD_MS);
     const dark = item.querySelector(".dark");
     dark.hidden = device.covered || !device.declared;
     if (!dark.hidden && dark.dataset.reason !== device.reason) {
@@ -354,6 +364,7 @@ const PAGES = {
   now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory, refresh: refreshHistory },
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
   device: { show: showDevice, refresh: refreshDevice }, fleets: { show: showFleets, refresh: refreshFleets },
+  wall: { show: refreshWall, refresh: refreshWall },
 };
 
 function turnPage() {
@@ -413,7 +424,8 @@ setUpFocus(async () => { await loadZones(); draw(); });
 setUpHistory();
 setUpPlan();
 setUpOverlay();
-setInterval(() => { refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
+setUpWall();
+setInterval(() => { refreshLive(); refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow(ZONES_MS, loadZones);
 follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=alarm&pictures=1&limit=${VIEWS}`); });

@@ -2,6 +2,7 @@
 
 import { asked, pageName } from "./address.js";
 import { button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
+import { endLive, liveAge, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 
@@ -10,6 +11,7 @@ const EVENTS_MS = 5000;
 const EVENTS = 30;
 const CHART = [300, 90];     // the drawing's width and height, in its own units
 const OLD_MS = 5000;
+const LIVE_MS = 1000;        // a younger picture is called live
 
 const shown = { path: "", body: null, events: [], at: -Infinity, eventsAt: -Infinity, turn: 0, failing: "", wanted: "", pictureNs: "0", coming: null, thermalNs: "" };
 
@@ -74,14 +76,17 @@ function drawState(device, stale) {
 function drawPicture(device) {
   const hasPicture = device.pictureNs !== "0", canvas = get("device-thermal");
   canvas.hidden = hasPicture || device.thermalNs === "0";
+  const live = get("device-live");
+  if (device.fleet.includes("/cameras/")) showLive(live, device);
+  else endLive(live);
   let age = Infinity;
   if (hasPicture) {
-    if (shown.pictureNs !== device.pictureNs && shown.coming?.complete !== false) {
+    if (shown.pictureNs !== device.pictureNs && liveAge(live) === Infinity && shown.coming?.complete !== false) {
       const at = shown.pictureNs = device.pictureNs, { path } = shown;
       get("device-picture").alt = `What ${device.id} sees`;
       shown.coming = renew(get("device-picture"), `${path}/snapshot.jpg?at=${at}`, () => { if (path === shown.path) { get("device-picture").hidden = false; shown.shownNs = at; } });
     }
-    age = shown.shownNs ? hubNow() - milliseconds(shown.shownNs) : Infinity;
+    age = Math.min(liveAge(live), shown.shownNs ? hubNow() - milliseconds(shown.shownNs) : Infinity);
   } else if (device.thermalNs !== "0") {
     age = hubNow() - milliseconds(device.thermalNs);
     if (shown.thermalNs !== device.thermalNs) {
@@ -91,7 +96,8 @@ function drawPicture(device) {
     }
   }
   say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : "This device has sent no picture.");
-  say(get("device-age"), Number.isFinite(age) ? `${span(age)} old` : "");
+  say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? "live" : `${span(age)} old`) : "");
+  say(get("device-why"), liveReason(live) ? `Not live: ${liveReason(live)}` : "");
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 

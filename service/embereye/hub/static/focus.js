@@ -4,6 +4,7 @@ import {
   ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, KINDS, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
+import { endLive, liveAge, showLive } from "./live.js";
 import { markFalse, openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 
@@ -11,8 +12,10 @@ const DEVICES_MS = 1000;     // between two requests for the devices of the zone
 const STEADY_MS = 400;      // a press sooner after a change of the layout may be meant for something else
 const SIGNS = 3;             // signs shown before "more"
 const TREND_MS = 20000;      // over which a temperature is called growing or falling
-const TREND_KELVIN = 3;
+const TREND_KELVIN = 3;      // smallest change that is called so, or …
+const TREND_SHARE = 0.04;    // … this share of the temperature
 const OLD_MS = 5000;         // an older picture is marked as old
+const LIVE_MS = 1000;        // a younger picture is called live
 const MOST = 200;            // devices of the zone that are considered
 
 const focus = { key: "", chosen: false, devices: [], of: "", asked: -Infinity, coming: false, place: "", movedAt: -Infinity, trend: [], all: false, camera: "", thermal: "" };
@@ -119,9 +122,10 @@ function trend(value, signs) {
   if (value !== undefined) focus.trend.push({ at: now, value });
   const first = focus.trend[0];
   const change = first && value !== undefined && now - first.at > 2000 ? value - first.value : 0;
-  if (change > TREND_KELVIN) return "growing";
+  const least = Math.max(TREND_KELVIN, TREND_SHARE * (value || 0));
+  if (change > least) return "growing";
   if (signs.some((sign) => (sign.why || []).some((candidate) => candidate.name === "smoke.growing" && candidate.value))) return "growing";
-  return change < -TREND_KELVIN ? "falling" : "";
+  return change < -least ? "falling" : "";
 }
 
 function kindWords(zone, signs, heat) {
@@ -180,17 +184,22 @@ function pick(zone, candidates) {
   return [...candidates].sort((a, b) => rank(b) - rank(a))[0];
 }
 
-function drawCamera(device) {
+function drawCamera(zone, device) {
   const key = deviceKey(device), at = device.pictureNs;
   if (focus.camera !== key) blank(key);
   const screen = get("focus-screen");
   screen.alt = `What ${device.id} sees now`;
-  if (at !== "0" && focus.wanted !== at && focus.loading?.complete !== false) {
+  if (at !== "0" && focus.wanted !== at && liveAge(get("focus-live")) === Infinity && focus.loading?.complete !== false) {
     focus.wanted = at;
     // Of another camera by then: `screen` has left the page, and the new picture with it.
     focus.loading = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { if (focus.camera === key) focus.shownAt = at; });
   }
-  return focus.shownAt === "0" ? Infinity : hubNow() - milliseconds(focus.shownAt);
+  const live = get("focus-live"), regions = (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet);
+  showLive(live, device, (context, width, height) => {
+    Object.assign(context, { strokeStyle: "#ff2b2b", lineWidth: Math.max(2, width / 240) });
+    for (const { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } } of regions) context.strokeRect(x * width, y * height, wide * width, high * height);
+  });
+  return Math.min(liveAge(live), focus.shownAt === "0" ? Infinity : hubNow() - milliseconds(focus.shownAt));
 }
 
 function drawThermal(canvas, device) {
@@ -210,7 +219,7 @@ function caption(place, device, age) {
   const [name, about, old] = place.children;
   say(name, device ? device.id : "");
   say(about, device ? device.location : "");
-  say(old, device && Number.isFinite(age) ? `${span(age)} old` : "");
+  say(old, device && Number.isFinite(age) ? (age < LIVE_MS ? "live" : `${span(age)} old`) : "");
   old.classList.toggle("bad", age > OLD_MS);
 }
 
@@ -224,14 +233,14 @@ function drawPictures(zone) {
   // Without a camera, the thermal picture is the large one. The boxes stay the same.
   heat.hidden = Boolean(camera) || !sensor;
   canvas.hidden = !camera || !sensor;
-  if (!camera) get("focus-screen").hidden = true;
-  if (camera) caption(get("focus-camera"), camera, drawCamera(camera));
+  if (!camera) { get("focus-screen").hidden = true; endLive(get("focus-live")); }
+  if (camera) caption(get("focus-camera"), camera, drawCamera(zone, camera));
   else caption(get("focus-camera"), sensor, sensor ? hubNow() - milliseconds(sensor.thermalNs) : Infinity);
   if (sensor) drawThermal(camera ? canvas : heat, sensor);
   if (camera && sensor) caption(get("focus-sensor"), sensor, hubNow() - milliseconds(sensor.thermalNs));
   else caption(get("focus-sensor"));
   say(get("focus-none"), !known ? "Loading …" : dark ? `${camera.id} is dark: ${camera.reason}`
-    : camera && focus.shownAt === "0" ? "Loading the picture …" : camera || sensor ? "" : "No camera and no thermal picture in this zone.");
+    : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? "Loading the picture …" : camera || sensor ? "" : "No camera and no thermal picture in this zone.");
   say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? "No thermal picture in this zone." : "No camera in this zone.");
 }
 

@@ -65,8 +65,8 @@ export function drawOverlay(item, device) {
   const overlay = overlays.all.get(deviceKey(device));
   let canvas = item.querySelector(".thermal");
   if (!overlay) { if (canvas) canvas.remove(); return; }
-  if (!canvas) { canvas = makeCanvas(); item.querySelector(".screen").after(canvas); }
-  lay(canvas, item.querySelector(".screen"), overlay, true);
+  if (!canvas) { canvas = makeCanvas(); item.querySelector(".screen:not(.live)").after(canvas); }
+  lay(canvas, item.querySelector(".screen:not(.live)"), overlay, true);
   draw(canvas, sensorOf(overlay));
 }
 

@@ -25,7 +25,7 @@ from .browser import Browser
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
-PAGES = ("now", "day", "history", "plan", "devices", "fleets")
+PAGES = ("now", "day", "history", "plan", "devices", "fleets", "wall")
 SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder for screenshots
 
 

@@ -120,6 +120,7 @@ async def test_a_day_that_could_not_be_loaded_is_not_called_quiet(house: House, 
 
 async def test_typed_text_remains_until_the_hub_has_accepted_it(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
     await browser.ask("click", selector=SILENCE)
     await browser.ask("fill", selector="#ask-note", text="the brigade is here")
     link.refuse()

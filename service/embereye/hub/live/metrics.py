@@ -1,0 +1,27 @@
+"""The metrics of live pictures."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+
+from embereye.hub.live.viewers import Viewers
+from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+
+VIEWERS = gauge("embereye_hub_live_viewers", "Live pictures of cameras that windows show now.")
+BYTES = counter("embereye_hub_live_bytes_total", "Bytes of live pictures that shards sent.")
+PICTURES = counter("embereye_hub_live_pictures_total", "Live pictures that shards sent.")
+REFUSED = counter("embereye_hub_live_refused_total", "Requests for live pictures beyond the limit.")
+
+
+class LiveMetrics(ScrapedCollector):
+    """Collects the metrics that start with embereye_hub_live_."""
+
+    def __init__(self, viewers: Viewers) -> None:
+        self._viewers = viewers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metric families."""
+        yield VIEWERS.value(self._viewers.count)
+        yield BYTES.value(self._viewers.bytes)
+        yield PICTURES.value(self._viewers.pictures)
+        yield REFUSED.value(self._viewers.refused)
