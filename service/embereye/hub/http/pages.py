@@ -9,6 +9,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 
 HTML = "text/html"
+SCRIPT = "text/javascript"
 # Name → media type. Other files are not served.
 STATIC = {
     "login.js": "text/javascript",
@@ -28,6 +29,9 @@ STATIC = {
     "device.js": "text/javascript",
     "live.js": "text/javascript",
     "wall.js": "text/javascript",
+    "keys.js": "text/javascript",
+    "offline.html": HTML,
+    "manifest.webmanifest": "application/manifest+json",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }
@@ -43,6 +47,11 @@ class PageRoutes:
     @Route("GET", "/login", None, "The sign-in page", {200: file_of("the page", HTML)})
     async def _login(self, _: web.Request) -> web.Response:
         return _file("login.html", HTML)
+
+    @Route("GET", "/service-worker.js", None, "The script of the installed console", {200: file_of("it is", SCRIPT)})
+    async def _service_worker(self, _: web.Request) -> web.Response:
+        # At the root, because a browser lets it serve only addresses below its own.
+        return _file("service-worker.js", SCRIPT)
 
     @Route(
         "GET", "/static/{name}", None, "Scripts and styles of the pages",
