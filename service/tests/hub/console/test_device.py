@@ -12,8 +12,9 @@ pytestmark = pytest.mark.needs(BROWSER)
 async def test_a_tile_opens_the_page_of_its_device(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
-    await browser.until("document.querySelector('.view a.whole')?.innerText === 'cam-0'")
-    await browser.ask("evaluate", script="document.querySelector('.view a.whole').click()")
+    tile = "[...document.querySelectorAll('.view a.whole')].find((link) => link.innerText === 'cam-0')"
+    await browser.until(tile)
+    await browser.ask("evaluate", script=f"{tile}.click()")
     await browser.until("location.hash === '#device?fleet=default%2Fcameras%2Fyard&id=cam-0'")
     await browser.until("document.querySelector('#device-picture').naturalWidth === 320")
     await browser.until("document.querySelector('#device-state').innerText.startsWith('Watched')")
