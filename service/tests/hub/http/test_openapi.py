@@ -115,7 +115,8 @@ async def test_each_operation_names_its_role(served: Served) -> None:
     assert roles["post", "/v1/zones/{namespace}/{zone}/{action}"] == "operator"
     assert roles["delete", "/v1/access/tokens/{name}"] == roles["get", "/v1/audit"] == "admin"
     assert {path for (_, path), role in roles.items() if not role} == {
-        "/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/runbooks/{name}", "/static/{name}",
+        "/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/runbooks/{name}",
+        "/service-worker.js", "/static/{name}",
         "/v1/session",
     }  # fmt: skip
     assert (await served.get(URL, Authorization="Bearer somebody-else"))[0] == 401
