@@ -134,6 +134,7 @@ async def test_each_operation_names_its_role(served: Served) -> None:
         ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
         ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
+        (f"{FOLDER}/s-01", "/v1/devices/{namespace}/{kind}/{fleet}/{device}"),
     ],
 )  # fmt: skip
 async def test_an_answer_has_the_described_fields_only(served: Served, path: str, template: str) -> None:
