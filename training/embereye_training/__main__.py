@@ -3,8 +3,8 @@
 Flame is learned from FLAME_SETS and FLAME_STILLS, smoke from all sets.
 
 The trunk is fixed: it computes features of all pictures once, which are cached in OUT, and only linear heads are fitted
-to them. Clips are divided into folds by scene. The network of each fold is fitted without its scenes, so that it can be
-tested on them; the last one is fitted on everything.
+to them. Clips are divided into folds by source. The network of each fold is fitted without its sources, so that it can
+be tested on them; the last one is fitted on everything.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
         flames = [flame_head(arguments.flame)] * (NETWORK_FOLDS + 1)
     else:
         flames = _fit_flames(data, out, layers, fold, quick=arguments.quick)
-    smokes = _fit_smokes(data, out, clips, Maps(model(layers, None).SerializeToString()), fold, quick=arguments.quick)
+    smokes = _fit_smokes(data, out, clips, Maps(model(layers, None).SerializeToString()), quick=arguments.quick)
     for number in range(NETWORK_FOLDS):
         export(layers, flames[number], smokes[number], out / f"fold{number}.onnx")
     export(layers, flames[-1], smokes[-1], out / "appearance.onnx")
@@ -92,9 +92,7 @@ def _fit_flames(
     return [*heads, fit(described)]
 
 
-def _fit_smokes(
-    data: Path, out: Path, clips: Sequence[LabelledClip], maps: Maps, fold: Mapping[str, int], *, quick: bool
-) -> list[SmokeHeads]:
+def _fit_smokes(data: Path, out: Path, clips: Sequence[LabelledClip], maps: Maps, *, quick: bool) -> list[SmokeHeads]:
     """Fit the heads for smoke without each fold, then on everything."""
     stills, films = [data / name for name in STILLS], [film for name in SETS for film in overlays(data / name)]
     packs = load_packs(clips, stills, out / "smoke", maps, QUICK if quick else 1)
@@ -106,7 +104,7 @@ def _fit_smokes(
     heads = []
     for number in (*range(NETWORK_FOLDS), None):
         logger.info("fitting smoke without fold %s", number)
-        heads.append(fit_smoke(packs, pasted, frozenset(scene for scene, of in fold.items() if of == number)))
+        heads.append(fit_smoke(packs, pasted, number))
     return heads
 
 

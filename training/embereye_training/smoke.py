@@ -20,7 +20,7 @@ import numpy.typing as npt
 import onnxruntime
 from sklearn.linear_model import LogisticRegression
 
-from embereye_bench.detection.folds import LabelledClip
+from embereye_bench.detection.folds import LabelledClip, fold_of_source, source_of
 from embereye_training.augment import changed
 from embereye_training.data import frames_of, load_clip, squeezed
 from embereye_training.features import Floats
@@ -51,7 +51,7 @@ class Pack:
     """Pictures with a common weight and label, and the trunk's features of them."""
 
     name: str
-    scene: str  # "" for stills
+    origin: str  # who published the pictures
     smoke: bool
     weight: float
     plain: Floats  # (count, pooled channels)
@@ -64,7 +64,7 @@ class Pack:
 class Pasted:
     """Features of pictures with smoke pasted into scenes, and the share of each place that it hides."""
 
-    scene: npt.NDArray[np.str_]  # (count,): the scene pasted into
+    origin: npt.NDArray[np.str_]  # (count,): of the scene pasted into
     plain: Floats
     source: npt.NDArray[np.float16]
     last: npt.NDArray[np.float16]
@@ -76,11 +76,11 @@ def load_packs(
 ) -> list[Pack]:
     """Load every `step`-th picture of `clips` and of the folders `stills`, with features cached in `cache`."""
     packs, random = [], np.random.default_rng(SEED)
-    for name, scene, smoke, weight, group in (*_of_stills(stills, cache), *_of_clips(clips, cache)):
+    for name, origin, smoke, weight, group in (*_of_stills(stills, cache), *_of_clips(clips, cache)):
         pictures = group[::step]
         versions = np.stack([changed(picture, random, SMOKE_SIDE, CROP_MIN) for picture in pictures])
         plain, source, last = maps.cached(pictures, cache / "maps")
-        packs.append(Pack(name, scene, smoke, weight, plain, maps.cached(versions, cache / "maps")[0], source, last))
+        packs.append(Pack(name, origin, smoke, weight, plain, maps.cached(versions, cache / "maps")[0], source, last))
     return packs
 
 
@@ -100,7 +100,7 @@ def _of_stills(folders: Sequence[Path], cache: Path) -> Iterator[tuple[str, str,
                 pictures = [squeezed(picture, SMOKE_SIDE) for picture in read if picture is not None]  # type: ignore[arg-type]
                 cache.mkdir(parents=True, exist_ok=True)
                 np.save(path, np.stack(pictures))
-            yield name, "", smoke, len(files) ** 0.5, np.load(path)
+            yield name, source_of(source), smoke, len(files) ** 0.5, np.load(path)
 
 
 def _of_clips(clips: Sequence[LabelledClip], cache: Path) -> Iterator[tuple[str, str, bool, float, Pictures]]:
@@ -113,7 +113,7 @@ def _of_clips(clips: Sequence[LabelledClip], cache: Path) -> Iterator[tuple[str,
             continue
         pictures, seconds = clip_pictures(clip, cache)
         if (chosen := seconds >= since).any():
-            yield clip.name, clip.scene, clip.label != "negative", CLIP_WEIGHT, pictures[chosen]
+            yield clip.name, clip.source, clip.label != "negative", CLIP_WEIGHT, pictures[chosen]
 
 
 def clip_pictures(clip: LabelledClip, cache: Path) -> tuple[Pictures, npt.NDArray[np.float64]]:
@@ -128,9 +128,10 @@ def paste(
     """Paste smoke of the `films`, which show smoke on black, into every `every`-th picture without smoke."""
     random = np.random.default_rng(SEED)
     smoke = [[cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY) for picture in frames_of(film)[0][::2]] for film in films]
-    pictures, names, covers = [], [], []
-    for _, scene, shows_smoke, _, group in (*_of_stills(stills, cache), *_of_clips(clips, cache)):
-        step = max(1, len(group) // SCENES_PER_CLIP) if scene else 1
+    pictures, origins, covers = [], [], []
+    of_clips = {clip.name for clip in clips}
+    for name, origin, shows_smoke, _, group in (*_of_stills(stills, cache), *_of_clips(clips, cache)):
+        step = max(1, len(group) // SCENES_PER_CLIP) if name in of_clips else 1
         for picture in () if shows_smoke else group[:: every * step]:
             film = smoke[random.integers(len(smoke))]
             cover = _cloud(film[random.integers(len(film))], random)
@@ -139,10 +140,10 @@ def paste(
             colour = np.clip((grey + random.uniform(-8, 8, 3)) * light, 0, 255)
             mixed = picture * (1 - cover[..., None]) + colour * cover[..., None]
             pictures.append(mixed.clip(0, 255).astype(np.uint8))
-            names.append(scene)
+            origins.append(origin)
             covers.append(cv2.resize(cover, (PLACES, PLACES), interpolation=cv2.INTER_AREA))
     plain, source, last = maps.cached(np.stack(pictures), cache / "pasted")
-    return Pasted(np.array(names), plain, source, last, np.stack(covers))
+    return Pasted(np.array(origins), plain, source, last, np.stack(covers))
 
 
 def _cloud(smoke: npt.NDArray[np.uint8], random: np.random.Generator) -> Floats:
@@ -195,10 +196,10 @@ class Maps:
         return np.concatenate(pooled, axis=1), source.astype(np.float16), last.astype(np.float16)
 
 
-def fit_smoke(packs: Sequence[Pack], pasted: Pasted, left_out: frozenset[str] = frozenset()) -> SmokeHeads:
-    """Fit both heads without the scenes `left_out`."""
-    used = [pack for pack in packs if pack.scene not in left_out]
-    shown = np.flatnonzero(~np.isin(pasted.scene, sorted(left_out)))
+def fit_smoke(packs: Sequence[Pack], pasted: Pasted, left_out: int | None = None) -> SmokeHeads:
+    """Fit both heads without the sources of the fold `left_out`; None: with all of them."""
+    used = [pack for pack in packs if fold_of_source(pack.origin) != left_out]
+    shown = np.flatnonzero([fold_of_source(origin) != left_out for origin in pasted.origin])
     place: Head | None = None
     for _ in range(ROUNDS):
         place = _fit_places(used, pasted, shown, place)

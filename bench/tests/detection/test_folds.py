@@ -8,7 +8,7 @@ import pytest
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye_bench.detection.changed import CHANGES, apply_table, changed
 from embereye_bench.detection.fitting import Course, Fit, Judgement, _likeliest, fit, strength
-from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips
+from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips, source_of
 from embereye_bench.detection.footage import Footage
 from embereye_bench.detection.score_folds import Outcome, poisson, roc, summary, wilson
 
@@ -31,14 +31,20 @@ def course(name, fire, strengths):
     return Course(name, fire, 0.0, tuple(judgements))
 
 
-def test_a_scene_is_in_one_fold_and_every_fold_has_fires():
-    clips = [clip(f"f{n}", scene=f"fire{n // 2}") for n in range(16)]
-    clips += [clip(f"n{n}", "negative", scene=f"street{n // 3}") for n in range(30)]
-    fold = fold_of_scene(clips, 4)
+def test_clips_of_a_source_are_in_one_fold_whatever_the_other_clips_are():
+    clips = [clip(f"source{n // 3}_{n}.mp4", scene=f"scene {n}") for n in range(90)]
+    fold = fold_of_scene(clips)
     assert set(fold) == {member.scene for member in clips}
-    for label in ("fire", "negative"):
-        assert {fold[member.scene] for member in clips if member.label == label} == {0, 1, 2, 3}
-    assert fold_of_scene(list(reversed(clips)), 4) == fold, "independent of the order of the clips"
+    assert set(fold.values()) == {0, 1, 2, 3}
+    by_source = {member.source: set() for member in clips}
+    for member in clips:
+        by_source[member.source].add(fold[member.scene])
+    assert all(len(folds) == 1 for folds in by_source.values())
+    assert fold_of_scene(clips[:9]) == {member.scene: fold[member.scene] for member in clips[:9]}
+
+
+def test_stills_of_a_source_share_its_fold():
+    assert source_of("abg3/Smoke-Detection") == source_of("abg3_hpwren_ridge") == "abg3"
 
 
 def test_cameras_of_one_event_are_one_scene(tmp_path):

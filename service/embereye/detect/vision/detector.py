@@ -165,7 +165,7 @@ class Detector:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
             finding = self._finding(SMOKE_KIND, smoke, self._smoke.limits, self._share(smoke.box))
             if self._smoke_likeness:
-                self._smoke_likeness.see(frame, time_ns)
+                self._smoke_likeness.see(picture.green, time_ns)
                 seen = self._smoke_likeness.seen((height, width))
                 alike = self._finding(SMOKE_KIND, seen, self._smoke.limits, self._share(seen.box))
                 finding = _clearer(finding, alike)

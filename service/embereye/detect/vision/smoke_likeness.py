@@ -98,19 +98,18 @@ class SmokeLikeness:
         """True if the latest picture was smoke-like, or something lately was."""
         return self._persistence_ns > 0 or bool(self._judged and self._judged[-1].level >= self._limits.suspect_odds)
 
-    def see(self, frame: Picture, time_ns: int) -> None:
-        """Measure the stir of every place in `frame` (BGR)."""
+    def see(self, plane: Picture, time_ns: int) -> None:
+        """Measure the stir of every place in `plane`, the green of a picture: smoke is grey."""
         limits, elapsed = self._limits, time_ns - self._grey_ns
         if self._grey is not None and 0 <= elapsed < limits.stir_ns:
             return
-        side = PLACES * _FINE
-        small = cv2.cvtColor(cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2GRAY)
-        grey = small.astype(np.float32)
+        grey = cv2.resize(plane, (PLACES * _FINE,) * 2, interpolation=cv2.INTER_AREA).astype(np.float32)
         if self._grey is not None and 0 <= elapsed <= limits.gap_ns:
-            means = _place_means(grey - self._grey)
+            change = grey - self._grey
+            means = _shrunk(change, PLACES)
             if np.count_nonzero(np.abs(means) > limits.step_counts) > limits.step_share * means.size:
                 self._note_step(time_ns)
-            self._stir += np.float32(limits.stir_rate) * (_stir_of(grey - self._grey) - self._stir)
+            self._stir += np.float32(limits.stir_rate) * (_stir_of(change) - self._stir)
         self._grey, self._grey_ns = grey, time_ns
 
     def _note_step(self, time_ns: int) -> None:
@@ -265,21 +264,17 @@ class SmokeLikeness:
         return (*terms, lasted)
 
 
-def _place_means(fine: npt.NDArray[np.float32]) -> Odds:
-    means: Odds = fine.reshape(PLACES, _FINE, PLACES, _FINE).mean(axis=(1, 3))
-    return means
+def _shrunk(fine: npt.NDArray[np.float32], side: int) -> npt.NDArray[np.float32]:
+    """Return the means of `side` x `side` equal parts of `fine`."""
+    return cv2.resize(fine, (side, side), interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
 
 
-def _stir_of(difference: npt.NDArray[np.float32]) -> Odds:
+def _stir_of(change: npt.NDArray[np.float32]) -> Odds:
     """Return how much each place changes, in counts of grey, less what noise of single pixels leaves."""
     side = PLACES * _FINE // _PATCH
-    patches = difference.reshape(side, _PATCH, side, _PATCH)
-    means = patches.mean(axis=(1, 3), keepdims=True)
-    noise = np.abs(patches - means).mean(axis=(1, 3))
-    stir = np.maximum(0.0, np.abs(means[:, 0, :, 0]) - np.float32(_NOISE_LEFT) * noise)
-    per_place = _FINE // _PATCH
-    result: Odds = stir.reshape(PLACES, per_place, PLACES, per_place).mean(axis=(1, 3))
-    return result
+    means = _shrunk(change, side)
+    noise = _shrunk(cv2.absdiff(change, means.repeat(_PATCH, 0).repeat(_PATCH, 1)), side)  # type: ignore[arg-type]
+    return _shrunk(np.maximum(0.0, np.abs(means) - np.float32(_NOISE_LEFT) * noise), PLACES)
 
 
 def _percent(odds: float) -> float:
