@@ -456,6 +456,15 @@ ALERTS = (
         "Only with hub.modbus. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
+        "EmberEyeStationFailing", "critical", "release",
+        f"min by ({HUB}, station) (embereye_hub_dc09_receiver_failing) == 1 or "
+        f"max by ({HUB}, station) (embereye_hub_dc09_waiting_seconds) > 60", "1m",
+        "The monitoring station {{ $labels.station }} gets no alarms",
+        "No receiver answers, or a message waits: the hub's log has the reason. Alarms still reach the console and the "
+        "other ways.",
+        "Only with hub.dc09. EmberEyeHubDown fires for a missing hub.",
+    ),
+    Alert(
         "EmberEyeControlDeadlinesMissed", "warning", "release",
         f"sum by ({HUB}) (rate(embereye_hub_control_missed_total[5m])) / "
         f"(sum by ({HUB}) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",

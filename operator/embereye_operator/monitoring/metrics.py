@@ -49,6 +49,8 @@ LABELS = {
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; for the archive: `written`, `dropped`; for a "
     "webhook or a route: `delivered`, `failed`",
     "webhook": "its name, as declared",
+    "station": "its name, as declared",
+    "receiver": "HOST:PORT, as declared",
     "panel": "its name, as declared; `serve`: the table that PLCs read",
     "route": "its name, as declared",
     "stage": "`wait`, `analyse`",

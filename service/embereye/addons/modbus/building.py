@@ -9,11 +9,11 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from embereye.addons.modbus.decide import Decision, Trip
+from embereye.addons.modbus.decide import Decision
 from embereye.addons.modbus.options import WATCHED, ModbusOptions, Place, Table
 from embereye.addons.modbus.panel import Panel
 from embereye.addons.modbus.server import TableServer
-from embereye.addons.modbus.tables import TRIPS, Trips
+from embereye.addons.modbus.tables import TRIPS, Trip, Trips
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
 from embereye.process.tasks import Tasks, first_of

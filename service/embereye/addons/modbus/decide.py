@@ -8,10 +8,10 @@ only state; its owner stores it. Everything else follows from the zones, so a re
 from collections.abc import Iterable, Sequence
 
 from embereye.addons.modbus.options import ACKNOWLEDGED, FAULT, PRE_ALARM, STATE, WATCHED, Place, Rule, Table
+from embereye.addons.modbus.tables import Trip
 from embereye.levels import ZoneState
 from embereye.v1.alarms_pb2 import Zone
 
-Trip = tuple[str, str, str, str]  # table, place, namespace, zone
 OPEN = {ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}
 # The numbers of states in registers, and their order of urgency.
 NUMBERS = {

@@ -1,9 +1,9 @@
 """The database table of the outputs that are switched on."""
 
-from embereye.addons.modbus.decide import Trip
 from embereye.hub.tables.table import StateTable
 from embereye.hub.tables.transaction import StoredState, Transaction
 
+Trip = tuple[str, str, str, str]  # panel, place, namespace, zone
 TRIPS = StateTable[Trip, bool](  # by panel, place, namespace and zone, always True
     """
 CREATE TABLE IF NOT EXISTS modbus_trips (panel TEXT NOT NULL, place TEXT NOT NULL, namespace TEXT NOT NULL,

@@ -132,11 +132,11 @@ async def test_a_hub_that_stops_drops_watched_and_keeps_alarms(tmp_path: Path) -
             assert (panel.coil(0), panel.coil(2)) == (1, 0)
 
 
-async def send_sign(hub: HubProcess, name: str) -> None:
+async def send_sign(hub: HubProcess, name: str, zone: str = "hall") -> None:
     async with grpc.aio.insecure_channel(hub.control) as channel:
         call = EvidenceStub(channel).Report()
         await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/hall", shard="hall-0", epoch=1)))
-        await call.write(ReportRequest(evidence=sign(name=name)))
+        await call.write(ReportRequest(evidence=sign(zone, name=name)))
         async with asyncio.timeout(60):
             while isinstance(answer := await call.read(), ReportResponse):
                 if name in answer.acknowledged:

@@ -1,0 +1,59 @@
+"""The option of `embereye hub` for DC-09, and the parts that it adds to the hub.
+
+Only the hub that owns the database reports to stations and listens to panels; a standby replica does neither. siadc09
+is imported only if the option is used.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.addons.dc09.metrics import Dc09Metrics
+from embereye.addons.dc09.options import OPTION, Dc09Options, read_dc09
+from embereye.addons.dc09.tables import Rows
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.lifecycle import UserError
+from embereye_cli.processes.peer_options import env
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the option of `embereye hub`; its default comes from EMBEREYE_DC09."""
+    group = parser.add_argument_group("DC-09", "report to a monitoring station (docs/how-to/monitoring-station.md)")
+    group.add_argument(OPTION, type=Path, default=Path(env("DC09")) if env("DC09") else None, metavar="FILE",
+                       help="YAML file with monitoring stations, and with fire panels that report here; default: none "
+                       "[EMBEREYE_DC09]")  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if the file is wrong."""
+    return Dc09Addon(read_dc09(arguments.dc09) if arguments.dc09 else None)
+
+
+class Dc09Addon(Addon):
+    """Reports to the stations and listens to the panels that `options` declare."""
+
+    def __init__(self, options: Dc09Options | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make stations and listener; see `Addon.attach`."""
+        if self._options is None:
+            return Parts(collectors=[Dc09Metrics()])
+        try:
+            from embereye.addons.dc09.listener import Listener
+            from embereye.addons.dc09.station import Station
+        except ImportError as error:
+            raise UserError(f"{OPTION} needs siadc09: pip install 'embereye[dc09]' ({error})") from error
+        rows = Rows()
+        hub.add_part(rows)
+        stations = [Station(hub, rows, options) for options in self._options.stations]
+        listener = Listener(hub, rows, self._options.listen) if self._options.listen else None
+        tasks = {f"dc09-{station.options.name}": station.run for station in stations}
+        if listener:
+            tasks["dc09-listen"] = listener.run
+        return Parts(collectors=[Dc09Metrics(stations, listener)], tasks=tasks)
+
+    def stand_by(self) -> Parts:
+        """Do nothing; see `Addon.stand_by`."""
+        return Parts(collectors=[Dc09Metrics()])

@@ -1,0 +1,5 @@
+"""Fixtures: the databases of a hub, and hub processes."""
+
+from harness.hubs import make_hub, stored, stored_apart, stored_in_postgres
+
+__all__ = ["make_hub", "stored", "stored_apart", "stored_in_postgres"]
