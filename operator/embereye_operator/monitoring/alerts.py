@@ -465,6 +465,14 @@ ALERTS = (
         "Only with hub.dc09. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
+        "EmberEyeEvidenceNotArchived", "warning", "release",
+        f"max by ({HUB}) (embereye_hub_archive_lag_seconds) > 300", "1m",
+        "Evidence is not uploaded to the bucket",
+        "Pictures or events have waited for {{ $value | humanizeDuration }}: the hub's log has the reason. Alarms are "
+        "not affected.",
+        "Only with hub.archive. EmberEyeHubDown fires for a missing hub.",
+    ),
+    Alert(
         "EmberEyeControlDeadlinesMissed", "warning", "release",
         f"sum by ({HUB}) (rate(embereye_hub_control_missed_total[5m])) / "
         f"(sum by ({HUB}) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",

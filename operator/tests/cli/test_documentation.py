@@ -16,6 +16,7 @@ ADDONS = {
     "docs/how-to/control.md": "control",
     "docs/how-to/modbus.md": "modbus",
     "docs/runbooks/EmberEyeModbusFailing.md": "modbus",
+    "docs/how-to/archive.md": "archive",
     "docs/how-to/monitoring-station.md": "dc09",
     "docs/runbooks/EmberEyeStationFailing.md": "dc09",
 }  # pages about an add-on, whose folder may be deleted

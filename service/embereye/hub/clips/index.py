@@ -111,6 +111,11 @@ class ClipIndex:
         timed = ((entry.times, entry) for entry in self._values())
         return _newest(entry.clip for times, entry in timed if times[0] < until_ns and times[1] >= from_ns)
 
+    def received_since(self, kept_ns: int) -> list[Clip]:
+        """The clips that were stored from `kept_ns` on, oldest first."""
+        entries = [entry for entry in self._values() if entry.times[2] >= kept_ns]
+        return [entry.clip for entry in sorted(entries, key=lambda entry: entry.times[2])]
+
     def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` clips."""
         ordered = sorted(self._values(), key=lambda entry: entry.times[1], reverse=True)

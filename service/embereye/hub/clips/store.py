@@ -200,6 +200,13 @@ class ClipStore:
         """
         return (await self._loaded()).between(from_ns, until_ns)
 
+    async def received_since(self, kept_ns: int) -> list[Clip]:
+        """The clips that the hub received from `kept_ns` on, on the hub's timeline, oldest first.
+
+        Raises ClipsUnreadError while they are being read.
+        """
+        return (await self._loaded()).received_since(kept_ns)
+
     async def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` clips. Raises ClipsUnreadError while they are being read."""
         return (await self._loaded()).newest(limit)

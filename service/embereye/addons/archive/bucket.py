@@ -1,0 +1,86 @@
+"""One S3 bucket, through obstore. Each call is one attempt; every error of the library becomes a BucketError.
+
+Each object carries its SHA-256 in its metadata, and the service checks another SHA-256 of the transfer, which buckets
+with object lock require. Objects of more than a few megabytes are sent in parts.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from embereye.addons.archive.options import ArchiveOptions
+
+CONNECT_SECONDS = 5
+CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
+STATUS = re.compile(r"status: (\d{3})")
+MEANINGS = {  # of S3's codes
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": "the key may not write to it",
+    "InvalidAccessKeyId": "it does not know the access key",
+    "SignatureDoesNotMatch": "the secret key is wrong",
+    "RequestTimeTooSkewed": "this machine's clock is wrong",
+    "SlowDown": "it asks for fewer requests",
+}
+
+
+class BucketError(Exception):
+    """The bucket cannot be used now; the text says why."""
+
+
+class Bucket:
+    """The bucket of `options`."""
+
+    def __init__(self, options: ArchiveOptions, headers: Mapping[str, str] | None = None) -> None:
+        """`headers` are sent with each request. BucketError if the keys cannot be read."""
+        seconds = timedelta(seconds=options.timeout)
+        try:
+            self._store = S3Store(
+                options.bucket,
+                prefix=options.prefix or None,
+                region=options.region,
+                checksum_algorithm="SHA256",
+                virtual_hosted_style_request=not options.endpoint,
+                client_options={
+                    "allow_http": options.endpoint.startswith("http://"), "timeout": seconds,
+                    "connect_timeout": timedelta(seconds=CONNECT_SECONDS), "default_headers": dict(headers or {}),
+                },
+                # The caller repeats: it decides about the order, and reports failures.
+                retry_config={"max_retries": 0, "retry_timeout": seconds},
+                config=self._config(options),
+            )  # fmt: skip
+        except (BaseError, OSError, ValueError, TypeError) as error:
+            raise BucketError(f"it cannot be used: {_sentence(error)}") from error
+
+    @staticmethod
+    def _config(options: ArchiveOptions) -> Any:
+        """The endpoint, if one is declared, and the keys. OSError if they cannot be read."""
+        return {**({"endpoint": options.endpoint} if options.endpoint else {}), **options.keys()}
+
+    async def put(self, name: str, content: bytes | Path, media: str, metadata: Mapping[str, str]) -> None:
+        """Store `content`, or the file's, under `name`; BucketError."""
+        attributes = {"Content-Type": media, **{key: quote(value, safe=" :/+,()=-") for key, value in metadata.items()}}
+        try:
+            await obstore.put_async(self._store, name, content, attributes=attributes)
+        except (BaseError, OSError, ValueError) as error:  # also FileNotFoundError, for a missing bucket
+            raise BucketError(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    """The reason in one sentence: S3's code, the status, or what the library says first."""
+    text = " ".join(str(error).split())
+    if code := CODE.search(text):
+        return f"{MEANINGS.get(code[1], 'it refuses')} ({code[1]})"
+    if status := STATUS.search(text):
+        return f"it answers {status[1]}"
+    if "onnect" in text:
+        return "it cannot be reached"
+    if "imed" in text or "imeout" in text:
+        return "no answer in time"
+    return text[:200] or type(error).__name__

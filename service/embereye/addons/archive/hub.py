@@ -1,0 +1,52 @@
+"""The option of `embereye hub` for the archive, and the parts that it adds to the hub.
+
+Only the hub that owns the database uploads. obstore is imported only if the option is used.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from embereye.addons.archive.metrics import ArchiveMetrics
+from embereye.addons.archive.options import OPTION, ArchiveOptions, read_archive
+from embereye.addons.archive.tables import Progress
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.lifecycle import UserError
+from embereye_cli.processes.peer_options import env
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the option of `embereye hub`; its default comes from EMBEREYE_ARCHIVE."""
+    group = parser.add_argument_group("archive", "upload evidence to an S3 bucket (docs/how-to/archive.md)")
+    group.add_argument(OPTION, type=Path, default=Path(env("ARCHIVE")) if env("ARCHIVE") else None, metavar="FILE",
+                       help="YAML file that names the bucket; default: none [EMBEREYE_ARCHIVE]")  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if the file is wrong."""
+    return ArchiveAddon(read_archive(arguments.archive) if arguments.archive else None)
+
+
+class ArchiveAddon(Addon):
+    """Uploads evidence to the bucket that `options` name."""
+
+    def __init__(self, options: ArchiveOptions | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the uploader; see `Addon.attach`."""
+        if self._options is None:
+            return Parts(collectors=[ArchiveMetrics(None)])
+        try:
+            from embereye.addons.archive.uploader import Uploader
+        except ImportError as error:
+            raise UserError(f"{OPTION} needs obstore: pip install 'embereye[s3]' ({error})") from error
+        progress = Progress()
+        hub.add_part(progress)
+        uploader = Uploader(hub, clips, progress, self._options)
+        return Parts(collectors=[ArchiveMetrics(uploader)], tasks={"archive": uploader.run})
+
+    def stand_by(self) -> Parts:
+        """Upload nothing; see `Addon.stand_by`."""
+        return Parts(collectors=[ArchiveMetrics(None)])

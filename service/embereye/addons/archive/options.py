@@ -1,0 +1,57 @@
+"""The file of `embereye hub --archive`: the S3 bucket, and how to reach it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from embereye_cli.declared import DeclaredError, Fields, read_declared
+
+OPTION = "--archive"
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+PREFIX = re.compile(r"[A-Za-z0-9._/-]{0,200}")
+REGION = re.compile(r"[a-z0-9-]{1,50}")
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """One bucket. Keys are in files, which are read again after each failure."""
+
+    bucket: str
+    prefix: str = ""  # of all objects' names
+    region: str = "us-east-1"
+    endpoint: str = ""  # URL of a service other than Amazon's; '': Amazon's
+    credentials: Path | None = (
+        None  # folder with access-key-id and secret-access-key; None: as Amazon's tools find them
+    )
+    timeout: float = 30.0  # seconds for one request
+
+    def keys(self) -> dict[str, str]:
+        """Read the keys. OSError if they cannot be read."""
+        if self.credentials is None:
+            return {}
+        names = {"access_key_id": "access-key-id", "secret_access_key": "secret-access-key"}
+        return {name: (self.credentials / file).read_text(encoding="utf-8").strip() for name, file in names.items()}
+
+
+def read_archive(path: Path) -> ArchiveOptions:
+    """Read the file at `path`; UserError names what is wrong."""
+    return read_declared(path, OPTION, parse_archive)
+
+
+def parse_archive(fields: Fields) -> ArchiveOptions:
+    """Read the file's content; DeclaredError."""
+    endpoint = fields.text("endpoint", "")
+    parts = urlsplit(endpoint)
+    if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username):
+        raise DeclaredError(f'{fields.place("endpoint")}: "{endpoint[:80]}" is not of the form https://HOST:PORT')
+    options = ArchiveOptions(
+        bucket=fields.text("bucket", pattern=BUCKET, form="the name of a bucket"),
+        prefix=fields.text("prefix", "", pattern=PREFIX, form="a prefix of letters, digits and . _ / -").strip("/"),
+        region=fields.text("region", "us-east-1", pattern=REGION, form="a region such as eu-central-1"),
+        endpoint=endpoint,
+        credentials=fields.file("credentials"),
+        timeout=fields.seconds("timeoutSeconds", 30.0, 1.0, 600.0),
+    )
+    fields.close()
+    return options
