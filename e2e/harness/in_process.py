@@ -1,9 +1,12 @@
 """A hub in the test's own process, with an add-on attached, and evidence and people's actions for it."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+
+import grpc
 
 from embereye.hub.actions import Action
 from embereye.hub.addon import Addon, Parts
@@ -12,7 +15,8 @@ from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.process.tasks import Tasks
-from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from harness.stored import Stored
 
 PERSON = Principal("anna", Role.OPERATOR, "anna")
@@ -60,3 +64,16 @@ def report(hub: Hub, item: EvidenceItem) -> None:
 async def act(hub: Hub, action: Action, zone: str = "hall") -> None:
     """Perform a person's action."""
     await hub.actions.perform(action, PERSON, "default", zone)
+
+
+async def send_report(control: str, item: EvidenceItem) -> None:
+    """Report `item` to the hub process at `control`, and wait until it is acknowledged."""
+    async with grpc.aio.insecure_channel(control) as channel:
+        call = EvidenceStub(channel).Report()
+        await call.write(ReportRequest(hello=ShardHello(fleet=FLEET, shard="hall-0", epoch=1)))
+        await call.write(ReportRequest(evidence=item))
+        async with asyncio.timeout(60):
+            while isinstance(answer := await call.read(), ReportResponse):
+                if item.id in answer.acknowledged:
+                    return
+    raise AssertionError("the hub ended the stream")

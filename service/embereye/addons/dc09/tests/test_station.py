@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness.eventually import eventually
 from harness.hubs import HubProcess
-from harness.in_process import FLEET, act, report, running_hub, sign
+from harness.in_process import FLEET, act, report, running_hub, send_report, sign
 from harness.stored import Stored
 
 from embereye.addons.dc09.hub import Dc09Addon
@@ -165,8 +165,6 @@ async def test_what_waits_survives_a_crash_with_its_sequence(tmp_path: Path) -> 
 async def test_a_hub_that_is_killed_again_and_again_skips_no_alarm(
     tmp_path: Path, make_hub: Callable[..., HubProcess]
 ) -> None:
-    from embereye.addons.modbus.tests.test_panels import send_sign
-
     async with running_receiver() as receiver:
         file = tmp_path / "dc09.yaml"
         file.write_text(f"""
@@ -177,7 +175,7 @@ stations:
         for number in range(5):
             hub.start()
             await hub.ready()
-            await send_sign(hub, f"n{number}", zone=f"zone-{number}")
+            await send_report(hub.control, sign(f"zone-{number}"))
             await asyncio.sleep(0.01 * number)
             hub.kill()
         hub.start()

@@ -6,11 +6,10 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import grpc
 import pytest
 from harness.eventually import eventually
 from harness.hubs import HubProcess
-from harness.in_process import act, report, running_hub, sign
+from harness.in_process import act, report, running_hub, send_report, sign
 from harness.stored import Stored
 
 from embereye.addons.modbus.building import Building
@@ -21,8 +20,7 @@ from embereye.hub.actions import Action
 from embereye.hub.hub import Hub
 from embereye.levels import Level, ZoneState
 from embereye.units import SECOND
-from embereye.v1.evidence_pb2 import CanaryPlan, Coverage, ReportRequest, ReportResponse, ShardHello
-from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.evidence_pb2 import CanaryPlan, Coverage
 
 ALARM, SIREN, WATCHED = Place("coil", 0), Place("coil", 1), Place("coil", 2)
 BEAT = Place("register", 0)
@@ -132,18 +130,6 @@ async def test_a_hub_that_stops_drops_watched_and_keeps_alarms(tmp_path: Path) -
             assert (panel.coil(0), panel.coil(2)) == (1, 0)
 
 
-async def send_sign(hub: HubProcess, name: str, zone: str = "hall") -> None:
-    async with grpc.aio.insecure_channel(hub.control) as channel:
-        call = EvidenceStub(channel).Report()
-        await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/hall", shard="hall-0", epoch=1)))
-        await call.write(ReportRequest(evidence=sign(zone, name=name)))
-        async with asyncio.timeout(60):
-            while isinstance(answer := await call.read(), ReportResponse):
-                if name in answer.acknowledged:
-                    return
-            raise AssertionError("the hub ended the stream")
-
-
 def press(hub: HubProcess, action: str) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{hub.http_port}/v1/zones/default/hall/{action}", b"{}", method="POST",
@@ -170,7 +156,7 @@ panels:
     hub = make_hub(Stored(tmp_path), "--modbus", str(file))
     hub.start()
     await hub.ready()
-    await send_sign(hub, "first")
+    await send_report(hub.control, sign())
     await eventually(lambda: panel.coil(0) == 1)
     await asyncio.to_thread(press, hub, "test")
     hub.kill()
