@@ -83,6 +83,7 @@ class Release:
         self.shards = SHARDS
         self._fires = fires
         self._burnt = 0
+        self.monitored = True  # a Prometheus evaluates our rules
 
     def close(self) -> None:
         """End what the release runs outside the cluster, except tasks of its site."""
@@ -92,7 +93,7 @@ class Release:
     def values(self) -> tuple[str, ...]:
         """The chart values of the release."""
         hub = self.engines.values() if self.engines else (f"hub.persistence.storageClass={VOLUME}",)
-        return (*hub, *MONITORED)
+        return (*hub, *MONITORED) if self.monitored else hub
 
     @property
     def reach(self) -> Json:
@@ -245,6 +246,7 @@ async def running_release(
                 engines = Engines(postgres, nats, await asyncio.to_thread(postgres.create_database, "embereye"))
         release = build(site, fires, engines)
         stack.callback(release.close)
+        release.monitored = alerts
         if alerts:
             with diary.step("the real Prometheus Operator"):  # on the node that no fault takes
                 release.prometheus = await install_prometheus(site.cluster, site.home_node)
