@@ -251,7 +251,7 @@ class Figures:
         path.parent.mkdir(exist_ok=True)
         arguments = ["logs", "--follow", "--timestamps", "--namespace", namespace, pod, "--container", container]
         arguments += ["--since-time", since] if since else []
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", buffering=1) as file:  # each line at once: a run may be killed
             async for line in self._cluster.lines(*arguments):
                 stamp, _, text = line.partition(" ")
                 if stamp <= since:
