@@ -13,6 +13,7 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.live.parts import live_parts
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
 
@@ -31,7 +32,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    runner = await serve_http(Api(hub, clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    runner = await serve_http(Api(hub, clips, addons=[live_parts(hub)]).app(CollectorRegistry()), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
         house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
         async with beside(house.keep_reporting(), name="report"):
