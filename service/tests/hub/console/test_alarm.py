@@ -52,9 +52,12 @@ async def test_nothing_moves_when_pictures_arrive_late(house: House, width: int)
         await browser.until(STEADY)
         watch = """{
           window.shifted = [];
-          const above = ({ node }) => node?.parentElement?.closest('header, #overview, #alarms');
+          const above = (element) => element.closest('header, #overview, #alarms') && !element.closest('.reasons');
           new PerformanceObserver((list) => {
-            for (const { sources } of list.getEntries()) window.shifted.push(...sources.filter(above).map(String));
+            for (const { sources } of list.getEntries()) {
+              const moved = sources.map(({ node }) => node?.parentElement).filter(Boolean);
+              window.shifted.push(...moved.filter(above).map(({ outerHTML }) => outerHTML.slice(0, 80)));
+            }
           }).observe({ type: 'layout-shift' });
         }"""
         await browser.ask("evaluate", script=watch)
