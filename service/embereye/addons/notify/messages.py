@@ -1,6 +1,6 @@
 """The texts of messages: what burns where, why, and what to do (pure)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +13,7 @@ MAX_REASONS = 10  # incidents up to which each one's reason is given
 WORDS = {CRITICAL: "CRITICAL ALARM", ALARM: "ALARM", PRE_ALARM: "Pre-alarm", FAULT: "Fault",
          ACKNOWLEDGED: "Acknowledged", OVER: "Over"}  # fmt: skip
 ORDER = tuple(WORDS)
+EARLIER = " (since an earlier message)"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def compose(
     added = [incident for incident in still_open if incident.key not in latest and incident.occasion == worst]
     if len(latest) > 1 and added:
         groups[worst] = [*added, *fires]
-    lines = [line for group in sorted(groups, key=ORDER.index) for line in _lines(group, groups[group], now)]
+    before = {incident.key for incident in added}
+    lines = [line for group in sorted(groups, key=ORDER.index) for line in _lines(group, groups[group], before, now)]
     waited = [_waited(each, now) for each in latest.values() if each.delivery.step > 0 or each.delivery.round > 0]
     if waited and worst in {CRITICAL, ALARM, PRE_ALARM}:
         lines.append(
@@ -87,15 +89,15 @@ def _waited(each: News, now: datetime) -> int:
     return max(0, int((now.timestamp() - each.incident.time_ns / SECOND) // 60))
 
 
-def _lines(group: str, incidents: Sequence[Incident], now: datetime) -> list[str]:
-    """The lines about all incidents of one group."""
+def _lines(group: str, incidents: Sequence[Incident], before: Collection[str], now: datetime) -> list[str]:
+    """The lines about all incidents of one group; those with the keys `before` were in an earlier message."""
     if len(incidents) == 1:
         return [*_single(group, incidents[0], now)]
     lines = [f"{WORDS[group]} in {len(incidents)} places:"]
     for incident in incidents[:MAX_NAMES]:
         name = f"{incident.title} {incident.device}" if incident.device else incident.title
         reason = f": {incident.why}" if len(incidents) <= MAX_REASONS and group not in {ACKNOWLEDGED, OVER} else ""
-        lines.append(f"- {name}{reason}")
+        lines.append(f"- {name}{EARLIER if incident.key in before else ''}{reason}")
     if len(incidents) > MAX_NAMES:
         lines.append(f"and {len(incidents) - MAX_NAMES} more")
     return lines
