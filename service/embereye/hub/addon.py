@@ -31,6 +31,7 @@ class Parts:
     roles: Mapping[str, Role] = field(default_factory=dict)  # by gRPC method; methods without one are for viewers
     routes: Sequence[object] = ()  # of the HTTP interface, as in `embereye.hub.http.route`
     schemas: Mapping[str, dict[str, object]] = field(default_factory=dict)  # that the routes' answers refer to, by name
+    scripts: Sequence[str] = ()  # addresses of JavaScript modules that the console loads
     collectors: Sequence[Collector] = ()  # of metrics
     tasks: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)  # by name, until the end
     listen: Callable[[str, ServerTls | None], Awaitable[None]] = _do_nothing  # on the host for people, with its TLS

@@ -17,7 +17,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ WITHOUT_STILL = frozenset({400, 413, 415, 422})  # answers after which a message
 
 
 @dataclass
-class _Call:
+class Call:
     """The events of one attempt."""
 
     allow: tuple[Network, ...]
@@ -59,8 +59,18 @@ class _Call:
 _present = threading.local()  # .call: the attempt that the thread makes
 
 
-def _call() -> _Call | None:
+def _call() -> Call | None:
     return getattr(_present, "call", None)
+
+
+@contextlib.contextmanager
+def attempting(route: Route) -> Iterator[Call]:
+    """Observe what this thread calls for `route`."""
+    _present.call = Call(route.allow, route.ca_file)
+    try:
+        yield _present.call
+    finally:
+        _present.call = None
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -117,7 +127,7 @@ class _Reasons(logging.Handler):
             call.error = call.error or ERRNO.sub("", text.removeprefix(SOCKET_ERROR))
 
 
-def _trust(call: _Call | None, context: ssl.SSLContext | None) -> None:
+def _trust(call: Call | None, context: ssl.SSLContext | None) -> None:
     """Trust the route's authority in a context of Apprise's."""
     if call and call.ca_file and context and context.verify_mode == ssl.CERT_REQUIRED:
         context.load_verify_locations(str(call.ca_file))
@@ -229,7 +239,10 @@ class Channel:
         return read_url(file)
 
     def _notify(self, url: str, message: Message) -> tuple[Refusal | None, int]:
-        call = _present.call = _Call(self._route.allow, self._route.ca_file)
+        with attempting(self._route) as call:
+            return self._call_apprise(url, message, call), call.status
+
+    def _call_apprise(self, url: str, message: Message, call: Call) -> Refusal | None:
         try:
             plugin = _plugin(url, self._route)
             attach = None
@@ -242,19 +255,20 @@ class Channel:
                 body=message.text, title=message.title, notify_type=apprise.NotifyType(message.kind), attach=attach
             )
         except ValueError as error:
-            return Refusal(str(error)), 0
+            return Refusal(str(error))
         except Exception as error:
             call.warning = call.warning or f"{type(error).__name__}: {_plain_error(error)}"
             accepted = False
-        finally:
-            _present.call = None
-        if accepted:
-            return None, call.status
-        wait = min(retry_seconds(call.retry_after, self._clock()), MAX_WAIT_SECONDS)
-        return Refusal(_hidden(_reason(call), url), wait=wait), call.status
+        return None if accepted else failure_of(call, url, self._clock())
 
 
-def _reason(call: _Call) -> str:
+def failure_of(call: Call, url: str, now: float) -> Refusal:
+    """Say why an attempt at `url` failed, without its secrets; `now` is the Unix time."""
+    wait = min(retry_seconds(call.retry_after, now), MAX_WAIT_SECONDS)
+    return Refusal(_hidden(_reason(call), url), wait=wait)
+
+
+def _reason(call: Call) -> str:
     if call.refused:
         return call.refused
     if call.error:

@@ -12,9 +12,23 @@ from embereye.addons.notify.incidents import Delivery
 from embereye.addons.notify.links import BadLinkError
 from embereye.addons.notify.notifier import Notifier, Outlet, UnknownRouteError
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
+from embereye.addons.notify.webpush import Devices
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.openapi.parts import NANOSECONDS, WORD, Json, answer, file_of, list_of, record, reference, whole
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    NANOSECONDS,
+    WORD,
+    Json,
+    answer,
+    file_of,
+    json_body,
+    list_of,
+    record,
+    reference,
+    whole,
+)
+from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
@@ -26,8 +40,30 @@ MAX_NAME = 100  # characters of the name that a person gives
 class NotifyRoutes:
     """Serves what notifications do."""
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, notifier: Notifier, devices: Devices) -> None:
         self._notifier = notifier
+        self._devices = devices
+
+    @Route(
+        "GET", "/v1/notify/push", Role.VIEWER, "The hub's key for Web Push, and the routes that use it",
+        {200: answer("the key in base64url", record({"key": WORD, "routes": list_of(WORD)}))},
+    )  # fmt: skip
+    async def _push_key(self, _: web.Request) -> web.Response:
+        routes = [name for name, outlet in self._notifier.outlets.items() if outlet.route.is_web_push]
+        return web.json_response({"key": self._devices.public_key() if routes else "", "routes": routes})
+
+    @Route(
+        "POST", "/v1/notify/push", Role.VIEWER, "Subscribe a browser to Web Push",
+        {200: answer("it is subscribed", record({}))},
+        fails=CHANGES,
+        body=json_body(record({"endpoint": WORD, "keys": record({"p256dh": WORD, "auth": WORD})})),
+    )  # fmt: skip
+    async def _subscribe(self, request: web.Request) -> web.Response:
+        try:
+            self._devices.add(await read_json(request), request[PRINCIPAL].name)
+        except ValueError as error:
+            raise Refused(400, str(error)) from error
+        return web.json_response({})
 
     @Route(
         "GET", "/v1/notify", Role.VIEWER, "Routes to people, and how they do",

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.addons.notify.metrics import NotifyMetrics
-from embereye.addons.notify.options import NotifyOptions
+from embereye.addons.notify.options import NotifyOptions, Route
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
@@ -52,17 +52,28 @@ class NotifyAddon(Addon):
         if self._options is None:
             return Parts(collectors=[NotifyMetrics(None)])
         from embereye.addons.notify.channel import Channel
+        from embereye.addons.notify.console import ConsoleRoutes
         from embereye.addons.notify.http import NotifyRoutes, schemas
         from embereye.addons.notify.notifier import Notifier
+        from embereye.addons.notify.webpush import Devices, PushChannel
         from embereye.units import SECOND
 
         def clock() -> float:
             return (hub.timeline.now_ns() + hub.timeline.stepped_ns()) / SECOND
 
-        notifier = Notifier(self._options, hub, lambda route: Channel(route, clock))
+        devices = Devices(lambda: notifier.rows)
+
+        def make(route: Route) -> Channel:
+            return (
+                PushChannel(route, clock, devices, options.public_url) if route.is_web_push else Channel(route, clock)
+            )
+
+        options = self._options
+        notifier = Notifier(options, hub, make)
         hub.add_part(notifier)
         return Parts(
-            routes=[NotifyRoutes(notifier)],
+            routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
+            scripts=["/notify/notify.js"],
             schemas=schemas(),
             collectors=[NotifyMetrics(notifier)],
             tasks={"notify": notifier.run},

@@ -65,7 +65,7 @@ class Api:
         self._hosts = hosts or AllowedHosts()
         oidc = OidcRoutes(hub, provider)
         self._parts = (
-            PageRoutes(),
+            PageRoutes([script for addon in addons for script in addon.scripts]),
             RunbookRoutes(),
             AccessRoutes(hub, oidc.sign_out_url),
             oidc,

@@ -1,5 +1,6 @@
 """Routes of the console, the sign-in page, and their files."""
 
+from collections.abc import Sequence
 from importlib import resources
 
 from aiohttp import web
@@ -40,9 +41,13 @@ STATIC = {
 class PageRoutes:
     """Serves the console, the sign-in page, and their files."""
 
+    def __init__(self, scripts: Sequence[str] = ()) -> None:
+        """`scripts` are addresses of add-ons' JavaScript modules."""
+        self._scripts = "".join(f'<script src="{script}" type="module"></script>\n' for script in scripts)
+
     @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")})
     async def _console(self, _: web.Request) -> web.Response:
-        return _file("index.html", HTML)
+        return _file("index.html", HTML, self._scripts)
 
     @Route("GET", "/login", None, "The sign-in page", {200: file_of("the page", HTML)})
     async def _login(self, _: web.Request) -> web.Response:
@@ -66,7 +71,8 @@ class PageRoutes:
         return _file(name, STATIC[name])
 
 
-def _file(name: str, content_type: str) -> web.Response:
-    """Read the file `name`; browsers check for a newer version each time."""
+def _file(name: str, content_type: str, head: str = "") -> web.Response:
+    """Read the file `name`, with `head` in its head; browsers check for a newer version each time."""
     text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+    text = text.replace("</head>", f"{head}</head>", 1) if head else text
     return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})

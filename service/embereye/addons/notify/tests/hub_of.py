@@ -11,9 +11,11 @@ from harness.stored import Stored
 from prometheus_client import CollectorRegistry
 
 from embereye.addons.notify.channel import Channel
+from embereye.addons.notify.console import ConsoleRoutes
 from embereye.addons.notify.http import NotifyRoutes, schemas
 from embereye.addons.notify.notifier import Notifier
 from embereye.addons.notify.options import ALARM, Escalation, NotifyOptions, Route, Step
+from embereye.addons.notify.webpush import Devices, PushChannel
 from embereye.hub.actions import Action
 from embereye.hub.addon import Parts
 from embereye.hub.http.api import Api
@@ -75,13 +77,20 @@ async def running(stored: Stored, wanted: NotifyOptions, *, http: bool = False) 
     hub = Hub(store, retention_ns=10**18)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
-    notifier = Notifier(
-        wanted, hub, lambda each: Channel(each, lambda: notifier.wall_ns() / 1e9),
-        backoff=lambda: Backoff(floor=0.05, cap=0.1),
-    )  # fmt: skip
+    devices = Devices(lambda: notifier.rows)
+
+    def clock() -> float:
+        return notifier.wall_ns() / 1e9
+
+    def make(each: Route) -> Channel:
+        return PushChannel(each, clock, devices, "") if each.is_web_push else Channel(each, clock)
+
+    notifier = Notifier(wanted, hub, make, backoff=lambda: Backoff(floor=0.05, cap=0.1))
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
-    parts = Parts(routes=[NotifyRoutes(notifier)], schemas=schemas())
+    parts = Parts(
+        routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=["/notify/notify.js"]
+    )
     runner = await serve_http(Api(hub, addons=[parts]).app(CollectorRegistry()), "127.0.0.1", 0) if http else None
     try:
         yield Running(hub, notifier, bound_port(runner) if runner else 0)

@@ -31,6 +31,6 @@ async def test_mail_goes_only_to_a_server_that_the_authority_vouches_for(tmp_pat
             await eventually(lambda: server.received)
             why = await eventually(lambda: site.notifier.find("strange").failing.why)
             assert "certificate" in why.lower()
-            assert site.notifier.find("trusting").sent == 1
+            await eventually(lambda: site.notifier.find("trusting").sent == 1)
     finally:
         controller.stop()

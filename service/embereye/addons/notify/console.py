@@ -1,0 +1,28 @@
+"""The files that the console loads: a script, and the service worker of Web Push."""
+
+from importlib import resources
+
+from aiohttp import web
+
+from embereye.hub.http.openapi.parts import file_of, part
+from embereye.hub.http.route import Route
+
+FILES = {"notify.js": "text/javascript", "worker.js": "text/javascript"}
+
+
+class ConsoleRoutes:
+    """Serves the files."""
+
+    @Route(
+        "GET", "/notify/{file}", None, "Scripts of the console for notifications",
+        {200: file_of("the file", *dict.fromkeys(FILES.values()))},
+        takes=[part("file", {"type": "string", "enum": list(FILES)})],
+        fails=[404],
+    )  # fmt: skip
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.match_info["file"]
+        if name not in FILES:
+            raise web.HTTPNotFound
+        text = resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+        headers = {"Cache-Control": "no-cache"}
+        return web.Response(text=text, content_type=FILES[name], headers=headers)
