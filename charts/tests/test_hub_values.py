@@ -53,6 +53,10 @@ def start(manifests: list[dict[str, Any]]) -> None:
         webhook(url="https://pager.example:https/"),
         webhook(url="https://pager.example:70000/"),
         webhook(allow=["pager.example"]),
+        values("hub.basePath=fire"),
+        values("hub.basePath=/a//b"),
+        values("hub.basePath=/a/../b"),
+        values("hub.basePath=/v1/fire"),
         values("hub.mqtt.broker=mqtt://broker.example:70000"),
         values("hub.mqtt.broker=mqtt://:1883"),
         values("hub.mqtt.broker=mqtt://fd00::7"),
@@ -78,6 +82,7 @@ def test_values_that_would_end_a_hub_are_refused(odd: tuple[str, ...]) -> None:
         webhook(url="https://pager.example?key=a@b:c#d"),
         values("hub.mqtt.broker=mqtts://[fd00::7]:8884"),
         values("hub.tls.enabled=true", "hub.tls.names={*.fire.example,10.0.0.7,fd00::7}"),
+        values("hub.basePath=/fire/north.2/"),
     ],
     ids=" ".join,
 )

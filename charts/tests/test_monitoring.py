@@ -182,6 +182,17 @@ def test_runbooks_are_the_hubs_pages_under_its_name_for_browsers() -> None:
     assert not [text for text in texts if "127.0.0.1" in text]
 
 
+def test_runbooks_are_below_the_hubs_path() -> None:
+    below = ("--set", "hub.basePath=/fire/")
+    hosts = ("--set", "hub.allowedHosts={fire.example.com}")
+    assert rules(*below)["EmberEyeHubDown"]["annotations"]["runbook_url"] == (
+        "http://127.0.0.1:8080/fire/runbooks/EmberEyeHubDown"
+    )
+    assert rules(*below, *hosts)["EmberEyeHubDown"]["annotations"]["runbook_url"] == (
+        "https://fire.example.com/fire/runbooks/EmberEyeHubDown"
+    )
+
+
 def test_a_disabled_alert_is_left_out() -> None:
     remaining = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
     assert set(BY_NAME) - set(remaining) == {"EmberEyeCompacting", "EmberEyeClockSkew"}

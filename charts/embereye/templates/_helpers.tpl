@@ -79,7 +79,7 @@
 {{- if gt (len $release) 40 }}
 {{- fail (printf "hubs.%s: its name with the release's is %s, which is longer than 40 characters. Choose a shorter name." .name $release) }}
 {{- end }}
-{{- $unshared := dict "adminToken" (dict "existingSecret" "" "key" "token") "allowedHosts" list "webhooks" list "replicas" 1
+{{- $unshared := dict "adminToken" (dict "existingSecret" "" "key" "token") "allowedHosts" list "basePath" "" "webhooks" list "replicas" 1
   "tls" (dict "existingSecret" "" "names" list) "database" (dict "dsnSecret" (dict "name" "" "key" "dsn"))
   "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" "") "roles" (dict "viewer" list "operator" list "admin" list))
   "nats" (dict "servers" list "stream" "" "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
@@ -197,12 +197,13 @@ capabilities:
 {{/* The address of the runbooks, without the slash before an alert's name. */}}
 {{- define "embereye.runbooks" -}}
 {{- $named := list }}
+{{- $path := printf "%s/runbooks" (.Values.hub.basePath | default "" | trimSuffix "/") }}
 {{- range $host := .Values.hub.allowedHosts }}
 {{- if not (contains "*" $host) }}
-{{- $named = append $named (printf "https://%s/runbooks" $host) }}
+{{- $named = append $named (printf "https://%s%s" $host $path) }}
 {{- end }}
 {{- end }}
-{{- coalesce .Values.monitoring.rules.runbookUrl (first $named) "http://127.0.0.1:8080/runbooks" | trimSuffix "/" }}
+{{- coalesce .Values.monitoring.rules.runbookUrl (first $named) (printf "http://127.0.0.1:8080%s" $path) | trimSuffix "/" }}
 {{- end }}
 
 {{/* An expression that is true if operator or hub are not scraped. Their pods are selected by the label that separates hubs of

@@ -4,11 +4,12 @@ import logging
 import os
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from embereye.hub.addon import Addon
 from embereye.hub.http.access.origin import AllowedHosts
+from embereye.hub.http.base_path import read_base_path
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.roles import Role, role_named
@@ -67,6 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a host name that browsers can use for the hub, or *.DOMAIN; repeatable; addresses and "
                         "localhost always work [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+    add_base_path(parser, env("BASE_PATH"), " [EMBEREYE_BASE_PATH]")
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
                         metavar="FILE", help="JSON file that declares webhooks (docs/how-to/feeds.md); default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
@@ -109,7 +111,8 @@ def _add_provider(parser: ArgumentParser) -> None:
     group.add_argument("--oidc-issuer", default=env("OIDC_ISSUER"), metavar="URL",
                        help="issuer of the provider's tokens; default: none [EMBEREYE_OIDC_ISSUER]")  # fmt: skip
     group.add_argument("--oidc-client-id", default=env("OIDC_CLIENT_ID"), metavar="ID",
-                       help="id of this hub at the provider; its redirect URI is https://HUB/login/oidc/callback "
+                       help="id of this hub at the provider; its redirect URI is https://HUB/login/oidc/callback, with "
+                       "--base-path after HUB "
                        "[EMBEREYE_OIDC_CLIENT_ID]")  # fmt: skip
     group.add_argument("--oidc-client-secret-file", type=Path, default=env("OIDC_CLIENT_SECRET_FILE") or None,
                        metavar="FILE", help="file with the client's secret, read again each time; default: a public "
@@ -159,6 +162,21 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
 def addons(arguments: Namespace) -> list[Addon]:
     """The hub's add-ons, with their options; UserError if one is wrong."""
     return [addon.read(arguments) for addon in addon_modules("hub")]
+
+
+def add_base_path(parser: ArgumentParser, default: str = "", note: str = "") -> None:
+    """Declare --base-path."""
+    parser.add_argument("--base-path", type=base_path, default=default, metavar="PATH",
+                        help="path of the console and the HTTP API behind a proxy, for example /fire; the proxy may "
+                        f"remove it from requests or not; default: the root{note}")  # fmt: skip
+
+
+def base_path(text: str) -> str:
+    """A path such as /fire, without a slash at its end."""
+    try:
+        return read_base_path(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def add_database(parser: ArgumentParser) -> None:
@@ -213,6 +231,7 @@ def run(arguments: Namespace) -> int:
         namespaces=namespaces,
         tls=arguments.tls,
         hosts=hosts,
+        base_path=arguments.base_path,
         database=arguments.database,
         advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),

@@ -38,6 +38,7 @@ class UpOptions:
     webhooks: object = None  # content for `embereye hub --webhooks`; None: no webhooks
     hub_arguments: Sequence[str] = ()  # further ones of `embereye hub`, by add-ons
     allowed_hosts: Sequence[str] = ()  # host names of the console that browsers may use
+    base_path: str = ""  # path of the console behind a proxy, such as "/fire"; "": the root
     certificate_life: float = LIFE.total_seconds()  # seconds; lifetime of the processes' certificates
 
     @property
@@ -48,7 +49,9 @@ class UpOptions:
     @property
     def console(self) -> str:
         """Return the console's URL for people."""
-        return f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.advertised)}:{self.console_port}/"
+        return (
+            f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.advertised)}:{self.console_port}{self.base_path}/"
+        )
 
     @property
     def token_file(self) -> Path:
@@ -58,7 +61,7 @@ class UpOptions:
     @property
     def site(self) -> site.Site:
         """The note that lets other commands find this hub."""
-        local = f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.inside)}:{self.console_port}"
+        local = f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.inside)}:{self.console_port}{self.base_path}"
         return site.Site(hub=self.hub, console=self.console, local_console=local, tls=self.reach.is_outer)
 
     def is_simulated(self, fleet: Fleet) -> bool:

@@ -44,6 +44,7 @@ from embereye.zone.sentences import sign
 from embereye.zone.unstored import Unstored
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.status import FleetStatus, LoadSummary
+from embereye_operator.decide.claims import Claims
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.scaling.trace import Trace
@@ -137,7 +138,11 @@ class Up:
         self._taken |= {control, self._hub_metrics_port}
         self._hub_control = f"{HOST}:{control}"
         self._settings = Settings(
-            image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
+            image="embereye",
+            hub=self._hub_control,
+            host=HOST,
+            claims=Claims(),
+            trace=Trace(options.data / "scaling").write,
         )
         self._supervisor: Supervisor
         self._runtime: LocalRuntime
@@ -275,6 +280,7 @@ class Up:
                                    *(("--webhooks", str(webhooks)) if options.webhooks is not None else ()),
                                    *options.hub_arguments,
                                    *(f"--allowed-host={name}" for name in options.allowed_hosts),
+                                   "--base-path", options.base_path,
                                    "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),
                                    "--metrics-port", str(self._hub_metrics_port),
@@ -512,6 +518,8 @@ class Up:
             state = self._fleets.pop(key)
             async with state.busy:  # a pass in progress would create the deleted objects again
                 await self._runtime.delete_fleet(state.fleet)
+            if self._settings.claims:
+                self._settings.claims.release(key)
             self._display.say(f"{key}: removed from the manifests, stopped")
         for key, fleet in fleets.items():
             current = self._fleets.get(key)

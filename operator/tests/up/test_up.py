@@ -204,6 +204,27 @@ async def test_two_shards_share_the_fleets_port_and_cover_sending_devices(tmp_pa
         }
 
 
+async def test_below_a_path_the_console_its_links_and_commands_work(tmp_path: Path) -> None:
+    async with house(tmp_path, "--base-path", "/fire/") as running:
+        assert running.endpoints["console"].endswith("/fire/")
+        link = running.endpoints["signIn"]
+        assert link.startswith(running.endpoints["console"] + "login#")
+        assert running.ask("v1/session", code=link.partition("#")[2])["role"] == "admin"
+        for words in (["explain", "device", "s-01"], ["access", "link"]):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "embereye_cli",
+                *words,
+                "--data",
+                str(tmp_path / "data"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            output = (await process.communicate())[0].decode()
+            assert "s-01" in output or "login#" in output, words
+        assert output.startswith(running.endpoints["console"] + "login#")
+
+
 async def test_one_printed_link_signs_its_user_in(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         link = running.endpoints["signIn"]

@@ -87,6 +87,7 @@ class HubOptions:
     webhooks: Sequence[WebhookOptions] = ()
     mqtt: MqttOptions | None = None  # broker to which states of zones and devices are published; None: no broker
     oidc: ProviderOptions | None = None  # identity provider for people's sign-in; None: no sign-in through a provider
+    base_path: str = ""  # path below which browsers see the console, such as "/fire"; "": the root
     namespaces: Sequence[str] = ()  # namespaces of the shards that may report; none: all
     addons: Sequence[Addon] = ()
 
@@ -274,7 +275,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     outer = options.outer_host or options.host
     [grpc_port] = daemon.listen(outer, options.grpc_port)
     control_port = daemon.listen_control(options.host, options.control_port)
-    api = Api(hub, clips, options.hosts, _provider(options), bus, parts)
+    api = Api(hub, clips, options.hosts, _provider(options), bus, parts, options.base_path)
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     if options.metrics_port:
         await daemon.open_pages(options.host, options.metrics_port)

@@ -22,6 +22,7 @@ from embereye.hub.http.access.authenticate import authenticate
 from embereye.hub.http.access.oidc import OidcRoutes
 from embereye.hub.http.access.origin import AllowedHosts, guard
 from embereye.hub.http.access.routes import AccessRoutes
+from embereye.hub.http.base_path import BASE
 from embereye.hub.http.clips import ClipRoutes
 from embereye.hub.http.devices import DeviceRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes
@@ -60,8 +61,11 @@ class Api:
         provider: "Provider | None" = None,
         bus: EvidenceBus | None = None,
         addons: Sequence[Parts] = (),
+        base_path: str = "",
     ) -> None:
+        """`base_path` is the path below which browsers see the hub, such as "/fire"; "": the root."""
         self._hub = hub
+        self._base_path = base_path
         self._hosts = hosts or AllowedHosts()
         oidc = OidcRoutes(hub, provider)
         self._parts = (
@@ -89,7 +93,11 @@ class Api:
         """Make the application, with the metrics of `registry`."""
         app, roles = web.Application(), dict[web.AbstractRoute, Role | None]()
         for part in (*self._parts, _MachineRoutes(registry, self)):
-            roles |= add_routes(app.router, part)
+            roles |= add_routes(app.router, part, {"", self._base_path})
+        app[BASE] = self._base_path
+        if self._base_path:
+            for method in ("GET", "HEAD"):
+                roles[app.router.add_route(method, self._base_path, _add_slash)] = None
         app.middlewares.extend([error_middleware, guard(self._hosts), authenticate(self._hub.access, roles)])
         app.on_shutdown.append(self._close_feed)
         return app
@@ -104,8 +112,18 @@ class Api:
         """The schemas of the add-ons' answers, by name."""
         return self._schemas
 
+    @property
+    def base_path(self) -> str:
+        """The path below which browsers see the hub; "": the root."""
+        return self._base_path
+
     async def _close_feed(self, _: web.Application) -> None:
         self._hub.feed.close()
+
+
+async def _add_slash(request: web.Request) -> web.Response:
+    query = f"?{request.query_string}" if request.query_string else ""
+    raise web.HTTPSeeOther(f"{request.app[BASE]}/{query}")
 
 
 class _MachineRoutes:
@@ -127,4 +145,4 @@ class _MachineRoutes:
 
     @Route("GET", "/v1/openapi.json", Role.VIEWER, "This description", {200: answer("OpenAPI 3.1", NOTHING)})
     async def _openapi(self, _: web.Request) -> web.Response:
-        return web.json_response(describe(self._api.routes(), self._api.schemas))
+        return web.json_response(describe(self._api.routes(), self._api.schemas, self._api.base_path))

@@ -5,6 +5,7 @@ from importlib import resources
 
 from aiohttp import web
 
+from embereye.hub.http.base_path import base_of, with_base
 from embereye.hub.http.openapi.parts import answer, file_of, part
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
@@ -46,12 +47,12 @@ class PageRoutes:
         self._scripts = "".join(f'<script src="{script}" type="module"></script>\n' for script in scripts)
 
     @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")})
-    async def _console(self, _: web.Request) -> web.Response:
-        return _file("index.html", HTML, self._scripts)
+    async def _console(self, request: web.Request) -> web.Response:
+        return _file("index.html", HTML, base_of(request), self._scripts)
 
     @Route("GET", "/login", None, "The sign-in page", {200: file_of("the page", HTML)})
-    async def _login(self, _: web.Request) -> web.Response:
-        return _file("login.html", HTML)
+    async def _login(self, request: web.Request) -> web.Response:
+        return _file("login.html", HTML, base_of(request))
 
     @Route("GET", "/service-worker.js", None, "The script of the installed console", {200: file_of("it is", SCRIPT)})
     async def _service_worker(self, _: web.Request) -> web.Response:
@@ -71,8 +72,8 @@ class PageRoutes:
         return _file(name, STATIC[name])
 
 
-def _file(name: str, content_type: str, head: str = "") -> web.Response:
-    """Read the file `name`, with `head` in its head; browsers check for a newer version each time."""
+def _file(name: str, content_type: str, base: str = "", head: str = "") -> web.Response:
+    """Read the file `name`, with `head` and links below `base`; browsers check for a newer version each time."""
     text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
     text = text.replace("</head>", f"{head}</head>", 1) if head else text
-    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})
+    return web.Response(text=with_base(text, base), content_type=content_type, headers={"Cache-Control": "no-cache"})

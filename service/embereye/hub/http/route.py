@@ -58,10 +58,13 @@ def declared(serving: type) -> dict[str, Route]:
     return {name: route for name, route in routes.items() if isinstance(route, Route)}
 
 
-def add_routes(router: web.UrlDispatcher, serving: object) -> dict[web.AbstractRoute, Role | None]:
-    """Add the routes that `serving` declares to `router`; return the role that each needs."""
+def add_routes(
+    router: web.UrlDispatcher, serving: object, prefixes: Collection[str] = ("",)
+) -> dict[web.AbstractRoute, Role | None]:
+    """Add the routes that `serving` declares to `router`, after each of `prefixes`; return the role that each needs."""
     return {
-        router.add_route(method, route.path, getattr(serving, name)): route.role
+        router.add_route(method, prefix + route.path, getattr(serving, name)): route.role
         for name, route in declared(type(serving)).items()
         for method in route.methods
+        for prefix in prefixes
     }

@@ -10,6 +10,7 @@ from importlib import resources
 
 from aiohttp import web
 
+from embereye.hub.http.base_path import base_of, with_base
 from embereye.hub.http.openapi.parts import file_of
 from embereye.hub.http.route import Route
 
@@ -60,16 +61,17 @@ def _page(title: str) -> str:
     return _PAGE.format(title=html.escape(title), body=body)
 
 
-def _respond(title: str) -> web.Response:
-    return web.Response(text=_page(title), content_type="text/html", headers={"Cache-Control": "no-cache"})
+def _respond(title: str, request: web.Request) -> web.Response:
+    text = with_base(_page(title), base_of(request))
+    return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 class RunbookRoutes:
     """Serves the runbooks."""
 
     @Route("GET", PATH, None, "List the runbooks of all alerts", {200: file_of("the list", "text/html")})
-    async def _list(self, _: web.Request) -> web.Response:
-        return _respond(LIST)
+    async def _list(self, request: web.Request) -> web.Response:
+        return _respond(LIST, request)
 
     @Route(
         "GET", f"{PATH}/{{name}}", None, "The runbook of one alert",
@@ -80,4 +82,4 @@ class RunbookRoutes:
         name = request.match_info["name"]
         if name not in _names():
             raise web.HTTPNotFound
-        return _respond(name)
+        return _respond(name, request)

@@ -1,5 +1,11 @@
 // The page's address: it names the page and the request, so that a link shows others the same.
 
+// The path below which a proxy serves the console; empty: the root.
+const base = document.documentElement.dataset.base || "";
+
+/** The address of `path` on the hub. */
+export const onHub = (path) => base + path;
+
 const split = () => location.hash.slice(1).split("?");
 
 export const PAGES = ["now", "day", "history", "plan", "devices", "device", "fleets", "wall"];

@@ -6,7 +6,7 @@ import {
 } from "./lib.js";
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
-import { pageName } from "./address.js";
+import { onHub, pageName } from "./address.js";
 import { deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
 import { drawFocus, focused, setUpFocus } from "./focus.js";
@@ -115,7 +115,7 @@ async function followEvents() {
       const watch = setInterval(() => {
         if (page.behind !== null && elapsed() - page.behind > STALE_MS) { page.cursor = null; end(); }
       }, 500);
-      const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/v1/alarms/ws?cursor=${page.cursor}`);
+      const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub("/v1/alarms/ws")}?cursor=${page.cursor}`);
       socket.onmessage = (message) => {
         addEvent(JSON.parse(message.data));
         page.behind = null;

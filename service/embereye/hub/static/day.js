@@ -1,6 +1,7 @@
 // One day: each zone's states, dark devices and clips, at a time that can be moved.
 
 import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view, zoneName } from "./lib.js";
+import { onHub } from "./address.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
@@ -140,7 +141,7 @@ function drawPictures() {
   sync(get("day-pictures"), clips, (clip) => clip.sha256, (clip) => {
     const item = make("li", "view"), video = clip.media === "MEDIA_VIDEO";
     const screen = make(video ? "video" : "img", "screen");
-    if (video) Object.assign(screen, { src: clip.url, muted: true, playsInline: true, preload: "auto" });
+    if (video) Object.assign(screen, { src: onHub(clip.url), muted: true, playsInline: true, preload: "auto" });
     const caption = make("p", "caption");
     caption.append(make("b", "", clip.device), make("span", "", zoneName(clip)));
     const play = make("button", "quiet", clip.media === "MEDIA_STILL" ? "Show" : "Play");
@@ -157,7 +158,7 @@ function drawPictures() {
       return;
     }
     screen.alt = label;
-    const address = clip.media === "MEDIA_STILL" ? clip.url : `/v1/clips/${clip.sha256}/frame.jpg?at=${nanoseconds(at)}`;
+    const address = onHub(clip.media === "MEDIA_STILL" ? clip.url : `/v1/clips/${clip.sha256}/frame.jpg?at=${nanoseconds(at)}`);
     item.dataset.wanted = address;
     if (item.dataset.loading) return;
     const next = () => {

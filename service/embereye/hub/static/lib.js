@@ -1,5 +1,7 @@
 // Functions that all pages of the console share. All text from the hub enters the page as text, never as markup.
 
+import { onHub } from "./address.js";
+
 const REQUEST_MS = 2500;     // longest wait for an answer
 const PICTURE_MS = 10000;    // longest wait for a picture
 
@@ -182,11 +184,11 @@ export function describeEvent(event) {
 /** The session has ended: go to the sign-in page. After signing in, people return here, and their typed text is still there. */
 function signInAgain() {
   saveDraft();
-  location.replace(`/login?${new URLSearchParams({ ended: "", next: `/${location.hash}` })}`);
+  location.replace(onHub(`/login?${new URLSearchParams({ ended: "", next: onHub(`/${location.hash}`) })}`));
 }
 
 export async function fetchJson(path, options = {}) {
-  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
+  const response = await fetch(onHub(path), { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
     .catch((error) => { throw error instanceof TypeError ? new Error("The hub cannot be reached.", { cause: error }) : error; });
   if (response.status === 401) signInAgain();
   // A proxy in front of a hub that is down answers with its error page.
@@ -300,32 +302,33 @@ let shots = 0;
 export const unique = () => `${LOADED}-${shots += 1}`;
 
 const loading = new WeakMap();
-/** Load `address` into `image`. Slow pictures are aborted: a browser makes only six requests to a hub at a time. */
-export function load(image, address) {
+/** Load `path` on the hub into `image`. Slow pictures are aborted: a browser makes only six requests to a hub at a time. */
+export function load(image, path) {
+  const address = onHub(path);
   clearTimeout(loading.get(image));
   image.src = address;
   loading.set(image, setTimeout(() => { if (!image.complete && image.getAttribute("src") === address) image.removeAttribute("src"); }, PICTURE_MS));
 }
 
-/** Load `address`, then replace `image` by it and call `then`; returns the new image. */
-export function renew(image, address, then) {
+/** Load `path` on the hub, then replace `image` by it and call `then`; returns the new image. */
+export function renew(image, path, then) {
   const fresh = make("img", image.className);
   if (image.id) fresh.id = image.id;
   const swap = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
   fresh.addEventListener("load", swap, { once: true });  // a listener that stays would retain all earlier pictures
-  load(fresh, address);
+  load(fresh, path);
   return fresh;
 }
 
 /**
  * Show a still or play a clip in front of the page. Browsers play MP4, but no Matroska: for that they get a stream of pictures.
  */
-export function view(address, caption) {
-  const moving = address.endsWith(".mp4"), dialog = get("viewer");
+export function view(path, caption) {
+  const moving = path.endsWith(".mp4"), dialog = get("viewer");
   const picture = get(moving ? "viewer-video" : "viewer-picture");
   get("viewer-video").hidden = !moving;
   get("viewer-picture").hidden = moving;
-  picture.src = address;
+  picture.src = onHub(path);
   picture.setAttribute(moving ? "aria-label" : "alt", caption);
   say(get("viewer-caption"), caption);
   dialog.onclose = () => { picture.removeAttribute("src"); picture.load?.(); };  // stop the download and the video
@@ -352,7 +355,7 @@ export function drawClips(list, clips) {
     const label = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
     const show = button(still ? "Show" : "Play", () => view(clip.view, label), `${still ? "Show the still" : "Play the clip"} of ${label}`);
     const download = make("a", "", "download");
-    download.href = clip.url;
+    download.href = onHub(clip.url);
     download.download = "";
     download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${label}`);
     item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${label}${clip.note ? ` (${clip.note})` : ""}`), show, download);

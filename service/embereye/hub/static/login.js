@@ -1,14 +1,14 @@
 // The sign-in page: with a token, or with a link's code, which is behind the # so that it reaches no log.
 
-import { PAGES } from "./address.js";
+import { onHub, PAGES } from "./address.js";
 
 const get = (id) => document.getElementById(id);
 
 /** The page to open after signing in: only one of this site, even if the address names another. Browsers ignore tabs in it. */
 function next() {
-  const wanted = new URLSearchParams(location.search).get("next") || `/${location.hash}`;
+  const wanted = new URLSearchParams(location.search).get("next") || onHub(`/${location.hash}`);
   const { origin } = Object.assign(document.createElement("a"), { href: wanted });
-  return wanted.startsWith("/") && origin === location.origin ? wanted : "/";
+  return wanted.startsWith(onHub("/")) && origin === location.origin ? wanted : onHub("/");
 }
 
 function showProblem(text) {
@@ -20,7 +20,7 @@ async function signIn(proof) {
   get("send").disabled = true;
   showProblem("");
   try {
-    const response = await fetch("/v1/session", {
+    const response = await fetch(onHub("/v1/session"), {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(proof), signal: AbortSignal.timeout(10000),
     });
     if (response.ok) return location.replace(next());
@@ -42,16 +42,16 @@ get("form").onsubmit = (event) => {
 
 /** Offer the identity provider. If the hub does not answer, signing in shows that. */
 async function offerProvider() {
-  const { provider } = await (await fetch("/v1/session")).json();
+  const { provider } = await (await fetch(onHub("/v1/session"))).json();
   if (!provider) return;
-  get("provider").href = "/login/oidc?" + new URLSearchParams({ next: next() });
+  get("provider").href = onHub("/login/oidc?") + new URLSearchParams({ next: next() });
   get("provider").textContent = `Sign in with ${provider}`;
   get("provider").hidden = false;
 }
 
 /** Open the page for people who are signed in already: after a link from another site, the cookie is sent only from here. */
 async function continueSignedIn() {
-  const { ok } = await fetch("/", { redirect: "manual" });
+  const { ok } = await fetch(onHub("/"), { redirect: "manual" });
   if (ok) location.replace(next());
 }
 

@@ -1,6 +1,6 @@
 // Plans of the building: devices at their places, zones coloured by state. An admin uploads plans and places devices.
 
-import { asked, ask as address, pageName } from "./address.js";
+import { asked, ask as address, onHub, pageName } from "./address.js";
 import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
 
 const REFRESH_MS = 2000;
@@ -53,7 +53,8 @@ function draw() {
   }, (item, candidate) => item.firstChild.setAttribute("aria-pressed", String(shown !== null && candidate.name === shown.name)));
   if (!shown) return;
   const image = get("plan-image");
-  if (image.getAttribute("src") !== shown.image) { image.src = shown.image; image.alt = `Plan: ${shown.name}`; }
+  const picture = onHub(shown.image);
+  if (image.getAttribute("src") !== picture) { image.src = picture; image.alt = `Plan: ${shown.name}`; }
   const zones = new Map(page.zones.map((zone) => [zoneKey(zone), zone])), groups = byZone(shown.devices);
   drawAreas(shown, zones, groups);
   sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, (item, device) => drawMarker(item, device, zones));

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.http.access.origin import SAFE_METHODS
+from embereye.hub.http.base_path import base_of, below_base
 from embereye.hub.http.refused import Refused
 from embereye.hub.roles import Principal, Role
 
@@ -38,8 +39,10 @@ def authenticate(access: Access, roles: Mapping[web.AbstractRoute, Role | None])
         try:
             request[PRINCIPAL] = principal = _identify(access, request)
         except Refused as refused:
-            if refused.status == 401 and request.path == "/" and request.method == "GET":
-                raise web.HTTPSeeOther(f"/login?next={quote(request.path_qs)}" if request.query else "/login") from None
+            if refused.status == 401 and below_base(request) == "/" and request.method == "GET":
+                base = base_of(request)
+                after = f"?next={quote(f'{base}/?{request.query_string}')}" if request.query else ""
+                raise web.HTTPSeeOther(f"{base}/login{after}") from None
             raise
         if principal.role < needed:
             raise Refused(403, f"{principal.name} is {principal.role.word}: this takes the role {needed.word}")
@@ -85,7 +88,17 @@ def is_secure(request: web.Request) -> bool:
 
 
 def cookie_name(request: web.Request) -> str:
-    """The name of the session's cookie. Browsers send cookies to all ports of a host, so each port has another name."""
-    port = request.host.rpartition(":")[2]
+    """The name of the session's cookie.
+
+    Browsers send cookies to all ports of a host and to all paths below the cookie's, so each port and base path has
+    another name. The prefix __Host- is for cookies of a whole host only.
+    """
+    port, base = request.host.rpartition(":")[2], base_of(request)
     name = f"{COOKIE}_{port}" if port.isascii() and port.isdecimal() else COOKIE
-    return f"__Host-{name}" if is_secure(request) else name
+    name += base.replace("/", "_")
+    return f"{'__Secure-' if base else '__Host-'}{name}" if is_secure(request) else name
+
+
+def cookie_path(request: web.Request) -> str:
+    """The path of the hub's cookies: other programs at this host name are sent none of them."""
+    return base_of(request) or "/"

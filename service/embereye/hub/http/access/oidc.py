@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from embereye.hub.access.keeper import SlowDownError
-from embereye.hub.http.access.authenticate import cookie_name, is_secure
+from embereye.hub.http.access.authenticate import cookie_name, cookie_path, is_secure
 from embereye.hub.http.access.routes import set_cookie
+from embereye.hub.http.base_path import base_of, with_base
 from embereye.hub.http.openapi.parts import WORD, answer, file_of, query, record
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
@@ -51,7 +52,7 @@ class OidcRoutes:
 
     async def sign_out_url(self, request: web.Request) -> str:
         """The address where a person signs out of the provider, and then returns to the login page; '': none."""
-        return await self._provider.end_session_url(f"{origin(request)}/login") if self._provider else ""
+        return await self._provider.end_session_url(f"{address_of(request)}/login") if self._provider else ""
 
     @Route(
         "GET", "/v1/session", None, "How people can sign in other than with a token",
@@ -73,17 +74,17 @@ class OidcRoutes:
     )  # fmt: skip
     async def _start(self, request: web.Request) -> web.StreamResponse:
         provider = self._require_provider()
-        redirect = f"{origin(request)}{CALLBACK}"
-        attempt = attempts.begin(redirect, _local_path(request.query.get("next", "")), time.monotonic())
+        redirect = f"{address_of(request)}{CALLBACK}"
+        attempt = attempts.begin(redirect, _local_path(request), time.monotonic())
         try:
             address = await provider.authorize_url(attempt)
         except ProviderError as error:
-            return _problem(502, f"The identity provider does not work: {error}.")
+            return _problem(request, 502, f"The identity provider does not work: {error}.")
         response = web.Response(status=303, headers={"Location": address})
         # The provider's page leads back here. Browsers would not send a SameSite=Strict cookie then.
         response.set_cookie(
-            _cookie(request), attempts.seal(attempt, self._key), path="/", secure=is_secure(request), httponly=True,
-            samesite="Lax", max_age=attempts.ATTEMPT_SECONDS,
+            _cookie(request), attempts.seal(attempt, self._key), path=cookie_path(request), secure=is_secure(request),
+            httponly=True, samesite="Lax", max_age=attempts.ATTEMPT_SECONDS,
         )  # fmt: skip
         return response
 
@@ -100,7 +101,7 @@ class OidcRoutes:
             # Nobody can guess a sealed attempt. Without one, a request counts as no failure and locks out nobody.
             attempt = attempts.unseal(request.cookies.get(name, ""), self._key, state, time.monotonic())
         except NotProvedError as error:
-            return _problem(403, f"You are not signed in: {error}.")
+            return _problem(request, 403, f"You are not signed in: {error}.")
         try:
             with self._hub.access.count_failures(address, NotProvedError):
                 person = await provider.identify(attempt, request.query)
@@ -109,43 +110,48 @@ class OidcRoutes:
             session = self._hub.access.sign_in(principal, provider.options.host)
         except NotProvedError as error:
             logger.warning("%s: signing in through %s is refused: %s", address, provider.options.host, error)
-            response = _problem(403, f"You are not signed in: {error}.")
+            response = _problem(request, 403, f"You are not signed in: {error}.")
         except SlowDownError as error:
-            response = _problem(429, f"You are not signed in: {error}.")
+            response = _problem(request, 429, f"You are not signed in: {error}.")
             response.headers["Retry-After"] = str(int(error.seconds) + 1)
         except ProviderError as error:
             logger.warning("%s: nobody can sign in: %s", provider.options.issuer, error)
-            response = _problem(502, f"You are not signed in: {error}.")
+            response = _problem(request, 502, f"You are not signed in: {error}.")
         else:
             # A page, not a redirection: after another site's link, the browser would follow that without the cookie.
-            response = _page(200, f"Signed in as {principal.name}.", attempt.after, "Continue", refresh=True)
+            response = _page(request, 200, f"Signed in as {principal.name}.", attempt.after, "Continue", refresh=True)
             set_cookie(request, response, session)
-        response.del_cookie(name, path="/", secure=is_secure(request), httponly=True, samesite="Lax")
+        response.del_cookie(name, path=cookie_path(request), secure=is_secure(request), httponly=True, samesite="Lax")
         return response
 
 
-def origin(request: web.Request) -> str:
-    """The hub's address for this client, as far as the hub can know."""
+def address_of(request: web.Request) -> str:
+    """The hub's address for this client, as far as the hub can know, without a slash at the end."""
     # The Host header was checked: it is a name of this hub.
-    return f"{'https' if is_secure(request) else 'http'}://{request.host}"
+    return f"{'https' if is_secure(request) else 'http'}://{request.host}{base_of(request)}"
 
 
 def _cookie(request: web.Request) -> str:
     return f"{cookie_name(request)}_oidc"
 
 
-def _local_path(text: str) -> str:
-    """Return `text` if it is a path of this hub, else '/': it must not lead to another site."""
-    plain = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if plain and len(text) <= MAX_PATH else "/"
+def _local_path(request: web.Request) -> str:
+    """Return the requested page if it is one of this hub, else the console: it must not lead to another site."""
+    text, console = request.query.get("next", ""), f"{base_of(request)}/"
+    below = text.removeprefix(base_of(request)) if text.startswith(console) else ""
+    plain = below.startswith("/") and not below.startswith(("//", "/\\")) and text.isprintable()
+    return text if plain and len(text) <= MAX_PATH else console
 
 
-def _problem(status: int, sentence: str) -> web.Response:
-    return _page(status, sentence, "/login", "Back to the sign-in page")
+def _problem(request: web.Request, status: int, sentence: str) -> web.Response:
+    return _page(request, status, sentence, f"{base_of(request)}/login", "Back to the sign-in page")
 
 
-def _page(status: int, sentence: str, address: str, link: str, *, refresh: bool = False) -> web.Response:
+def _page(
+    request: web.Request, status: int, sentence: str, address: str, link: str, *, refresh: bool = False
+) -> web.Response:
     escaped = html.escape(address)
     head = f'<meta http-equiv="refresh" content="0;url={escaped}">' if refresh else ""
-    text = PAGE.format(head=head, sentence=html.escape(sentence), address=escaped, link=link)
+    page = with_base(PAGE, base_of(request))
+    text = page.format(head=head, sentence=html.escape(sentence), address=escaped, link=link)
     return web.Response(text=text, status=status, content_type="text/html")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from embereye.hub.http.base_path import below_base
 from embereye.hub.http.refused import Refused
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
@@ -67,7 +68,7 @@ def guard(allowed: AllowedHosts) -> Middleware:
     @web.middleware
     async def refuse_strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
         hosts = request.headers.getall("Host", [])
-        if request.path not in UNGUARDED and (len(hosts) != 1 or not allowed.permit(hosts[0])):
+        if below_base(request) not in UNGUARDED and (len(hosts) != 1 or not allowed.permit(hosts[0])):
             name = hosts[0][:100] if hosts else ""
             raise Refused(
                 421, f'"{name}" is not a name of this hub. To allow it, start the hub with --allowed-host NAME.'

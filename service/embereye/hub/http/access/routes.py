@@ -11,7 +11,8 @@ from aiohttp import web
 
 from embereye.hub.access.keeper import NAME, NameTakenError
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.http.access.authenticate import PRINCIPAL, cookie_name, is_secure, proved
+from embereye.hub.http.access.authenticate import PRINCIPAL, cookie_name, cookie_path, is_secure, proved
+from embereye.hub.http.base_path import base_of
 from embereye.hub.http.openapi.parts import (
     CHANGES,
     NOTHING,
@@ -76,8 +77,10 @@ class AccessRoutes:
         principal = request[PRINCIPAL]
         self._hub.access.sign_out(principal)
         address = await self._provider_sign_out(request) if principal.session and not principal.token else ""
-        response = web.json_response({"next": address or "/login"})
-        response.del_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="Strict")
+        response = web.json_response({"next": address or f"{base_of(request)}/login"})
+        response.del_cookie(
+            cookie_name(request), path=cookie_path(request), secure=is_secure(request), httponly=True, samesite="Strict"
+        )
         return response
 
     @Route("GET", "/v1/access/me", Role.VIEWER, "The caller", {200: answer("name and role", reference("Identity"))})
@@ -130,7 +133,7 @@ class AccessRoutes:
     @Route(
         "POST", "/v1/access/links", Role.VIEWER,
         "Create a link that signs one browser in, once, within the hour; only admins create links for others",
-        {201: answer("an address on this hub", record({"path": WORD}))},
+        {201: answer("a path below the hub's address", record({"path": WORD}))},
         fails=CHANGES,
         body=json_body(
             record(
@@ -176,8 +179,9 @@ class AccessRoutes:
 def set_cookie(request: web.Request, response: web.StreamResponse, session: str) -> None:
     """Store `session` in the browser until it is closed, hidden from scripts and other sites' pages."""
     response.set_cookie(
-        cookie_name(request), session, path="/", secure=is_secure(request), httponly=True, samesite="Strict"
-    )
+        cookie_name(request), session, path=cookie_path(request), secure=is_secure(request), httponly=True,
+        samesite="Strict",
+    )  # fmt: skip
 
 
 def _identity(principal: Principal) -> dict[str, str]:

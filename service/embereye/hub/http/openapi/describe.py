@@ -31,8 +31,8 @@ NAME: Json = {"type": "string", "minLength": 1}
 WORDS = re.compile(r"\w+(\|\w+)+")  # a regular expression that lists words
 
 
-def describe(routes: Iterable[Route], more: Mapping[str, Json]) -> Json:
-    """Make the document of `routes`; `more` are schemas that they refer to."""
+def describe(routes: Iterable[Route], more: Mapping[str, Json], base_path: str = "") -> Json:
+    """Make the document of `routes` below `base_path`; `more` are schemas that they refer to."""
     paths, without_head = dict[str, Json](), list[str]()
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
@@ -48,6 +48,7 @@ def describe(routes: Iterable[Route], more: Mapping[str, Json]) -> Json:
             "type's zero value.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": base_path or "/"}],
         "paths": paths,
         "components": {
             "securitySchemes": {
