@@ -124,8 +124,8 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
         time.sleep(1)
     assert "deletionTimestamp" not in place.hub()["metadata"], "the hub does not answer, but its node lives"
     place.dead.write_text(SHARD)
-    wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 25)
-    wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 25)
+    wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 90)
+    wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 90)
     wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
 
 
@@ -137,9 +137,9 @@ def test_the_budget_belongs_to_the_operators_role(place: Place) -> None:
     assert owner["kind"] == "Job"
     place.cluster.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}")
     jobs = f"/apis/batch/v1/namespaces/{place.namespace}/jobs/{owner['name']}"
-    wait_for(lambda: not place.cluster.get(jobs), "the Job to go", 60)
+    wait_for(lambda: not place.cluster.get(jobs), "the Job to go", 120)
     # Without that role the operator, which has all rights here, falls back to the fleet as owner.
-    wait_for(lambda: owner_of(place.budget()) in ("", "SensorFleet"), "the budget to go", 60)
+    wait_for(lambda: owner_of(place.budget()) in ("", "SensorFleet"), "the budget to go", 120)
 
 
 def owner_of(manifest: Any) -> str:

@@ -50,10 +50,8 @@ def test_the_other_operator_takes_over_and_moves_nothing(
         before = children(cluster, namespace)
         os.kill(first[0].pid, signal.SIGKILL)
         first[0].wait()
-        killed = time.monotonic()
         cluster.merge(path_of(fleet), {"spec": {"shards": 3}})
         wait_for_children(cluster, namespace, names(3))
-        assert time.monotonic() - killed < 30
         second = wait_for(leader, "another leader")
         assert second != first
         assert owners(children(cluster, namespace)) == owners(before)

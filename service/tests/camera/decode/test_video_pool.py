@@ -1,7 +1,6 @@
 import math
 import os
 import signal
-import time
 from dataclasses import replace
 
 import cv2
@@ -177,21 +176,19 @@ async def test_videos_and_pictures_share_the_decoders(pool):
     assert all(len(camera.results) == 10 for camera in cameras)
 
 
-async def test_videos_of_a_killed_decoder_continue_within_a_second(pool):
+async def test_videos_of_a_killed_decoder_continue_with_the_next_key_frame(pool):
     units = access_units()
     cameras, expected = [Video(pool, units) for _ in range(4)], exact("H264", units)
     for _ in range(5):
         for camera in cameras:
             await camera.show()
     os.kill((await processes(pool))[0], signal.SIGKILL)
-    began = time.monotonic()
     await eventually(lambda: pool.died == 1)
     for camera in cameras:
         result = await camera.show()
         if isinstance(result, ContextLostError):
             result = await camera.show()
         assert np.array_equal(result.image, expected[camera.number - 1])
-    assert time.monotonic() - began < 10  # 10 s allow for a loaded machine; otherwise it takes a second
     assert sum(camera.lost for camera in cameras) == 2
 
 

@@ -291,13 +291,14 @@ async def test_the_bytes_in_flight_of_a_paused_sender_are_bounded(running, sende
     slow_down(running.shard, "c1", 1.0)
     await sender.send("c1")
     await eventually(lambda: sender.balanced("c1", 1))
-    written, image = 0, noisy_jpeg(1, (480, 640))
+    written, image, began = 0, noisy_jpeg(1, (480, 640)), time.monotonic()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.3):
             while True:
                 await sender.send("c1", image)
                 written += 1
-    assert written <= 3
+    # The shard reads one frame a second. On a busy machine the time-out comes late.
+    assert written <= 3 + 2 * (time.monotonic() - began)
 
 
 @pytest.mark.parametrize("image", [bytes(100_000), noisy_jpeg(1, (480, 640))], ids=["garbage", "pictures"])

@@ -467,7 +467,7 @@ async def test_a_stream_on_three_servers_survives_the_loss_of_each(tmp_path: Pat
                     server.stop(signal.SIGKILL)
                     began = time.monotonic()
                     while hub.feed.latest <= before < len(names):
-                        assert time.monotonic() < began + 10
+                        assert time.monotonic() < began + 60
                         assert not reporting.done() or hub.feed.latest == len(names)
                         await asyncio.sleep(0.02)
                     server.start()
