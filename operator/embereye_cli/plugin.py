@@ -32,7 +32,7 @@ from embereye_operator.runtime.kubernetes.client.client import (
 )
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
-from embereye_operator.runtime.kubernetes.observers import absent_operators
+from embereye_operator.runtime.kubernetes.observers import absent_operators, refused_statuses
 
 Row = Sequence[object]
 
@@ -249,9 +249,10 @@ async def _stale(client: AsyncClient, fleets: Sequence[Fleet]) -> dict[str, str]
     statuses = [from_manifest(FleetStatus, fleet.status) for fleet in fleets]
     names = [status.operator.name for status in statuses if status.operator]
     absent, problems = await absent_operators(client, names)
-    for problem in problems:
+    refused, unread = await refused_statuses(client, [fleet.namespace for fleet in fleets])
+    for problem in (*problems, *unread):
         print_problem(problem)
-    reasons = {fleet.key: why_stale(fleet, absent, time.time_ns()) for fleet in fleets}
+    reasons = {fleet.key: why_stale(fleet, absent, time.time_ns(), refused) for fleet in fleets}
     return {key: why for key, why in reasons.items() if why}
 
 

@@ -176,6 +176,8 @@ class Controller:
             self.records.clear()
             if self._settings.turns:
                 self._settings.turns.forget()
+            if self._settings.claims:
+                self._settings.claims.forget()
 
     def _queue_all(self) -> None:
         for key in self._fleets():
@@ -378,8 +380,7 @@ class Controller:
         if before.left_alone == why:
             return
         self.records[key] = FleetRecord(left_alone=why, backoff=before.backoff)
-        if self._settings.turns:
-            self._settings.turns.release(_fleet_key(key))
+        self._release(key)
         logger.info("%s %s/%s is left alone: %s", *key, why)
         await self._retain()
 
@@ -387,10 +388,15 @@ class Controller:
         # Owner references delete the children, but not the hub's records.
         if self.records.pop(key, None) is not None:
             logger.info("%s %s/%s is gone", *key)
-            if self._settings.turns:
-                self._settings.turns.release(_fleet_key(key))
+            self._release(key)
             self._gone.set()
             await self._retain()
+
+    def _release(self, key: ObjectKey) -> None:
+        if self._settings.turns:
+            self._settings.turns.release(_fleet_key(key))
+        if self._settings.claims:
+            self._settings.claims.release(_fleet_key(key))
 
     async def _note_failure(self, key: ObjectKey, record: FleetRecord, error: Exception) -> None:
         now, failure = time.monotonic(), judge(error)

@@ -25,6 +25,7 @@ from embereye.process.telemetry import logs
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
 from embereye_operator.controller import Controller
+from embereye_operator.decide.claims import Claims
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
@@ -131,6 +132,7 @@ def _settings(options: OperatorOptions, client: AsyncClient) -> Settings:
         tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
         scrape_annotations=options.scrape_annotations,
         operator=_operator(client, options.lease),
+        claims=Claims(),
         turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
         trace=Trace(options.scaling_trace, options.scaling_trace_size).write if options.scaling_trace else None,
     )

@@ -219,6 +219,8 @@ class FakeRuntime:
         return kind not in self.missing
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        if reason := self.refused.get(("Status", fleet.name)):
+            raise RefusedError(reason)
         assert problems(FleetStatus, status, path="status") == [], "an API server would refuse it"
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))

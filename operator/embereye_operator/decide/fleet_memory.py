@@ -17,6 +17,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.claims import Claim
 from embereye_operator.decide.device_lists import Lists
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.manifests.compare import Deviation
@@ -73,6 +74,7 @@ class FleetMemory:
     """
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → first missing answer
+    heard: dict[str, int] = field(default_factory=dict)  # device → when a shard last heard it; 0: before this operator
     waiting: dict[str, int] = field(default_factory=dict)  # device in hand-over → first seen by this operator
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it should be gone
     redeclared: dict[str, int] = field(default_factory=dict)  # device → first epoch with its current declaration
@@ -86,8 +88,10 @@ class FleetMemory:
     # Results of the latest pass, reused as long as nothing has changed.
     declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # inputs, devices
     lists: tuple[str, Lists, str] = "", {}, ""  # the fleet's uid, its device lists when last read, and their text
+    claims: tuple[Any, frozenset[Claim]] = (), frozenset()  # inputs, what the fleet claims
     applied: Any = None  # the inputs under which every child was up to date
     status: FleetStatus | None = None  # as last read or written
+    unwritten: FleetStatus | None = None  # the status that the API server refused; None: it accepted the latest
     inputs: PassInputs | None = None
     roster: tuple[Any, FleetRoster] = field(
         default_factory=lambda: ((), FleetRoster())
@@ -100,6 +104,7 @@ class FleetMemory:
     uneven: int = 0  # since when loads have differed too much; 0 while they are even
     _rates: dict[str, _Rate] = field(default_factory=dict)
     _previous_pass: int = 0  # time
+    _begun: bool = False  # a pass has seen the previous status
     _doubted: set[str] = field(default_factory=set)  # silent shards that get another chance after an absence
 
     def note_statuses(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
@@ -111,6 +116,7 @@ class FleetMemory:
             else:
                 self.silent.pop(shard, None)
                 self._note_answer(shard, now)
+                self._note_heard(status)
                 self._weigh(shard, status, now)
         for shard in [shard for shard in self.silent if shard not in statuses]:
             del self.silent[shard]
@@ -141,6 +147,18 @@ class FleetMemory:
         if (since := self._coming.pop(shard, None)) is not None:
             self.lead = max(1.0, (now - since) / SECOND)
 
+    def note_predecessor(self, devices: Collection[str], previous: FleetStatus) -> None:
+        """Record, in the first pass of this operator, which `devices` were covered according to the previous status."""
+        summary = previous.devices
+        if not self._begun and summary.declared and summary.covered + len(summary.dark) == summary.declared:
+            self.heard |= dict.fromkeys(set(devices).difference(entry.id for entry in summary.dark), 0)
+        self._begun = True
+
+    def _note_heard(self, status: ShardStatus) -> None:
+        for device in status.devices:
+            if device.heard_ns > self.heard.get(device.id, 0):
+                self.heard[device.id] = device.heard_ns
+
     def _weigh(self, shard: str, status: ShardStatus, now: int) -> None:
         for device in status.devices:
             offered = device.ledger.offered
@@ -159,6 +177,8 @@ class FleetMemory:
         """Return each device's cost in cores; empty until 90 % of the devices have enough samples."""
         for device in [device for device in self._rates if device not in devices]:
             del self._rates[device]
+        for device in [device for device in self.heard if device not in devices]:
+            del self.heard[device]
         known = {
             device: IDLE_WEIGHT + float(f"{rate.weight:.2g}")
             for device, rate in self._rates.items()

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
-from embereye.shard.coverage import SILENT
+from embereye.shard.coverage import NEVER_HEARD, SILENT
 from embereye.units import SECOND, counted
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
@@ -44,6 +44,9 @@ from embereye_operator.decide.scaling.law import Decision, measure
 from embereye_operator.decide.snapshot import Snapshot
 
 LIST_REASONS = ("DeviceListMissing", "DeviceListInvalid")  # worst first
+NOT_WRITTEN = "StatusNotWritten"  # reason of Events about a status that the API server refuses
+SINCE_RESTART = "not heard since its shard started"
+SINCE = "silent since"
 LIST_LOST = "its device list cannot be read, and its settings are lost"
 LOAD_FACTOR = 2.0  # a load is written again once it grew or shrank by this factor, and with every other change
 # A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
@@ -71,6 +74,7 @@ class Facts:
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
     device_lists: str = ""  # the device lists for the next leader
+    heard: Mapping[str, int] = field(default_factory=dict)  # see FleetMemory
 
     @property
     def fleet(self) -> Fleet:
@@ -153,6 +157,18 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     if status == previous and not news and not is_old(previous.last_observed, facts.time_ns):
         return status
     return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+
+
+def with_problem(status: FleetStatus, reason: str, why: str, previous: FleetStatus) -> FleetStatus:
+    """Return `status` with one more reason in Degraded, worst first."""
+    degraded = status.condition("Degraded")
+    known = degraded.message if degraded and degraded.status == "True" else ""
+    condition = _condition("Degraded", True, reason, "; ".join(filter(None, (why, known))))
+    before = previous.condition("Degraded")
+    since = before.last_transition_time if before and before.status == "True" else status.last_observed or ""
+    condition = replace(condition, last_transition_time=since, observed_generation=status.observed_generation)
+    others = [entry for entry in status.conditions if entry.type != "Degraded"]
+    return replace(status, conditions=(*others, condition))
 
 
 def describe_changes(before: FleetStatus, now: FleetStatus) -> str:
@@ -410,6 +426,8 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     for device in facts.snapshot.devices:
         if reason := _why_dark(facts, device, reported):
             known = before.get(device.id)
+            if reason.startswith(NEVER_HEARD) and (heard := _heard_before(facts, device.id, known)):
+                reason = reason.replace(NEVER_HEARD, heard, 1)
             # Numbers alone that grew are no news, and not worth a write every two seconds.
             if known and shape(known.reason) == shape(reason):
                 reason = known.reason
@@ -418,6 +436,15 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     declared = len(facts.snapshot.devices) + len(facts.snapshot.incomplete)
     covered = declared - len(dark)
     return DeviceSummary(declared, covered, f"{covered}/{declared}", tuple(dark[:MAX_DARK]))
+
+
+def _heard_before(facts: Facts, device: str, known: DarkDevice | None) -> str:
+    """Return since when a device that its present shard has not heard is silent; empty if nobody ever heard it."""
+    if heard_ns := facts.heard.get(device):
+        return f"{SINCE} {timestamp(heard_ns)}"
+    if known and known.reason.startswith((SINCE, SINCE_RESTART)):  # written by an operator that knew more
+        return known.reason.partition(";")[0]
+    return SINCE_RESTART if device in facts.heard else ""
 
 
 def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], DeviceStatus]) -> str:
@@ -432,13 +459,13 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     if status.covered:
         return ""
     if status.heard_ns and status.reason.startswith(SILENT):  # by the shard's clock, which may differ from ours
-        return f"silent since {timestamp(status.heard_ns)}"
+        return f"{SINCE} {timestamp(status.heard_ns)}"
     return status.reason or "its shard gives no reason"
 
 
 def shape(reason: str) -> str:
     """Replace the numbers in `reason`: a change of numbers alone is no news."""
-    return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
+    return reason if reason.startswith(SINCE) else re.sub(r"\d+(\.\d+)?", "#", reason)
 
 
 def _listed(entries: Sequence[str], limit: int, total: int | None = None) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus, HoldingOperator, LastScale, LoadSummary
+from embereye_operator.decide.claims import claims_of
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
@@ -85,7 +86,7 @@ async def reconcile(
         await applier.leave_nodes()
     else:
         applied = await _apply_intent(snapshot, wanted, exposure, applier, context, healthy=not problems)
-    problems |= {**applied.problems, **applier.problems}
+    problems |= {**applied.problems, **applier.problems, **_compare_fleets(snapshot, settings, memory)}
     memory.note_leaving(leaving_names(snapshot, applied.intent, applier.gone), snapshot.now)
     problems |= stuck_problems(snapshot, applied.intent, applier.statuses, memory.leaving, applier.gone)
     ledger, unreachable = await report_roster(snapshot, applied.intent.epoch, context)
@@ -106,10 +107,22 @@ async def reconcile(
         rollout=applied.rollout,
         problems={**problems, **unreachable, **scaling.problems},
         device_lists=memory.lists[2],
+        heard=memory.heard,
     )
     status, news = await write_status(snapshot, build_status(facts, snapshot.previous), context)
     await report_scaling(facts, status, context)
     return _outcome(facts, status, _actions(applier.actions, scaling.scaled, news), memory)
+
+
+def _compare_fleets(snapshot: Snapshot, settings: Settings, memory: FleetMemory) -> Problems:
+    """Return which devices and ports other fleets declare as well."""
+    if settings.claims is None:
+        return {}
+    inputs = (*snapshot.declared_by, len(snapshot.existing)) if snapshot.declared_by else ()
+    if not inputs or memory.claims[0] != inputs:
+        devices = {device.id for device in (*snapshot.devices, *snapshot.incomplete)}
+        memory.claims = inputs, claims_of(snapshot.fleet, devices, len(snapshot.existing))
+    return settings.claims.note(snapshot.fleet.key, memory.claims[1])
 
 
 async def _identify(snapshot: Snapshot, wanted: Sequence[str], links: Links) -> Problems:

@@ -7,6 +7,7 @@ recorded for conditions whose answer changed, and written later by another task.
 
 import contextlib
 import logging
+from dataclasses import replace
 
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye_operator.api.fleets import Fleet
@@ -15,8 +16,8 @@ from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement.assignments import build_roster
 from embereye_operator.decide.scaling.report import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
-from embereye_operator.decide.status import Facts, describe_changes
-from embereye_operator.errors import UnavailableError
+from embereye_operator.decide.status import NOT_WRITTEN, Facts, describe_changes, timestamp, with_problem
+from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.context import Context, Problems
 from embereye_operator.runtime.interface import Writer
 
@@ -46,15 +47,40 @@ async def report_scaling(facts: Facts, status: FleetStatus, context: Context) ->
 
 
 async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> tuple[FleetStatus, str]:
-    """Write `status` if it is new; return the one to remember, and its news for the log."""
+    """Write `status` if it is new; return the one to remember, and its news for the log.
+
+    If the API server refuses it, the stored status is outdated. Metrics say so, by the returned status, and an Event.
+    """
+    memory, writer = context.memory, context.runtime.writer
+    before = memory.unwritten or snapshot.previous
+    if memory.unwritten is not None:
+        # Its time ends the doubt about the stored status, even if nothing else is new.
+        status = replace(status, last_observed=timestamp(snapshot.wall_time_ns))
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
-    if status is context.memory.status:
+    if status is memory.status:
         return status, ""
-    await context.runtime.writer.write_status(snapshot.fleet, to_manifest(status))
-    context.memory.status = status
-    await _announce(snapshot.fleet, snapshot.previous, status, context.runtime.writer)
-    return status, describe_changes(snapshot.previous, status)
+    key, generation = ("Status", snapshot.fleet.name), snapshot.fleet.generation
+    if why := memory.refusal(key, generation, snapshot.now):
+        return _unwritten(status, why, before, context), ""
+    try:
+        await writer.write_status(snapshot.fleet, to_manifest(status))
+    except RefusedError as error:
+        memory.note_refusal(key, str(error), generation, snapshot.now)
+        await writer.event(snapshot.fleet, "Warning", NOT_WRITTEN, str(error))
+        status = _unwritten(status, str(error), before, context)
+    else:
+        if memory.unwritten is not None:
+            logger.info("%s: its status is written again", snapshot.fleet.key)
+        memory.refused.pop(key, None)
+        memory.status, memory.unwritten = status, None
+    await _announce(snapshot.fleet, before, status, writer)
+    return status, describe_changes(before, status)
+
+
+def _unwritten(status: FleetStatus, why: str, before: FleetStatus, context: Context) -> FleetStatus:
+    context.memory.unwritten = with_problem(status, NOT_WRITTEN, why, before)
+    return context.memory.unwritten
 
 
 async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, writer: Writer) -> None:
@@ -69,5 +95,5 @@ async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, wr
     known = (before.status, before.reason) if before else None
     if now and now.status == "True" and known != (now.status, now.reason):
         logger.warning("%s: %s: %s", fleet.key, now.reason, now.message)
-        if now.reason != "ApplyRefused":  # recorded at every refusal
+        if now.reason not in {"ApplyRefused", NOT_WRITTEN}:  # recorded at every refusal
             await writer.event(fleet, "Warning", now.reason, now.message)

@@ -69,7 +69,7 @@ class Writer(Protocol):
         ...
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
-        """Replace the fleet's status."""
+        """Replace the fleet's status. RefusedError if that is not allowed."""
         ...
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

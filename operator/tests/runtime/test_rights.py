@@ -1,5 +1,6 @@
 """The operator with exactly the chart's rights, on an API server that enforces them."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +9,14 @@ from typing import Any
 import pytest
 from harness.cluster.chart import NAMESPACE, operators_rights
 from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
+from lightkube import AsyncClient, KubeConfig
 
+from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.decide.cluster.rights import NEEDED, missing_rights
+from embereye_operator.decide.ownership.staleness import why_stale
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES
+from embereye_operator.runtime.kubernetes.observers import refused_statuses
 
 from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, wait_for_children
 
@@ -319,3 +324,31 @@ def test_a_right_taken_away_becomes_a_condition_until_it_returns(
         wait_for(lambda: "list networkpolicies" in degraded(), "a condition that names the right", 60)
         set_verbs(["list", "create", "patch", "delete"])
         wait_for(lambda: not degraded(), "the condition to end", 60)
+
+
+async def stale(cluster: ApiServer, fleet: Any) -> str:
+    """Return why commands doubt the fleet's status."""
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    refused, problems = await refused_statuses(client, [fleet["metadata"]["namespace"]])
+    await client.close()
+    assert problems == []
+    return why_stale(parse_fleet(cluster.get(path_of(fleet))), {}, time.time_ns(), refused)
+
+
+def test_without_the_right_to_write_statuses_an_event_and_commands_say_so(
+    cluster: ApiServer, namespace: str, role: Any, tmp_path: Path
+) -> None:
+    fleet, log = create(cluster, sensor_fleet(namespace)), tmp_path / "log"
+    with operator(cluster, log, kubeconfig=cluster.operator_kubeconfig):
+        wait_for(lambda: has_status(cluster, fleet).get("conditions"), "a status", 60)
+        less = [
+            {**rule, "verbs": ["get"]} if "sensorfleets/status" in rule["resources"] else rule for rule in role["rules"]
+        ]
+        cluster.merge(path_of(role), {"rules": less})
+        wait_for(lambda: "the operator has no right to" in log.read_text(), "the missing right in the log", 60)
+        cluster.merge(path_of(fleet), {"spec": {"shards": 2}})
+        wait_for(lambda: "the status cannot be written" in asyncio.run(stale(cluster, fleet)), "doubt", 90)
+        assert log.read_text().count("StatusNotWritten") == 1
+        assert "Traceback" not in log.read_text()
+        cluster.merge(path_of(role), {"rules": role["rules"]})
+        wait_for(lambda: not asyncio.run(stale(cluster, fleet)), "no doubt any more", 90)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from embereye.units import HOUR, MINUTE, SECOND
 
 SILENT = "silent for"  # the beginning of the reason of a silent device
+NEVER_HEARD = "never heard"  # the beginning of the reason of a device that this process has not heard yet
 
 
 def duration(span_ns: int) -> str:
@@ -28,7 +29,7 @@ class Watch:
         A device that `sleeps` only checks in now and then.
         """
         if not self.heard_ns:
-            return f"no check-in yet, one is expected every {duration(deadline_ns)}" if sleeps else "never heard"
+            return f"no check-in yet, one is expected every {duration(deadline_ns)}" if sleeps else NEVER_HEARD
         silent = now_ns - self.heard_ns
         if silent > deadline_ns and sleeps:
             return f"last check-in {duration(silent)} ago, allowed {duration(deadline_ns)}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.claims import Claims
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.rollout.turns import Turns
 from embereye_operator.decide.scaling.law import Observed
@@ -26,6 +27,7 @@ class Settings:
     scrape_annotations: bool = False  # for a Prometheus that uses prometheus.io/* annotations instead of monitors
     operator: str = ""  # namespace/name of its Lease, its name in a fleet's status; empty: none
     turns: Turns | None = None  # of fleets in a roll-out; None: fleets do not wait for each other
+    claims: Claims | None = None  # of all fleets; None: fleets are not compared
     trace: Callable[[Fleet, Observed], None] | None = None  # called with the inputs of every scaling decision
 
     def listening(self, host: str) -> "Settings":

@@ -13,7 +13,9 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
-from embereye_operator.runtime.kubernetes.client.resources import LEASES
+from embereye_operator.decide.ownership.staleness import RefusedStatus
+from embereye_operator.decide.status import NOT_WRITTEN
+from embereye_operator.runtime.kubernetes.client.resources import CHUNK, EVENTS, LEASES
 from embereye_operator.runtime.kubernetes.lease import DURATION, RETRY
 
 SUSPECT_SECONDS = DURATION  # a Lease that old is watched, because the clocks of machines differ
@@ -44,6 +46,25 @@ async def absent_operators(
         if (spec := await _read(client, name)) and spec.get("holderIdentity") and spec.get("renewTime") != renewed:
             del absent[name]
     return absent, problems
+
+
+async def refused_statuses(
+    client: AsyncClient, namespaces: Iterable[str]
+) -> tuple[dict[str, RefusedStatus], list[str]]:
+    """Return the latest Event about an unwritten status of each fleet, by its uid, and what cannot be read."""
+    refused, problems = dict[str, RefusedStatus](), list[str]()
+    for namespace in sorted(set(namespaces)):
+        events: Any = client.list(EVENTS, namespace=namespace, fields={"reason": NOT_WRITTEN}, chunk_size=CHUNK)
+        try:
+            async for event in events:
+                uid, time = event["involvedObject"].get("uid", ""), str(event.get("lastTimestamp") or "")
+                if uid not in refused or refused[uid].time < time:
+                    refused[uid] = RefusedStatus(str(event.get("message")), time)
+        except ApiError as error:
+            problems.append(
+                f"Events of namespace {namespace} cannot be read, so statuses may be outdated: {error.status.message}"
+            )
+    return refused, problems
 
 
 async def _read(client: AsyncClient, name: str) -> Any:

@@ -195,10 +195,15 @@ class KubernetesWriter:
             "status": _without_empty_maps(status),
         }
         before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
-        stored = await self._client.patch(
-            FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace, patch_type=PatchType.APPLY,
-            force=True, field_manager=MANAGED_BY,
-        )  # fmt: skip
+        try:
+            stored = await self._client.patch(
+                FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
+                patch_type=PatchType.APPLY, force=True, field_manager=MANAGED_BY,
+            )  # fmt: skip
+        except ApiError as error:
+            if error.status.code != 403:
+                raise
+            raise RefusedError(f"the status cannot be written: {error.status.message}") from error
         self._count_write({**stored, "kind": fleet.type.resource}, before)
         self._world.cache.put(stored)
 

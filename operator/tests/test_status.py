@@ -1,0 +1,169 @@
+"""Statuses that cannot be written, and what a new operator or shard still says about silent devices."""
+
+import logging
+import random
+
+import pytest
+
+from embereye.units import SECOND
+from embereye.v1.roster_pb2 import FleetLedger
+from embereye.v1.shard_pb2 import Load
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.ownership.staleness import RefusedStatus, why_stale
+from embereye_operator.decide.status import timestamp
+
+from .api.test_schema import manifest
+from .fakes import FakeShard, World
+
+NOT_WRITTEN = "the status cannot be written: forbidden"
+
+
+@pytest.fixture
+def world() -> World:
+    return World(
+        manifest(spec={"sensors": [{"id": f"s-{number}", "zone": "hall"} for number in range(4)], "shards": 2})
+    )
+
+
+def shard_of(world: World, device: str) -> FakeShard:
+    return world.runtime.shards[world.owners()[device][0]]
+
+
+def reason(world: World, device: str) -> str:
+    dark = world.runtime.statuses[-1]["devices"]["dark"]
+    return next((entry["reason"] for entry in dark if entry["id"] == device), "")
+
+
+async def test_a_forbidden_status_is_logged_and_becomes_an_event_and_a_condition(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.run_until_complete()
+    world.runtime.refused["Status", "hall"] = NOT_WRITTEN
+    shard_of(world, "s-1").dark["s-1"] = "blind"
+    stored, known = len(world.runtime.statuses), len(world.runtime.events)
+    with caplog.at_level(logging.INFO):
+        outcomes = [await world.step() for _ in range(20)]
+    assert len(world.runtime.statuses) == stored
+    covered, degraded = (outcomes[-1].status.condition(type_) for type_ in ("Covered", "Degraded"))
+    assert covered is not None
+    assert covered.status == "False", "metrics have the present status"
+    assert degraded is not None
+    assert (degraded.status, degraded.reason) == ("True", "StatusNotWritten")
+    assert sum("the status cannot be written" in message for message in caplog.messages) == 1
+    assert f"Warning StatusNotWritten: {NOT_WRITTEN}" in world.runtime.events
+    assert sum(event.startswith("Warning NotCovered") for event in world.runtime.events[known:]) == 1
+
+
+async def test_once_it_is_allowed_the_status_is_written_with_the_present_time(world: World) -> None:
+    await world.run_until_complete()
+    stored = len(world.runtime.statuses)
+    world.runtime.refused["Status", "hall"] = NOT_WRITTEN
+    shard_of(world, "s-1").dark["s-1"] = "blind"
+    await world.step()
+    shard_of(world, "s-1").dark.clear()  # as in the stored status
+    await world.step()
+    del world.runtime.refused["Status", "hall"]
+    for _ in range(10):  # refused writes are repeated after a while
+        await world.step()
+    status = world.runtime.statuses[-1]
+    assert status["lastObserved"] > timestamp(world.now - 20 * SECOND)
+    assert world.memory.unwritten is None
+    assert len(world.runtime.statuses) == stored + 1
+
+
+def fleet_with(status: dict[str, object]) -> Fleet:
+    world = World(manifest())
+    world.runtime.statuses.append(status)
+    return world.fleet
+
+
+@pytest.mark.parametrize(("time", "stale"), [("2027-01-01T00:00:01Z", True), ("2027-01-01T00:00:00Z", False)])
+def test_commands_doubt_a_status_older_than_the_event_about_it(time: str, stale: bool) -> None:
+    fleet = fleet_with({"lastObserved": "2027-01-01T00:00:00Z"})
+    now = 1_798_761_610 * SECOND
+    why = why_stale(fleet, {}, now, {fleet.uid: RefusedStatus(NOT_WRITTEN, time)})
+    assert why == (f"nobody has observed the fleet since 2027-01-01T00:00:00Z: {NOT_WRITTEN}" if stale else "")
+
+
+async def silence(world: World, device: str) -> int:
+    """Restart the shard of `device`, which is silent from now on; return when it was last heard."""
+    shard, heard = shard_of(world, device), world.now - 5 * SECOND
+    shard.heard_ns = heard
+    await world.step()
+    shard.heard_ns = 0
+    shard.dark[device] = "never heard"
+    return heard
+
+
+async def test_a_restarted_shard_does_not_make_a_silent_device_never_heard(world: World) -> None:
+    await world.run_until_complete()
+    heard = await silence(world, "s-1")
+    await world.step()
+    assert reason(world, "s-1") == f"silent since {timestamp(heard)}"
+
+
+async def test_a_restarted_operator_repeats_since_when_a_device_is_silent(world: World) -> None:
+    await world.run_until_complete()
+    heard = await silence(world, "s-1")
+    await world.step()
+    for _ in range(3):
+        world.memory = FleetMemory()
+        await world.step()
+        assert reason(world, "s-1") == f"silent since {timestamp(heard)}"
+
+
+async def test_after_a_restart_of_both_a_device_is_not_called_never_heard(world: World) -> None:
+    await world.run_until_complete()
+    await silence(world, "s-1")
+    for _ in range(3):
+        world.memory = FleetMemory()
+        await world.step()
+        assert reason(world, "s-1") == "not heard since its shard started"
+
+
+async def test_a_new_device_is_never_heard(world: World) -> None:
+    await world.run_until_complete()
+    world.manifest["spec"]["sensors"].append({"id": "s-9", "zone": "hall"})
+    await world.step()
+    shard_of(world, "s-9").dark["s-9"] = "never heard; no connection"
+    for _ in range(3):
+        await world.step()
+        assert reason(world, "s-9") == "never heard; no connection"
+
+
+@pytest.mark.parametrize("mode", ["none", "hpa"])
+async def test_ten_minutes_of_wobbling_figures_write_no_status(mode: str) -> None:
+    sensors = [{"id": f"s-{number}", "zone": "hall"} for number in range(6)]
+    scaling = {"mode": mode, "minShards": 2, "maxShards": 4}
+    world = World(manifest(spec={"sensors": sensors, "shards": 2, "autoscaling": scaling}))
+    world.runtime.missing.discard("HorizontalPodAutoscaler")
+    await world.run_until_complete()
+    randomly = random.Random(49)
+
+    def wobble(number: int) -> None:
+        for shard in world.runtime.shards.values():
+            shard.heard_ns = world.now - randomly.randrange(SECOND)
+            shard.load = Load(
+                arrival_rate=randomly.uniform(150, 180), cost_seconds=randomly.uniform(0.0009, 0.0011),
+                utilization=randomly.uniform(0.15, 0.2), queue_depth=randomly.randrange(20),
+                oldest_age_ns=randomly.randrange(SECOND // 10),
+            )  # fmt: skip
+        late = randomly.uniform(10, 99)
+        shard_of(world, "s-1").dark["s-1"] = f"heard, but last analysed {late:.1f} s ago, deadline 5 s"
+        shard_of(world, "s-2").degraded["s-2"] = f"{randomly.randrange(9, 99)} of 768 thermal pixels are noisy"
+        offered = 100_000 + 40 * number
+        world.runtime.ledger = FleetLedger(
+            time_ns=world.now, offered=offered, analysed=offered - 50, shed=40 + number // 60, duplicate=number
+        )
+
+    for _ in range(30):  # the first figures are news
+        wobble(0)
+        await world.step()
+    world.runtime.statuses.clear()
+    actions = []
+    for number in range(300):
+        wobble(number)
+        actions += (await world.step()).actions
+    assert actions == []
+    assert world.runtime.statuses == []
