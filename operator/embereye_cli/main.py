@@ -43,6 +43,9 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("explain", "device"): ("embereye_cli.explain.device", "show if a device is watched, and what it sent"),
     ("explain", "fleet"): ("embereye_cli.explain.fleet", "show why a fleet has as many shards as it has"),
     ("explain", "replay"): ("embereye_cli.explain.replay", "replay the decisions of a recorded scaling trace"),
+    ("incident", "save"): ("embereye_cli.incident.save", "save an alarm with its recordings, to check later versions"),
+    ("incident", "check"): ("embereye_cli.incident.check", "decide saved alarms again, and fail if any differs"),
+    ("report", "quality"): ("embereye_cli.report.quality", "show how often the hub raises false alarms"),
     ("plan",): ("embereye_cli.plan", "estimate the hardware that fleets need"),
     ("discover",): ("embereye_cli.devices.discover", "find ONVIF cameras on the network and print a fleet of them"),
     ("camera", "probe"): (
@@ -86,6 +89,8 @@ GROUPS = {
     "camera": "try out a camera",
     "credentials": "store users and passwords for fleets",
     "explain": "explain an alarm, a device or a fleet's size",
+    "incident": "save and export alarms, and decide saved ones again",
+    "report": "report on how well a site is watched",
     "calibrate": "calibrate a sensor",
     "simulate": "simulate devices over their real protocols",
     "dashboards": "write Grafana dashboards and alert rules",
@@ -94,15 +99,17 @@ GROUPS = {
 # The overview's headings, and the first words of the commands under each.
 SECTIONS = {
     "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
-    "Understand": ("explain", "plan", "detect", "inspect", "self-test"),
+    "Understand": ("explain", "incident", "report", "plan", "detect", "inspect", "self-test"),
     "Set up devices": ("discover", "camera", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }
 for addon in addon_modules("commands"):
     COMMANDS |= addon.COMMANDS
-    GROUPS |= addon.GROUPS
-    SECTIONS |= {heading: (*SECTIONS[heading], *names) for heading, names in addon.SECTIONS.items()}
+    GROUPS = addon.GROUPS | GROUPS  # a group may have commands of several
+    SECTIONS |= {
+        heading: tuple(dict.fromkeys((*SECTIONS[heading], *names))) for heading, names in addon.SECTIONS.items()
+    }
 # Packages that are installed apart from the service, and how to get them.
 MISSING = {
     "embereye_bench": "benchmarks are not installed: run them from a checkout, after make install",

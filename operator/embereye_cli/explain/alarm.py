@@ -4,7 +4,7 @@ import json
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -52,8 +52,8 @@ def run(arguments: Namespace) -> int:
     alarm = hub.read(path, "events", lister=LISTER)
     recorded = hub.read(f"{path}/clips", "clips")
     clips, lines = recorded["clips"], recorded.get("lines", [])
-    events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
-    verdicts = list(_replayed(hub, events, [*lines, *clips])) if arguments.replay else []
+    events = events_of(alarm)
+    verdicts = list(replay_alarm(events, [*lines, *clips], hub.fetch)) if arguments.replay else []
     if arguments.json:
         replayed = [{"of": verdict.subject, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
         print(json.dumps(alarm | {"clips": clips, "lines": lines, "replay": replayed}, ensure_ascii=False))
@@ -62,6 +62,11 @@ def run(arguments: Namespace) -> int:
             print(visible(line))
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
+
+
+def events_of(alarm: dict[str, Any]) -> list[AlarmEvent]:
+    """The events in the hub's answer on one alarm."""
+    return [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
 
 
 # What happened
@@ -152,16 +157,19 @@ def replay_zone(events: list[AlarmEvent]) -> Verdict:
     return Verdict("the zone on the reported signs", worst is then, f"{worst.word}, {why}")
 
 
-def _replayed(hub: HttpHub, events: list[AlarmEvent], clips: list[dict[str, Any]]) -> Iterator[Verdict]:
+def replay_alarm(
+    events: list[AlarmEvent], clips: list[dict[str, Any]], fetch: Callable[[str], bytes]
+) -> Iterator[Verdict]:
+    """Decide an alarm again from its events and recordings; `fetch` returns the content at a recording's URL."""
     yield replay_zone(events)
     for listed in clips:
         clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
         if clip.stored_by:
             continue  # a person uploaded it: no shard judged it
         if clip.media == Clip.MEDIA_LINES:
-            yield replay_lines(clip, hub.fetch(listed["url"]))
+            yield replay_lines(clip, fetch(listed["url"]))
         elif clip.media != Clip.MEDIA_STILL:
-            yield replay_clip(clip, hub.fetch(listed["url"]), events)
+            yield replay_clip(clip, fetch(listed["url"]), events)
 
 
 def replay_lines(clip: Clip, content: bytes) -> Verdict:

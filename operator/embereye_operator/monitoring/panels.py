@@ -407,6 +407,10 @@ ALARMS = Dashboard(
                   "EmberEyeEvidenceWaiting",
                   _line(f"max by ({BY_SHARD}) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
                   critical=30),
+            Panel("False alarms a day", "Alarms marked as false, per device and day of the last 30 days, and the upper "
+                  "95 % limit.", "short", "EmberEyeHubDown",
+                  _line(f"max by (kind, bound) (embereye_hub_false_alarms_per_device_day{{{C}}})",
+                        "{{kind}}, {{bound}}")),
             Panel("Subscribers", "Subscribers of alarm feeds. Without any, nobody is notified live.", "short",
                   "EmberEyeHubDown", _line(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers")),
         )),

@@ -16,6 +16,7 @@ from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.coverage.measured import Series
+from embereye.hub.scaling import Scaling
 from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -51,6 +52,7 @@ class CoverageKeeper:
         self._durable: dict[str, bytes] = {}  # fleet → digest of its roster, if it is stored and in force
         self.book = book
         self.ledgers = LedgerBook()
+        self.scaling = Scaling(book)
 
     def restore(self, stored: StoredState) -> None:
         """Restore the stored rosters and ledgers."""

@@ -34,14 +34,15 @@ from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.overlays.keeper import Overlays
 from embereye.hub.plans.keeper import Plans
-from embereye.hub.scaling import Scaling
+from embereye.hub.quality import Quality
+from embereye.hub.releases import Releases
 from embereye.hub.silences import Silences
 from embereye.hub.tables.alarms import forget_phantoms
 from embereye.hub.tables.events import events_after
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
-from embereye.hub.zones import Zones
+from embereye.hub.zones import VERSION, Zones
 from embereye.process.timing.clock import Timeline, lease_ns, now_ns
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -143,7 +144,7 @@ class Hub:
         self.silences = Silences(self.committer, self.zones, book)
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
-        self.scaling = Scaling(book)
+        self.quality = Quality(self.history, self.zones, self.coverage, self.false_alarms, Releases(self.committer))
         self._added = _AddedParts()
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -157,7 +158,7 @@ class Hub:
         return (
             self.committer, self.feed, self.false_alarms, self.silences, self.plans, self.overlays, self.zones,
             self.inbox, self.coverage, self.canaries, self.access, self.subscriptions, self.webhooks,
-            *self._added.parts,
+            self.quality.releases, *self._added.parts,
         )  # fmt: skip
 
     def add_part(self, part: Part) -> None:
@@ -227,12 +228,14 @@ class Hub:
             raise
 
     async def _run(self) -> None:
+        self.quality.releases.note_running(VERSION)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.committer.run(), name="hub-commit")
             tasks.create_task(self._tick(), name="hub-tick")
             tasks.create_task(self._check_store(), name="hub-check-store")
             tasks.create_task(self.webhooks.run(), name="hub-webhooks")
             tasks.create_task(self.history.prune(self.committer), name="hub-prune")
+            tasks.create_task(self.quality.run(), name="hub-quality")
 
     def sign_of_life(self, cursor: int) -> Entry:
         """The event that shows a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""

@@ -23,6 +23,7 @@ from embereye.process.telemetry.metric import Metric as Declaration
 from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import Zone
+from embereye.zone.quality import Row
 
 if TYPE_CHECKING:
     from embereye.hub.mqtt.publisher import MqttPublisher
@@ -65,6 +66,12 @@ ZONES_TESTING = gauge("embereye_hub_zones_testing", "Zones under test.")
 DEVICES = gauge("embereye_hub_devices", "Devices that are declared.")
 DEVICES_COVERED = gauge("embereye_hub_devices_covered", "Devices that are covered.")
 DEVICES_DARK = gauge("embereye_hub_devices_dark", "Devices that are dark: their fault is open.")
+FALSE_ALARM_RATE = gauge(
+    "embereye_hub_false_alarms_per_device_day",
+    "Alarms that people marked as false, for each device and day watched in the last 30 days. `bound` is estimate, or "
+    "upper for the exact 95 % limit; computed once an hour.",
+    ["kind", "version", "bound"],
+)
 SUBSCRIBERS = gauge("embereye_hub_subscribers", "Subscribers of the alarm feeds.")
 SUBSCRIBER_LAG = gauge("embereye_hub_subscriber_lag_events", "Events that the slowest subscriber is behind.")
 SHARD_STREAMS = gauge("embereye_hub_shard_streams", "Shards that are connected.")
@@ -186,6 +193,7 @@ class HubCollector(ScrapedCollector):
         yield DEVICES.value(sum(zone.declared for zone in zones))
         yield DEVICES_COVERED.value(sum(zone.covered for zone in zones))
         yield DEVICES_DARK.value(sum(len(zone.faults) for zone in zones))
+        yield FALSE_ALARM_RATE.rows(_false_alarm_rates(hub.quality.newest))
         yield SUBSCRIBERS.value(hub.feed.subscribers)
         yield SUBSCRIBER_LAG.value(hub.feed.lag)
         yield SHARD_STREAMS.value(self._evidence.streams)
@@ -203,6 +211,13 @@ def _active_zones(zones: Iterable[Zone]) -> Iterator[tuple[tuple[str, ...], floa
         sign = Kind(first.kind).word if first else "unknown"
         labels = zone.namespace, zone.name, ZoneState(zone.state).name.lower(), sign
         yield labels, not (zone.silenced or zone.testing)
+
+
+def _false_alarm_rates(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, ...], float]]:
+    for row in rows:
+        if len(row.subject) == 1 and (limits := row.limits) is not None:
+            yield (*row.subject, row.version, "estimate"), row.false_alarms / row.days
+            yield (*row.subject, row.version, "upper"), limits[1]
 
 
 def _clip_metrics(clips: ClipStore) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.overlays import OVERLAYS
 from embereye.hub.tables.pictures import PICTURES
 from embereye.hub.tables.plans import PLAN_DEVICES, PLAN_IMAGES, PLANS
+from embereye.hub.tables.releases import RELEASES
 from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
 from embereye.hub.tables.silences import SILENCES
 from embereye.hub.tables.subscriptions import SUBSCRIPTIONS
@@ -36,7 +37,7 @@ VERSION = 1  # of the tables below; raise it when an existing table is altered, 
 OWN: Sequence[Table[Any, Any]] = (
     EVIDENCE, ZONES, EVENTS, ALARMS, FALSE_ALARMS, SILENCES, ROSTERS, LEDGERS, FORGOTTEN, PICTURES, EPISODES, CANARIES,
     TOKENS, SESSIONS, AUDIT, ADMIN_PLACES, SUBSCRIPTIONS, WEBHOOKS, DEAD_LETTERS, PLANS, PLAN_IMAGES, PLAN_DEVICES,
-    OVERLAYS, CONSUMED,
+    OVERLAYS, CONSUMED, RELEASES,
 )  # fmt: skip
 ADDED: Sequence[Table[Any, Any]] = tuple(table for addon in addon_modules("tables") for table in addon.TABLES)
 ALL: Sequence[Table[Any, Any]] = (*OWN, *ADDED)

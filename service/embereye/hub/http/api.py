@@ -37,6 +37,7 @@ from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.pages import PageRoutes
 from embereye.hub.http.past import PastRoutes
 from embereye.hub.http.plans import PlanRoutes
+from embereye.hub.http.quality import QualityRoutes
 from embereye.hub.http.route import Route, add_routes, declared
 from embereye.hub.http.runbooks import RunbookRoutes
 from embereye.hub.http.silences import SilenceRoutes
@@ -78,6 +79,7 @@ class Api:
             DeviceRoutes(hub),
             CanaryRoutes(hub),
             PastRoutes(hub, clips),
+            QualityRoutes(hub),
             ClipRoutes(hub, clips),
             FeedSocket(hub),
             SubscriptionRoutes(hub),

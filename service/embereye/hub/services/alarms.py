@@ -167,7 +167,7 @@ class RosterService(RosterServicer):
 
     async def TellScaling(self, request: FleetScaling, context: AnyContext) -> TellScalingResponse:
         """Receive a fleet's load and its needed shards; nothing is shown for an unknown fleet."""
-        self._hub.scaling.update(request)
+        self._hub.coverage.scaling.update(request)
         return TellScalingResponse()
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:

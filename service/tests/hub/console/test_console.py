@@ -405,7 +405,7 @@ async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: Ho
 async def test_each_fleet_has_its_load_its_scaling_and_the_reason(house: House, browser: Browser) -> None:
     await house.furnish()
     load = Load(arrival_rate=1234, cost_seconds=0.001, utilization=0.62, queue_depth=87, oldest_age_ns=SECOND // 4)
-    house.hub.scaling.update(
+    house.hub.coverage.scaling.update(
         FleetScaling(
             fleet=SENSORS, mode="embedded", min_shards=1, max_shards=8, shards=2, ready_shards=1, known=True,
             required_shards=2, reason="1.77 to keep up", load=load,

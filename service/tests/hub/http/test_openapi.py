@@ -147,7 +147,7 @@ async def test_an_answer_has_the_described_fields_only(served: Served, path: str
     await served.post("/v1/zones/default/hall/silences", {"reason": "welding", "minutes": 5})
     await served.hub.plans.store(ADMIN, "Attic", PlanImage("image/png", b"pixels", 4, 3))
     await served.hub.plans.place(ADMIN, "Attic", (FLEET, "s-01"), Place(0.5, 0.5))
-    served.hub.scaling.update(SCALING)
+    served.hub.coverage.scaling.update(SCALING)
     await served.hub.overlays.store(ADMIN, ("default/cameras/yard", "c"), Overlay(FLEET, "s-01", 0.5, 0.5, 0.6, 0.5))
     _, document = await served.get(URL)
     operation = document["paths"][template or path.partition("?")[0]]["get"]

@@ -58,7 +58,7 @@ class FleetRoutes:
     def _sources(self) -> Iterator[Source]:
         """Yield the source of each fleet's entry. Dark devices are the most urgent, then unready shards."""
         for name, fleet in sorted(self._hub.coverage.book.fleets.items()):
-            report, counted = self._hub.scaling.find(name), self._count(fleet)
+            report, counted = self._hub.coverage.scaling.find(name), self._count(fleet)
             members = {load.shard: load for load in report.scaling.members} if report else dict[str, ShardLoad]()
             dark = len(fleet.devices) - counted.covered
             waiting = [load.why_not_ready for load in members.values() if load.why_not_ready]
