@@ -52,6 +52,8 @@ COMMANDS: dict[Words, tuple[str, str]] = {
         "embereye_cli.devices.probe",
         "find a camera's streams, measure them, and print a fleet of it",
     ),
+    ("fleet", "import"): ("embereye_cli.devices.fleet_import", "make a list of devices from a spreadsheet"),
+    ("fleet", "export"): ("embereye_cli.devices.fleet_export", "print the devices of fleets as a table"),
     ("credentials", "set"): ("embereye_cli.devices.credentials", "store a user and password for cameras or a broker"),
     ("detect",): ("embereye_cli.devices.detect", "find fire in recordings and streams, and explain each detection"),
     ("inspect",): ("embereye_cli.devices.inspect_capture", "decode a capture of a sensor's bytes"),
@@ -87,6 +89,7 @@ COMMANDS: dict[Words, tuple[str, str]] = {
 GROUPS = {
     "service": "run `up` as a systemd service of this machine",
     "camera": "try out a camera",
+    "fleet": "make lists of devices from spreadsheets, and back",
     "credentials": "store users and passwords for fleets",
     "explain": "explain an alarm, a device or a fleet's size",
     "incident": "save and export alarms, and decide saved ones again",
@@ -100,7 +103,7 @@ GROUPS = {
 SECTIONS = {
     "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
     "Understand": ("explain", "incident", "report", "plan", "detect", "inspect", "self-test"),
-    "Set up devices": ("discover", "camera", "credentials", "request", "calibrate", "simulate"),
+    "Set up devices": ("discover", "camera", "fleet", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }
