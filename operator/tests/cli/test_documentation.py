@@ -19,6 +19,7 @@ ADDONS = {
     "docs/how-to/archive.md": "archive",
     "docs/how-to/monitoring-station.md": "dc09",
     "docs/runbooks/EmberEyeStationFailing.md": "dc09",
+    "docs/how-to/mqtt-sensors.md": "mqtt_sensors",
 }  # pages about an add-on, whose folder may be deleted
 PAGES = [
     page
