@@ -391,7 +391,7 @@ def _scrape(devices: int, rounds: int) -> tuple[float, float]:
     shard.apply(Assignment(fleet="bench/sensors/hall", epoch=1, devices=declared))
     registry = CollectorRegistry()
     registry.register(_Core(shard))
-    for device in shard.fleet.own.values():
+    for device in shard.fleet.owned_devices.values():
         shard.batcher.analyse_rows(device, np.array([[10.0, 10.0, 10.0, 0.0]]), time.time_ns())
     durations: dict[str, list[float]] = {"ours": [], "library": []}
     for _ in range(rounds):

@@ -2,8 +2,8 @@
 
 The shard's tick calls `adapt` twice a second. It measures the pool's load since the last call and passes it, with each
 camera's demand, to the `PoolBudget`. The budget decides the decoder seconds per second that each camera may use. From
-that follow the rate of each camera and, for a video, the pictures that are decoded. `admit` lets `Admission` refuse
-cameras if even the minimum rates of all are too much.
+that follow the rate of each camera and, for a video, the pictures that are decoded. `admit` lets `CameraAdmission`
+refuse cameras if even the minimum rates of all are too much.
 """
 
 import math
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
-from embereye.camera.scheduling.admission import Admission, Demand
+from embereye.camera.scheduling.admission import CameraAdmission, Demand
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
 from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
@@ -36,7 +36,7 @@ class RateAdapter:
     """Measures the pool's load and adapts the cameras' rates, or refuses cameras. Use it on the event loop."""
 
     def __init__(self, pool: DecoderPool) -> None:
-        self.admission = Admission()
+        self.admission = CameraAdmission()
         self.budget = PoolBudget()
         self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, backlog_age_seconds=0.0, served=1.0, late=0.0)
         self._pool = pool

@@ -161,7 +161,7 @@ class SensorShard:
         self._episodes.forget(set(left))
         if self._recorder:
             self._recorder.end(left.keys())
-            self._recorder.share_among([device.arrivals.recent for device in self.fleet.own.values()])
+            self._recorder.share_among([device.arrivals.recent for device in self.fleet.owned_devices.values()])
         if self._context is not None:
             for name, device in left.items():
                 self._context.closed(name, device.arrivals.ledger.message())
@@ -184,7 +184,7 @@ class SensorShard:
                 if traces := self._context.traces:
                     traces.trace(evidence, now_ns - int(self.batcher.waited * SECOND), now_ns)
                 self._context.report(evidence)
-                if self._recorder and (device := self.fleet.own.get(sign.device)):
+                if self._recorder and (device := self.fleet.owned_devices.get(sign.device)):
                     self._recorder.note_report(evidence, device, self.fleet.settings, now_ns)
 
     def is_own(self, peername: tuple[str, int]) -> bool:
@@ -213,7 +213,7 @@ class SensorShard:
     def covered(self, now_ns: int) -> tuple[int, int]:
         """The number of reported devices, and the number of them that are covered."""
         deadline = self.fleet.settings.deadline_ns
-        return len(self.fleet), sum(not device.reason(now_ns, deadline) for device in self.fleet.own.values())
+        return len(self.fleet), sum(not device.reason(now_ns, deadline) for device in self.fleet.owned_devices.values())
 
     def load(self) -> Load:
         """The load over the last seconds."""
@@ -237,7 +237,7 @@ class SensorShard:
     def metrics(self) -> Iterator[Metric]:
         """Yield counters over all devices and gauges of each device."""
         yield from shard_metrics(self._counts())
-        yield from device_metrics(self.fleet.own.values(), self.fleet.totals)
+        yield from device_metrics(self.fleet.owned_devices.values(), self.fleet.totals)
         if self._recorder:
             yield from self._recorder.metrics()
 
@@ -281,7 +281,7 @@ class SensorShard:
             await aligned_sleep(TICK_SECONDS)
             now, deadline = now_ns(), self.fleet.settings.deadline_ns
             self.running.since(now)
-            covered = {name: device.is_covered(now, deadline) for name, device in self.fleet.own.items()}
+            covered = {name: device.is_covered(now, deadline) for name, device in self.fleet.owned_devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
@@ -292,7 +292,7 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._sample()
             # A share of the devices at a time, so that the event loop is not busy for long.
-            for device in list(self.fleet.own.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
+            for device in list(self.fleet.owned_devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
                 device.inspect_sensors(now)
             if ticks % INSPECTION_TICKS == 0:
                 if self.fleet.forget_undeclared(now - UNDECLARED_NS):

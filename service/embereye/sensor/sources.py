@@ -44,7 +44,7 @@ class ReadingSources:
         if self._started is None:
             return
         by_maker: dict[Maker, list[SensorDevice]] = {maker: [] for maker in self._sources}
-        for device in self._fleet.own.values():
+        for device in self._fleet.owned_devices.values():
             if not device.spec.source:
                 continue
             scheme = device.spec.source.partition(":")[0]
@@ -82,13 +82,13 @@ class ReadingSources:
 
     def repeat_signs(self, now_ns: int) -> None:
         """Renew the signs of alarms that are on, and end those that are over. Call it several times a second."""
-        for device in list(self._fleet.own.values()) if self._sources else ():
+        for device in list(self._fleet.owned_devices.values()) if self._sources else ():
             if device.states.values and device.levels.is_open():
                 self._observe(device.states.repeat(now_ns), now_ns)
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
         """Analyse what a message says of an own device; see `Owner`."""
-        if (own := self._fleet.own.get(device)) is None:
+        if (own := self._fleet.owned_devices.get(device)) is None:
             return
         now = now_ns()
         self._batcher.offered += 1
@@ -97,11 +97,11 @@ class ReadingSources:
 
     def refuse(self, device: str, reason: str) -> None:
         """Count a message of an own device as rejected; see `Owner`."""
-        if own := self._fleet.own.get(device):
+        if own := self._fleet.owned_devices.get(device):
             own.arrivals.ledger.offered += 1
             own.arrivals.ledger.rejected[reason] += 1
 
     def note_link(self, device: str, problem: str) -> None:
         """Note why an own device cannot be heard; see `Owner`."""
-        if own := self._fleet.own.get(device):
+        if own := self._fleet.owned_devices.get(device):
             own.note_link(problem, now_ns())

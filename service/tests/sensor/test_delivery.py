@@ -80,7 +80,7 @@ class Bench:
 
     def outcome(self) -> list[Any]:
         outcome: list[Any] = [sorted(self.shard.garbage.items())]
-        for device in self.shard.fleet.own.values():
+        for device in self.shard.fleet.owned_devices.values():
             ledger = device.arrivals.ledger.message()
             ledger.since_ns = 0
             assert not ledger.waiting
@@ -197,7 +197,7 @@ def test_no_bytes_break_a_session_or_accumulate(chunks: list[bytes], flush: bool
         other.data_received(b"#Sensora:ADC1=281,ADC2=1305,ADC3=2,DIO=0!\r\n")
         bench.shard.batcher.flush()
         assert bench.shard.batcher.waiting == 0
-        device = bench.shard.fleet.own["a"]
+        device = bench.shard.fleet.owned_devices["a"]
         assert device.arrivals.ledger.waiting == 0
         assert {name: value for name, value, _ in measurements(device)}["smoke"] == pytest.approx(281 / 40.95)
 
@@ -212,7 +212,7 @@ def test_the_newer_of_two_connections_speaks_for_a_device_and_the_ledger_says_so
         for session in (older, newer, older, newer, older):
             session.data_received(line)
             bench.shard.batcher.flush()
-        device = bench.shard.fleet.own["a"]
+        device = bench.shard.fleet.owned_devices["a"]
         assert device.arrivals.ledger.message().takeovers == 1
         assert dict(device.arrivals.ledger.rejected) == {"a newer connection speaks for it": 2}
         assert (device.arrivals.ledger.offered, device.arrivals.ledger.analysed) == (5, 3)
@@ -237,7 +237,7 @@ def endless_line(megabytes: int) -> None:
             assert liar.reader.waiting <= WAITING_LIMIT + 65536
             assert liar.reader.pending <= MAX_LINE
         bench.shard.batcher.flush()
-        assert bench.shard.fleet.own["b"].arrivals.ledger.analysed == megabytes
+        assert bench.shard.fleet.owned_devices["b"].arrivals.ledger.analysed == megabytes
         assert dict(bench.shard.garbage) == {"too long": 1}
 
     asyncio.run(feed())
@@ -280,10 +280,10 @@ def flood_of_frames(overflow: "SensorSettings.Overflow.ValueType") -> Bench:
 def test_a_spike_survives_compaction_and_every_frame_is_accounted_for() -> None:
     async def compact() -> None:
         bench = flood_of_frames(SensorSettings.OVERFLOW_COMPACT)
-        ledger = bench.shard.fleet.own["a"].arrivals.ledger
+        ledger = bench.shard.fleet.owned_devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"compacted": 7})
         assert [item.device for item in bench.evidence] == ["a"]
-        assert bench.shard.fleet.own["b"].arrivals.ledger.analysed == 1
+        assert bench.shard.fleet.owned_devices["b"].arrivals.ledger.analysed == 1
 
     asyncio.run(compact())
 
@@ -305,7 +305,7 @@ SPIKE = [280] * 50 + [4000] + [280] * 50 + [99_999] + [280] * 50
 def test_a_backlog_is_replaced_by_a_summary_and_the_evidence_mentions_it() -> None:
     async def compact() -> None:
         bench = backlog(SensorSettings.OVERFLOW_COMPACT, SPIKE)
-        ledger = bench.shard.fleet.own["a"].arrivals.ledger
+        ledger = bench.shard.fleet.owned_devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"compacted": 142})
         [item] = bench.evidence
         assert item.level == Level.ALARM
@@ -320,7 +320,7 @@ def test_a_backlog_is_replaced_by_a_summary_and_the_evidence_mentions_it() -> No
 def test_drop_oldest_loses_a_spike() -> None:
     async def drop() -> None:
         bench = backlog(SensorSettings.OVERFLOW_DROP_OLDEST, SPIKE)
-        ledger = bench.shard.fleet.own["a"].arrivals.ledger
+        ledger = bench.shard.fleet.owned_devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (153, 11, {"overflow": 142})
         assert not bench.evidence
 
@@ -330,7 +330,7 @@ def test_drop_oldest_loses_a_spike() -> None:
 def test_drop_oldest_retains_the_newest_readings() -> None:
     async def drop() -> None:
         bench = flood_of_frames(SensorSettings.OVERFLOW_DROP_OLDEST)
-        ledger = bench.shard.fleet.own["a"].arrivals.ledger
+        ledger = bench.shard.fleet.owned_devices["a"].arrivals.ledger
         assert (ledger.offered, ledger.analysed, dict(ledger.shed)) == (18, 11, {"overflow": 7})
         assert not bench.evidence
 
@@ -345,7 +345,7 @@ def test_readings_that_jump_up_and_down_cost_bounded_time_and_still_alarm() -> N
         session.data_received(low)
         session.data_received((low + high) * 300)
         bench.shard.batcher.flush()
-        ledger = bench.shard.fleet.own["a"].arrivals.ledger
+        ledger = bench.shard.fleet.owned_devices["a"].arrivals.ledger
         assert ledger.offered == 601
         assert ledger.analysed + ledger.shed["compacted"] == 601
         assert ledger.shed["compacted"] > 500
@@ -398,4 +398,4 @@ async def test_a_connection_without_a_device_of_the_fleet_makes_room_for_others(
     assert set(bench.shard._sessions._open) == {device, other, another}
     stranger = dial(b"#serialno:x!")  # replaces the connection that `another` has superseded
     assert set(bench.shard._sessions._open) == {device, another, stranger}
-    assert bench.shard.fleet.own["b"].arrivals.ledger.message().analysed == 2
+    assert bench.shard.fleet.owned_devices["b"].arrivals.ledger.message().analysed == 2

@@ -29,7 +29,7 @@ class Demand:
         return self.rate * self.cost
 
 
-class Admission:
+class CameraAdmission:
     """Refuses cameras that the pool cannot serve even at their minimum rates; the others are served normally.
 
     First come, first served: a new camera must not make a watched one dark.

@@ -10,7 +10,7 @@ LEGACY_SERVER_CONNECT = ssl.Options(0x4)  # OpenSSL's; Python names it from 3.12
 
 
 def context(*, verified: bool) -> ssl.SSLContext:
-    """The TLS context of a connection. Without `proven`, data is encrypted but anybody may pose as the camera."""
+    """The TLS context of a connection. Without `verified`, data is encrypted but anybody may pose as the camera."""
     return trusting() if verified else unverified()
 
 

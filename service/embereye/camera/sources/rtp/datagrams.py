@@ -50,7 +50,7 @@ class PacketReceiver(Protocol):
         ...
 
     def expire_pictures(self) -> None:
-        """Give up overdue pictures. Called regularly while `pending` is True."""
+        """Give up overdue pictures. Called regularly while `has_pending` is True."""
         ...
 
 
