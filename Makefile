@@ -144,7 +144,7 @@ e2e-down: ## Delete the cluster and everything made for it, except caches
 	e2e/cluster/down
 
 docs: install ## Build the documentation as a site with search in site/; strict about links, anchors and plain English
-	$(BIN)/python -m lint.plain_english README.md docs
+	$(BIN)/python -m lint.plain_english README.md docs service/embereye/addons
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: install ## Format the code

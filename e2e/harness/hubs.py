@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
@@ -63,7 +64,7 @@ class Bus:
         return ("--nats", self.server.address) if self.server else ()
 
 
-@pytest.fixture(params=["in process", "jetstream"])
+@pytest.fixture(params=["in process", *(["jetstream"] if find_spec("embereye.addons.nats") else [])])
 def bus(request: pytest.FixtureRequest) -> Bus:
     """Each way of evidence to a hub."""
     return Bus(request.getfixturevalue("own_nats")) if request.param == "jetstream" else Bus()

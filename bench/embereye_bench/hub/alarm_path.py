@@ -44,7 +44,7 @@ READY_SECONDS = 30.0
 class Site:
     """A hub and a sensor shard as separate processes; each device has its own zone."""
 
-    def __init__(self, folder: Path, devices: int, database: str, nats: str = "") -> None:
+    def __init__(self, folder: Path, devices: int, database: str, *hub_arguments: str) -> None:
         self._ports = free_ports(7)
         hub_grpc, hub_control, hub_http, grpc_port, tcp, metrics, control = map(str, self._ports)
         self.hub, self.shard, self.tcp = f"{HOST}:{hub_grpc}", f"{HOST}:{control}", int(tcp)
@@ -56,7 +56,7 @@ class Site:
         path.write_text(json_format.MessageToJson(wanted))
         self.hub_command = ["hub", "--host", HOST, "--grpc-port", hub_grpc, "--control-port", hub_control,
                             "--http-port", hub_http, "--data", str(folder), "--database", database,
-                            "--nats", nats, "--nats-stream", folder.name.strip(".")]  # fmt: skip
+                            *hub_arguments]  # fmt: skip
         self.shard_command = ["shard", "sensor", "--shard", wanted.shard, "--assignment", str(path), "--host", HOST,
                               "--hub", f"{HOST}:{hub_control}", "--grpc-port", grpc_port, "--tcp-port", tcp,
                               "--metrics-port", metrics, "--control-port", control, "--data", str(folder)]  # fmt: skip
@@ -108,9 +108,9 @@ class _Subscriber:
         return self.arrivals.get(zone, since + PATIENCE_SECONDS) - since
 
 
-async def _alarms(samples: int, folder: Path, database: str, nats: str) -> tuple[list[float], list[float]]:
+async def _alarms(samples: int, folder: Path, *hub: str) -> tuple[list[float], list[float]]:
     """Seconds from sending a crossing to a subscriber's event, and of a line's echo with a write and an fsync."""
-    site, subscriber = Site(folder, TALKERS + samples, database, nats), _Subscriber()
+    site, subscriber = Site(folder, TALKERS + samples, *hub), _Subscriber()
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
     with contextlib.ExitStack() as stack:
@@ -154,16 +154,17 @@ def _percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] * 1e3
 
 
-def _alarm_path(
-    name: str, scale: Scale, reach: tuple[float, float], database: Callable[[int], str], nats: str = ""
-) -> Result:
-    """Measure the path; `database` makes the address of an empty database for each round."""
+def measure(name: str, scale: Scale, reach: tuple[float, float], hub: Callable[[int, Path], Sequence[str]]) -> Result:
+    """Measure the path; `hub` makes, for each round and its folder, an empty database.
+
+    It returns that database's address, and more arguments of the hub if needed.
+    """
     samples = min(MOST_ALARMS, int(100 * scale.seconds))
     latencies, floors = list[float](), list[float]()
     for number in range(scale.rounds):
         # On a disk, because memory alone needs no time to make data durable.
         with tempfile.TemporaryDirectory(dir=ROOT if os.access(ROOT, os.W_OK) else None, prefix=".bench-") as folder:
-            sample = asyncio.run(_alarms(samples, Path(folder), database(number), nats))
+            sample = asyncio.run(_alarms(samples, Path(folder), *hub(number, Path(folder))))
         latencies += sample[0]
         floors += sample[1]
     value, late = _percentile(latencies, 0.95), _percentile(latencies, 0.99)
@@ -175,7 +176,7 @@ def _alarm_path(
 
 def alarm_path(scale: Scale) -> Result:
     """Measure from a crossing on the wire to a subscriber, with fsync. Baseline: an echo and an fsync."""
-    return _alarm_path("alarm-path", scale, (25, 50), lambda _: "")
+    return measure("alarm-path", scale, (25, 50), lambda _, __: [""])
 
 
 def missing(*needs: str) -> str:
@@ -194,25 +195,6 @@ def alarm_path_postgres(scale: Scale) -> Result:
         raise UserError(f"alarm-path-postgres: {why}")
     postgres = importlib.import_module("harness.servers.postgres")
     with postgres.run_postgres() as server:
-        return _alarm_path(
-            "alarm-path-postgres", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}"))
+        return measure(
+            "alarm-path-postgres", scale, (50, 100), lambda number, _: [str(server.create_database(f"bench{number}"))]
         )
-
-
-def alarm_path_jetstream(scale: Scale) -> Result:
-    """Measure the alarm path through a local nats-server, which fsyncs each report, and then through PostgreSQL."""
-    if why := missing("POSTGRES", "NATS"):
-        raise UserError(f"alarm-path-jetstream: {why}")
-    postgres = importlib.import_module("harness.servers.postgres")
-    nats = importlib.import_module("harness.servers.nats")
-    on_disk = ROOT if os.access(ROOT, os.W_OK) else None
-    with postgres.run_postgres() as server, tempfile.TemporaryDirectory(dir=on_disk, prefix=".bench-") as folder:
-        stream = nats.Nats(Path(folder))
-        stream.start()
-        try:
-            return _alarm_path(
-                "alarm-path-jetstream", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}")),
-                stream.address,
-            )  # fmt: skip
-        finally:
-            stream.stop()

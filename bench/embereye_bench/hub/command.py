@@ -2,10 +2,11 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from embereye.process.addons import addon_modules
-from embereye_bench.hub.alarm_path import alarm_path, alarm_path_jetstream, alarm_path_postgres, missing
+from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, missing
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
 from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
 from embereye_bench.hub.login import login_425
@@ -14,7 +15,6 @@ from embereye_bench.report import Benchmark, Scale, Suite
 BENCHMARKS: dict[str, Benchmark] = {
     "alarm-path": alarm_path,
     "alarm-path-postgres": alarm_path_postgres,
-    "alarm-path-jetstream": alarm_path_jetstream,
     "fanout-425": fanout_425,
     "fanout-ladder": fanout_ladder,
     "fanout-ws": fanout_ws,
@@ -25,8 +25,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "kill-100": kill_100,
     "hub-hour": hub_hour,
 }
+NEEDS: dict[str, Sequence[str]] = {"alarm-path-postgres": ("POSTGRES",)}  # servers; skipped without them
 for addon in addon_modules("bench"):
     BENCHMARKS |= addon.HUB_BENCHMARKS
+    NEEDS |= addon.NEEDS
 SUITE = Suite("hub", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
 add_arguments = SUITE.add_arguments
 
@@ -34,7 +36,7 @@ add_arguments = SUITE.add_arguments
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmarks; return 1 if one misses its goal."""
     chosen = dict(BENCHMARKS)
-    for name, needs in (("alarm-path-postgres", ["POSTGRES"]), ("alarm-path-jetstream", ["POSTGRES", "NATS"])):
+    for name, needs in NEEDS.items():
         if not arguments.only and (why := missing(*needs)):
             del chosen[name]
             print(f"embereye: {name}: skipped: {why}", file=sys.stderr)

@@ -2,26 +2,12 @@
 
 `rules.py` translates them for Prometheus and Grafana; dashboards link to their runbooks. An alert's scope says what it
 is about: a zone, fleet, shard or release. Series that are missing prove nothing, so each alert names the alert that
-fires without them, or the reason why there is none. Every alert has a page in `docs/runbooks`.
+fires without them, or the reason why there is none. Every alert has a page in `docs/runbooks`, or in the folder
+`runbooks` of its add-on.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
-# The hub of `embereye up` serves docs/runbooks here; `kubectl port-forward` makes a cluster's hub available here. The
-# chart replaces the address by its value.
-RUNBOOKS = "http://127.0.0.1:8080/runbooks"
-OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
-
-# `cluster` distinguishes equal names in several clusters, which Thanos, Mimir and Grafana evaluate or show together. A
-# single Prometheus has no such label.
-FLEET = "cluster, namespace, kind, fleet"
-SHARD = f"{FLEET}, shard, pod, instance"
-PROCESS = f"{FLEET}, job, shard, pod, instance"
-# A label of their pods, which scraping preserves, distinguishes hubs of a release, and releases in a namespace.
-RELEASE = "cluster, namespace, job, app_kubernetes_io_instance"
-HUB = "cluster, namespace, pod, instance"
-ZONE = "cluster, namespace, zone, sign"
+from embereye.process.addons import addon_modules
+from embereye_operator.monitoring.alert import FLEET, HUB, PROCESS, RELEASE, SHARD, ZONE, Alert, Recording
 
 # The subject of an alert for people, and the command to inspect it.
 THE_ZONE = "{{ $labels.namespace }}/{{ $labels.zone }}"
@@ -29,34 +15,11 @@ THE_FLEET = "{{ $labels.namespace }}/{{ $labels.fleet }} ({{ $labels.kind }})"
 THE_SHARD = "{{ $labels.shard }}{{ if not $labels.shard }}{{ $labels.instance }}{{ end }} of {{ $labels.namespace }}"
 STATUS = "kubectl embereye status -n {{ $labels.namespace }}"
 
+OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
+
 BY_OPERATOR = "EmberEyeOperatorAbsent"
 BY_SHARDS = "EmberEyeShardMetricsMissing"
 BY_HUB = "EmberEyeHubDown"
-
-
-@dataclass(frozen=True)
-class Alert:
-    """One alerting rule."""
-
-    name: str
-    severity: Literal["critical", "warning"]
-    # The subject of an alert, and so the meaning of its namespace label.
-    scope: Literal["zone", "fleet", "shard", "release"]
-    expression: str
-    wait: str  # how long the expression must be true
-    summary: str
-    description: str
-    # The alert that fires if this one's series are missing, or the reason why there is none.
-    when_absent: str
-
-
-@dataclass(frozen=True)
-class Recording:
-    """One recording rule."""
-
-    name: str
-    expression: str
-
 
 OBJECTIVE = 0.999  # share of device time within 30 days that must be watched
 DARK = "embereye:fleet_dark:ratio"
@@ -100,7 +63,7 @@ SENSORS_OFFERED = 'embereye_sensor_packets_total{outcome="offered"}'
 SENSORS_COMPACTED = 'embereye_sensor_shed_total{reason="compacted"}'
 FRAMES_SHED = 'embereye_camera_frames_shed_total{reason=~"overload|superseded"}'
 
-ALERTS = (
+_ALERTS = (
     Alert(
         "EmberEyeZoneInAlarm", "critical", "zone",
         f'max by ({ZONE}) (embereye_hub_zone_active{{state=~"alarm|acknowledged"}}) == 1', "0s",
@@ -416,44 +379,12 @@ ALERTS = (
         "Only with webhooks. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
-        "EmberEyeRouteFailing", "critical", "release",
-        f"max by ({HUB}, route) (embereye_hub_notify_failing) == 1 or "
-        f"max by ({HUB}, route) (embereye_hub_notify_dead_letters) > 0", "2m",
-        "The route {{ $labels.route }} does not reach anybody",
-        "Messages wait, or were given up: `embereye notify list` has the reason. Escalations continue with their next "
-        "step. Alarms still reach the console.",
-        "Only with notifications. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
-        "EmberEyeRouteUnconfirmed", "warning", "release",
-        f"max by ({HUB}, route) (embereye_hub_notify_unconfirmed) == 1", "1m",
-        "Nobody has confirmed the test of the route {{ $labels.route }}",
-        "The service accepts messages, but nobody shows that they arrive. Ask the person, and look at their device.",
-        "Only with notifications whose routes have a canary. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
-        "EmberEyeHubBusFailing", "warning", "release",
-        f"max by ({HUB}) (embereye_hub_bus_failing) == 1", "1m",
-        "NATS does not accept evidence of {{ $labels.pod }}",
-        "Only the database acknowledges evidence, as without NATS. If the database or its hub fails as well, shards "
-        "store their reports.",
-        "Only with hub.nats. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
         "EmberEyeMqttDisconnected", "warning", "release",
         f"max by ({HUB}) (embereye_hub_mqtt_connected) == 0", "5m",
         "The MQTT broker gets no alarms",
         "The hub cannot update the broker: its log has the reason. Alarms still reach the console, the feeds and "
         "webhooks.",
         "Only with hub.mqtt. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
-        "EmberEyeModbusFailing", "critical", "release",
-        f"max by ({HUB}, panel) (embereye_hub_modbus_failing) == 1", "30s",
-        "Outputs of the building do not switch: the panel {{ $labels.panel }}",
-        "It cannot be reached by Modbus, or refuses an output: the hub's log has the reason. Alarms still reach the "
-        "console and the other ways.",
-        "Only with hub.modbus. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
         "EmberEyeStationFailing", "critical", "release",
@@ -473,15 +404,6 @@ ALERTS = (
         "Only with hub.archive. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
-        "EmberEyeControlDeadlinesMissed", "warning", "release",
-        f"sum by ({HUB}) (rate(embereye_hub_control_missed_total[5m])) / "
-        f"(sum by ({HUB}) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",
-        "Controllers of actuators miss their deadlines",
-        "{{ $value | humanizePercentage }} of the actuators' States were not answered in time. Meanwhile the previous "
-        "Command applies, and safe values if no Command follows.",
-        "Only with controlled actuators. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
         "EmberEyeArchiveFailing", "warning", "shard", f"max by ({SHARD}) (embereye_sensor_archive_failing) == 1", "5m",
         f"{THE_SHARD} cannot store raw readings",
         "The archive of spec.telemetry cannot be written. Watching and alarms are not affected.",
@@ -496,6 +418,7 @@ ALERTS = (
         BY_HUB,
     ),
 )  # fmt: skip
+ALERTS: tuple[Alert, ...] = (*_ALERTS, *(alert for addon in addon_modules("monitoring") for alert in addon.ALERTS))
 BY_NAME = {alert.name: alert for alert in ALERTS}
 
 

@@ -25,8 +25,10 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from embereye_operator.monitoring.alerts import BY_NAME, FLEET, ZONE
-from embereye_operator.monitoring.panels import C, Dashboard, F, Panel
+from embereye_operator.monitoring.alert import FLEET, ZONE
+from embereye_operator.monitoring.alerts import BY_NAME
+from embereye_operator.monitoring.panel import C, Dashboard, Panel
+from embereye_operator.monitoring.panels import F
 from embereye_operator.monitoring.rules import runbook
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")

@@ -5,14 +5,13 @@ dashboard's variables (C, F and so on) and groups by labels that stay distinct a
 panel names the alert whose runbook explains the problems it shows.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from embereye.process.addons import addon_modules
+from embereye_operator.monitoring.alert import FLEET as BY_FLEET
+from embereye_operator.monitoring.alert import RELEASE
+from embereye_operator.monitoring.alerts import DARK, OBJECTIVE
+from embereye_operator.monitoring.panel import RATE, C, Dashboard, Panel, Query, Row, line
 
-from embereye_operator.monitoring.alerts import DARK, OBJECTIVE, RELEASE
-from embereye_operator.monitoring.alerts import FLEET as BY_FLEET
-
-# The selectors by a dashboard's variables: for everything, and for series of fleets.
-C = 'cluster=~"$cluster"'
+# The selectors of series of fleets by a dashboard's variables.
 F = f'{C},namespace=~"$namespace",fleet=~"$fleet"'
 SENSORS = f'{F},kind="sensors"'
 CAMERAS = f'{F},kind="cameras"'
@@ -24,54 +23,6 @@ PLACE, PROCESS = "cluster, namespace", "cluster, namespace, job, shard, instance
 FLEET_NAME, SHARD_NAME = "{{namespace}}/{{fleet}} {{kind}} {{cluster}}", "{{namespace}}/{{shard}} {{cluster}}"
 DEVICE_NAME = "{{namespace}} {{device}} {{zone}} {{cluster}}"
 CAMERA_NAME = "{{namespace}} {{camera}} {{zone}} {{cluster}}"
-RATE = "$__rate_interval"
-
-
-@dataclass(frozen=True)
-class Query:
-    """An expression, and the legend of its series."""
-
-    expression: str
-    legend: str = ""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A panel; the runbook of `alert` explains problems that it shows."""
-
-    title: str
-    description: str
-    unit: str  # in Grafana's notation
-    alert: str
-    queries: tuple[Query, ...]
-    form: Literal["timeseries", "stat", "table"] = "timeseries"
-    warning: float | None = None  # yellow from here, red from `critical`; lower values are worse if critical < warning
-    critical: float | None = None
-    width: int = 8  # of 24
-    # The condition under which it shows anything.
-    needs: str = ""
-    words: tuple[tuple[str, str], ...] = ()  # shown instead of the values 0, 1, …: text and color
-
-
-@dataclass(frozen=True)
-class Row:
-    """Panels under a heading."""
-
-    title: str
-    panels: tuple[Panel, ...]
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """A dashboard; its file and uid contain `name`."""
-
-    name: str
-    title: str
-    description: str
-    variables: tuple[Literal["namespace", "fleet", "sensor shard", "camera shard"], ...]
-    rows: tuple[Row, ...]
-    scaling: bool = False  # mark changes of the number of shards
-    fires: bool = False  # mark the times of fire alarms
 
 
 def _fleet(metric: str, selector: str = F) -> str:
@@ -94,10 +45,6 @@ def _quantiles(histogram: str, selector: str, by: str = "") -> tuple[Query, ...]
     )
 
 
-def _line(expression: str, legend: str = "") -> tuple[Query, ...]:
-    return (Query(expression, legend),)
-
-
 # A shard's use as a share of its capacity, which may be more or less than one core.
 USED = f"({_fleet('utilization_ratio')} / {_fleet('shard_capacity_cores')})"
 
@@ -109,7 +56,7 @@ CONDITIONS = " or ".join(
 FIRES = Row("Fires", (
     Panel("Zones that are not normal", "Zones in alarm or pre-alarm, and the kind of their first sign. Empty: none.",
           "short", "EmberEyeZoneInAlarm",
-          _line(f"max by (cluster, namespace, zone, state, sign) (embereye_hub_zone_active{{{C}}})"), "table", width=24,
+          line(f"max by (cluster, namespace, zone, state, sign) (embereye_hub_zone_active{{{C}}})"), "table", width=24,
           needs="a fire", words=(("notifications paused", "orange"), ("active", "red"))),
 ))  # fmt: skip
 OVERVIEW = Dashboard(
@@ -119,41 +66,41 @@ OVERVIEW = Dashboard(
         FIRES,
         Row("Now", (
             Panel("Zones in alarm", "Zones with an unacknowledged alarm, of all hubs.", "short",
-                  "EmberEyeZoneInAlarm", _line(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
+                  "EmberEyeZoneInAlarm", line(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
             Panel("Zones with a pre-alarm", "Zones with a first sign of fire, of all hubs.", "short",
-                  "EmberEyeZoneInPreAlarm", _line(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat",
+                  "EmberEyeZoneInPreAlarm", line(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat",
                   1, None, 4),
             Panel("Dark devices", "Declared devices that are not watched right now.", "short",
-                  "EmberEyeDevicesDark", _line(f"sum({_fleet('devices')} - {_fleet('devices_covered')})"), "stat",
+                  "EmberEyeDevicesDark", line(f"sum({_fleet('devices')} - {_fleet('devices_covered')})"), "stat",
                   1, 1, 4),
             Panel("Devices covered", "Share of declared devices that are watched.", "percentunit",
-                  "EmberEyeDevicesDark", _line(f"sum({_fleet('devices_covered')}) / sum({_fleet('devices')})"),
+                  "EmberEyeDevicesDark", line(f"sum({_fleet('devices_covered')}) / sum({_fleet('devices')})"),
                   "stat", 1.0, 0.999, 4),
             Panel("Shards that work", "Share of the existing shards that follow the placement in force.",
                   "percentunit", "EmberEyeFleetNotReady",
-                  _line(f"sum({_fleet('ready_shards')}) / sum({_fleet('shards')})"), "stat", 1.0, 0.5, 4),
+                  line(f"sum({_fleet('ready_shards')}) / sum({_fleet('shards')})"), "stat", 1.0, 0.5, 4),
             Panel("Alerts", "Firing alerts of EmberEye.", "short", "EmberEyeFleetDegraded",
-                  _line(f'count(ALERTS{{{C},alertname=~"EmberEye.*",alertstate="firing"}}) or vector(0)'), "stat",
+                  line(f'count(ALERTS{{{C},alertname=~"EmberEye.*",alertstate="firing"}}) or vector(0)'), "stat",
                        1, 5, 4),
         )),
         Row("Fleets", (
             Panel("Dark devices by fleet", "A line above zero is a fleet with unwatched devices.", "short",
-                  "EmberEyeDevicesDark", _line(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME),
+                  "EmberEyeDevicesDark", line(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME),
                   warning=1, critical=1, width=12),
             Panel("Shards by fleet", "Shards that follow the placement in force.", "short",
-                  "EmberEyeFleetNotReady", _line(_fleet("ready_shards"), FLEET_NAME), width=12),
+                  "EmberEyeFleetNotReady", line(_fleet("ready_shards"), FLEET_NAME), width=12),
             Panel("Conditions", "The conditions of each fleet. Green is as it should be; blue passes.", "short",
                   "EmberEyeFleetDegraded", (Query(CONDITIONS),), "table", width=12,
                   words=(("no", "orange"), ("yes", "green"), ("no", "green"), ("yes", "red"), ("no", "green"),
                          ("yes", "blue"))),
             Panel("Arrivals", "Readings, packets and frames per second, over all shards of a fleet.", "cps",
-                  "EmberEyeFleetAtMaximum", _line(_fleet("arrivals_per_second"), FLEET_NAME), width=12),
+                  "EmberEyeFleetAtMaximum", line(_fleet("arrivals_per_second"), FLEET_NAME), width=12),
         )),
         Row("Alarms", (
             Panel("Alarm events", "Published events per minute, by type.", "cpm", "EmberEyeHubDown",
-                  _line(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
+                  line(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
             Panel("Zones by state", "All zones of all hubs.", "short", "EmberEyeHubDown",
-                  _line(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
+                  line(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
         )),
     ),
     fires=True,
@@ -171,7 +118,7 @@ SENSOR = Dashboard(
                          f"covered {SHARD_NAME}"))),
             Panel("Processor", "Share of one core in use; a sensor shard has one event loop.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  _line(f"max by ({BY_SHARD}) (embereye_shard_utilization_ratio{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  line(f"max by ({BY_SHARD}) (embereye_shard_utilization_ratio{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   warning=0.7, critical=0.9),
             Panel("Connections", "Open text connections and gRPC streams.", "short", "EmberEyeDevicesDark",
                   (Query(f"sum by ({BY_SHARD}) (embereye_sensor_connections{{{SENSOR_SHARDS}}})", f"text {SHARD_NAME}"),
@@ -179,10 +126,10 @@ SENSOR = Dashboard(
         )),
         Row("Packets", (
             Panel("Packets", "By outcome: offered = analysed + shed + duplicate + rejected.", "cps",
-                  "EmberEyeSensorsShedding", _line(_rate("embereye_sensor_packets_total", SENSOR_SHARDS, "outcome"),
+                  "EmberEyeSensorsShedding", line(_rate("embereye_sensor_packets_total", SENSOR_SHARDS, "outcome"),
                                                   "{{outcome}}")),
             Panel("Shed", "Packets that were not analysed individually, by reason; compacted ones were summarised.",
-                  "cps", "EmberEyeCompacting", _line(_rate("embereye_sensor_shed_total", SENSOR_SHARDS, "reason"),
+                  "cps", "EmberEyeCompacting", line(_rate("embereye_sensor_shed_total", SENSOR_SHARDS, "reason"),
                                                     "{{reason}}"), needs="overload"),
             Panel("Rejected", "Unusable packets and lines, by reason.", "cps", "EmberEyeSensorsShedding",
                   (Query(_rate("embereye_sensor_rejected_total", SENSOR_SHARDS, "reason"), "{{reason}}"),
@@ -204,27 +151,27 @@ SENSOR = Dashboard(
         Row("Measurements", (
             Panel("Hottest pixels", "The ten devices with the hottest pixels. 57 °C is the usual alarm threshold.",
                   "celsius", "EmberEyeDevicesDark",
-                  _line(f"topk(10, max by ({PLACE}, device, zone) "
+                  line(f"topk(10, max by ({PLACE}, device, zone) "
                        f"(embereye_sensor_temperature_max_celsius{{{SENSOR_SHARDS}}}))",
                        DEVICE_NAME), warning=47, critical=57),
             Panel("Gas", "The ten highest values, ppm CO₂-equivalent.", "ppm", "EmberEyeDevicesDark",
-                  _line(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_gas_ppm{{{SENSOR_SHARDS}}}))",
+                  line(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_gas_ppm{{{SENSOR_SHARDS}}}))",
                        DEVICE_NAME), warning=2000, critical=5000),
             Panel("Silence", "The ten devices with the longest silence.", "s", "EmberEyeDevicesDark",
-                  _line(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_age_seconds{{{SENSOR_SHARDS}}}))",
+                  line(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_age_seconds{{{SENSOR_SHARDS}}}))",
                        DEVICE_NAME), warning=2, critical=5),
         )),
         Row("Reports to the hub", (
             Panel("Hub reached", "1 while the shard is connected to the hub.", "short", "EmberEyeHubNotReached",
-                  _line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{SENSOR_SHARDS}}})", SHARD_NAME), "stat",
+                  line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{SENSOR_SHARDS}}})", SHARD_NAME), "stat",
                   1, 0.5),
             Panel("Reports waiting",
                   "Reports not acknowledged yet; the spool has room for 20,000.", "short", "EmberEyeSpoolFilling",
-                  _line(f"max by ({BY_SHARD}) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   warning=1000, critical=10000),
             Panel("Reports lost", "Reports dropped because the spool was full, since the shard started.", "short",
                   "EmberEyeEvidenceLost",
-                  _line(f"max by ({BY_SHARD}) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   "stat", 1, 1),
         )),
     ),
@@ -236,7 +183,7 @@ CAMERA = Dashboard(
     (
         Row("Coverage and load", (
             Panel("Cameras by state", "The state of their sources.", "short", "EmberEyeDevicesDark",
-                  _line(f"sum by (state) (embereye_camera_sources{{{CAMERA_SHARDS}}})", "{{state}}")),
+                  line(f"sum by (state) (embereye_camera_sources{{{CAMERA_SHARDS}}})", "{{state}}")),
             Panel("Decoders at work", "Cores used for decoding and detection, and the number of decoders.", "short",
                   "EmberEyeDecodingSaturated",
                   (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), f"cores {SHARD_NAME}"),
@@ -250,13 +197,13 @@ CAMERA = Dashboard(
                    Query(f"max by ({BY_SHARD}) (embereye_camera_loop_busy_ratio{{{CAMERA_SHARDS}}})",
                          f"loop {SHARD_NAME}"))),
             Panel("Cameras slowed", "Cameras analysed less often than intended.", "short", "EmberEyeCamerasShedding",
-                  _line(f"max by ({BY_SHARD}) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
+                  line(f"max by ({BY_SHARD}) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
             Panel("Cameras refused", "Cameras not analysed because decoders lack capacity.", "short",
                   "EmberEyeDecodingSaturated",
-                  _line(f"max by ({BY_SHARD}) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
+                  line(f"max by ({BY_SHARD}) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
                        1, 1, 4),
             Panel("Suspects", "Cameras with a suspected fire.", "short", "EmberEyeHubDown",
-                  _line(f"sum(embereye_camera_suspects{{{CAMERA_SHARDS}}})"), "stat", 1, None, 4),
+                  line(f"sum(embereye_camera_suspects{{{CAMERA_SHARDS}}})"), "stat", 1, None, 4),
         )),
         Row("Frames", (
             Panel("Received and analysed", "Frames per second.", "cps", "EmberEyeCamerasShedding",
@@ -264,10 +211,10 @@ CAMERA = Dashboard(
                    Query(_rate("embereye_camera_frames_analysed_total", CAMERA_SHARDS), f"analysed {SHARD_NAME}"))),
             Panel("Shed", "Frames by reason. `above target rate` is intended; overload and superseded are not.",
                   "cps", "EmberEyeCamerasShedding",
-                  _line(_rate("embereye_camera_frames_shed_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
+                  line(_rate("embereye_camera_frames_shed_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
                   needs="a camera that sends more frames than are analysed"),
             Panel("Rejected", "Frames that could not be decoded, by reason.", "cps", "EmberEyeDevicesDark",
-                  _line(_rate("embereye_camera_frames_rejected_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
+                  line(_rate("embereye_camera_frames_rejected_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
                   needs="a camera that sends broken frames"),
             Panel("Frames in the pool",
                   "Frames that wait for a decoder, and frames in work.", "short", "EmberEyeFramesOld",
@@ -277,10 +224,10 @@ CAMERA = Dashboard(
                          f"in work {SHARD_NAME}"))),
             Panel("Lowest rates", "The ten cameras with the lowest rate of analysed frames.", "hertz",
                   "EmberEyeCamerasShedding",
-                  _line(f"bottomk(10, max by ({PLACE}, camera, zone) "
+                  line(f"bottomk(10, max by ({PLACE}, camera, zone) "
                        f'(embereye_camera_rate_hertz{{{CAMERA_SHARDS},bound="in_force"}}))', CAMERA_NAME)),
             Panel("Most frames shed", "The ten cameras that lose most frames.", "cps", "EmberEyeCamerasShedding",
-                  _line(f"topk(10, sum by ({PLACE}, camera, zone) "
+                  line(f"topk(10, sum by ({PLACE}, camera, zone) "
                        f"(rate(embereye_camera_device_shed_total{{{CAMERA_SHARDS}}}[{RATE}])))",
                        CAMERA_NAME)),
         )),
@@ -298,22 +245,22 @@ CAMERA = Dashboard(
         Row("Failures", (
             Panel("Cameras degraded", "Cameras with limited detection.", "short",
                   "EmberEyeCameraDegraded",
-                  _line(f"max by ({BY_SHARD}) (embereye_camera_degraded{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
+                  line(f"max by ({BY_SHARD}) (embereye_camera_degraded{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
                   1, 1),
             Panel("Detector failures", "Frames per second on which a detector failed.", "cps",
-                  "EmberEyeAnalysisFailing", _line(_rate("embereye_camera_analysis_failures_total", CAMERA_SHARDS),
+                  "EmberEyeAnalysisFailing", line(_rate("embereye_camera_analysis_failures_total", CAMERA_SHARDS),
                                                   SHARD_NAME), warning=0.01, critical=1),
             Panel("Decoders replaced", "Decoders replaced since the shard started.", "short", "EmberEyeDecodersDying",
-                  _line(f"max by ({BY_SHARD}) (embereye_camera_decoders_died_total{{{CAMERA_SHARDS}}})", SHARD_NAME),
+                  line(f"max by ({BY_SHARD}) (embereye_camera_decoders_died_total{{{CAMERA_SHARDS}}})", SHARD_NAME),
                   "stat", 1, 5),
             Panel("Clips waiting", "Clips of alarms that the hub does not have yet.", "short", "EmberEyeClipsFailing",
-                  _line(f"max by ({BY_SHARD}) (embereye_camera_clips_waiting{{{CAMERA_SHARDS}}})", SHARD_NAME),
+                  line(f"max by ({BY_SHARD}) (embereye_camera_clips_waiting{{{CAMERA_SHARDS}}})", SHARD_NAME),
                   warning=10, critical=100),
             Panel("Model", "Cores used by the fleet's model.", "short", "EmberEyeCameraDegraded",
-                  _line(_rate("embereye_camera_model_cpu_seconds_total", CAMERA_SHARDS), SHARD_NAME),
+                  line(_rate("embereye_camera_model_cpu_seconds_total", CAMERA_SHARDS), SHARD_NAME),
                   needs="spec.detection.model"),
             Panel("Hub reached", "1 while the shard is connected to the hub.", "short", "EmberEyeHubNotReached",
-                  _line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
+                  line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
                   1, 0.5),
         )),
     ),
@@ -333,35 +280,35 @@ SCALING = Dashboard(
                    Query(_fleet("min_shards"), f"fewest {FLEET_NAME}"),
                    Query(_fleet("max_shards"), f"most {FLEET_NAME}")), width=16),
             Panel("Latest change", "Time since the number of shards was changed.", "s", "EmberEyeScalingFlapping",
-                  _line(f"time() - {_fleet('scaled_timestamp_seconds')}", FLEET_NAME), "stat", width=8,
+                  line(f"time() - {_fleet('scaled_timestamp_seconds')}", FLEET_NAME), "stat", width=8,
                   needs="a change of the number of shards"),
         )),
         Row("Inputs of the law", (
             Panel("Arrivals", "λ: items per second.", "cps", "EmberEyeFleetAtMaximum",
-                  _line(_fleet("arrivals_per_second"), FLEET_NAME)),
+                  line(_fleet("arrivals_per_second"), FLEET_NAME)),
             Panel("Cost of an item", "c: CPU time, measured.", "s", "EmberEyeFleetAtMaximum",
-                  _line(_fleet("item_cost_seconds"), FLEET_NAME)),
+                  line(_fleet("item_cost_seconds"), FLEET_NAME)),
             Panel("Utilization and its target", "Share of a shard's capacity, mean over the shards.", "percentunit",
                   "EmberEyeFleetAtMaximum",
                   (Query(USED, FLEET_NAME),
                    Query(_fleet("target_utilization_ratio"), f"target {FLEET_NAME}")), critical=0.9, warning=0.8),
             Panel("Backlog", "Waiting items.", "short", "EmberEyeCompacting",
-                  _line(_fleet("queue_depth"), FLEET_NAME)),
+                  line(_fleet("queue_depth"), FLEET_NAME)),
             Panel("Oldest item", "Waiting time of the oldest item.", "s", "EmberEyeFramesOld",
-                  _line(_fleet("oldest_item_seconds"), FLEET_NAME), warning=1, critical=5),
+                  line(_fleet("oldest_item_seconds"), FLEET_NAME), warning=1, critical=5),
             Panel("Lead", "Time until a new shard is ready, measured.", "s", "EmberEyeScalingStuck",
-                  _line(_fleet("lead_seconds"), FLEET_NAME), warning=30, critical=120),
+                  line(_fleet("lead_seconds"), FLEET_NAME), warning=30, critical=120),
         )),
         Row("Who decides", (
             Panel("Scaling follows the load",
                   "The condition ScalingActive; 0: another autoscaler or none scales the fleet.",
                   "short", "EmberEyeScalingBlind",
-                  _line(_fleet("condition", f'{F},condition="ScalingActive"'), FLEET_NAME), "stat"),
+                  line(_fleet("condition", f'{F},condition="ScalingActive"'), FLEET_NAME), "stat"),
             Panel("Load is known", "The condition MetricsAvailable; if it is 0, the number of shards stays.",
                   "short", "EmberEyeScalingBlind",
-                  _line(_fleet("condition", f'{F},condition="MetricsAvailable"'), FLEET_NAME), "stat", 1, 0.5),
+                  line(_fleet("condition", f'{F},condition="MetricsAvailable"'), FLEET_NAME), "stat", 1, 0.5),
             Panel("Placement epoch", "Every step is a new placement: devices move to other shards.", "short",
-                  "EmberEyeScalingFlapping", _line(_fleet("placement_epoch"), FLEET_NAME)),
+                  "EmberEyeScalingFlapping", line(_fleet("placement_epoch"), FLEET_NAME)),
         )),
     ),
     scaling=True,
@@ -375,29 +322,29 @@ ALARMS = Dashboard(
         Row(f"Coverage: {OBJECTIVE:.1%} of device time", (
             Panel("Coverage, 30 days", "Share of device time that was watched, as far back as data exists.",
                   "percentunit", "EmberEyeCoverageBurnsSlowly",
-                  _line(f"1 - avg_over_time({DARK}{{{F}}}[30d])", FLEET_NAME), "stat", OBJECTIVE + 0.0005, OBJECTIVE),
+                  line(f"1 - avg_over_time({DARK}{{{F}}}[30d])", FLEET_NAME), "stat", OBJECTIVE + 0.0005, OBJECTIVE),
             Panel("Error budget left, 30 days", "The remaining part of the 0.1 % of device time that may be unwatched.",
                   "percentunit", "EmberEyeCoverageBurnsSlowly",
-                  _line(f"1 - avg_over_time({DARK}{{{F}}}[30d]) / {1 - OBJECTIVE:.4f}", FLEET_NAME), "stat", 0.5, 0.1),
+                  line(f"1 - avg_over_time({DARK}{{{F}}}[30d]) / {1 - OBJECTIVE:.4f}", FLEET_NAME), "stat", 0.5, 0.1),
             Panel("Burn rate",
                   "Use of the budget over an hour, as a multiple of the allowed rate; 14.4 raises an alert.",
                   "short", "EmberEyeCoverageBurnsFast",
-                  _line(f"avg_over_time({DARK}{{{F}}}[1h]) / {1 - OBJECTIVE:.4f}", FLEET_NAME), warning=6,
+                  line(f"avg_over_time({DARK}{{{F}}}[1h]) / {1 - OBJECTIVE:.4f}", FLEET_NAME), warning=6,
                   critical=14.4),
         )),
         Row("Two independent views", (
             Panel("Dark according to the operator", "From the shards' reports to it.", "short", "EmberEyeDevicesDark",
-                  _line(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME), width=12, warning=1,
+                  line(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME), width=12, warning=1,
                   critical=1),
             Panel("Dark according to the hub", "Devices whose fault is open, of all hubs.", "short",
-                  "EmberEyeDevicesDark", _line(f"sum(embereye_hub_devices_dark{{{C}}})", "dark"), width=12,
+                  "EmberEyeDevicesDark", line(f"sum(embereye_hub_devices_dark{{{C}}})", "dark"), width=12,
                   warning=1, critical=1),
         )),
         Row("Alarms", (
             Panel("Zones by state", "All zones of all hubs.", "short", "EmberEyeHubDown",
-                  _line(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
+                  line(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
             Panel("Events", "Events per minute, by type.", "cpm", "EmberEyeHubDown",
-                  _line(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
+                  line(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
             Panel("Reports received", "Evidence from shards per second; duplicates were sent again.", "cps",
                   "EmberEyeEvidenceWaiting",
                   (Query(f"sum(rate(embereye_hub_evidence_received_total{{{C}}}[{RATE}]))", "received"),
@@ -405,23 +352,23 @@ ALARMS = Dashboard(
                    Query(f"sum(rate(embereye_hub_evidence_refused_total{{{C}}}[{RATE}]))", "refused"))),
             Panel("Reports waiting in shards", "Time since the hub's last acknowledgement, while reports wait.", "s",
                   "EmberEyeEvidenceWaiting",
-                  _line(f"max by ({BY_SHARD}) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
+                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
                   critical=30),
             Panel("False alarms a day", "Alarms marked as false, per device and day of the last 30 days, and the upper "
                   "95 % limit.", "short", "EmberEyeHubDown",
-                  _line(f"max by (kind, bound) (embereye_hub_false_alarms_per_device_day{{{C}}})",
+                  line(f"max by (kind, bound) (embereye_hub_false_alarms_per_device_day{{{C}}})",
                         "{{kind}}, {{bound}}")),
             Panel("Subscribers", "Subscribers of alarm feeds. Without any, nobody is notified live.", "short",
-                  "EmberEyeHubDown", _line(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers")),
+                  "EmberEyeHubDown", line(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers")),
         )),
         Row("Canaries: synthetic fires along each shard's path to an alarm", (
             Panel("Canaries not alarmed", "Shards whose recent synthetic fires raised no alarm in time.", "short",
                   "EmberEyeCanaryNotAlarmed",
-                  _line(f"count(max by ({BY_FLEET}, shard) (embereye_canary_overdue{{{F}}}) == 1) or vector(0)"),
+                  line(f"count(max by ({BY_FLEET}, shard) (embereye_canary_overdue{{{F}}}) == 1) or vector(0)"),
                   "stat", 1, 1),
             Panel("Since the latest canary", "Time since a shard's synthetic fire raised an alarm in time.", "s",
                   "EmberEyeCanaryNotAlarmed",
-                  _line(f"time() - max by ({BY_FLEET}, shard) (embereye_canary_alarmed_timestamp_seconds{{{F}}})",
+                  line(f"time() - max by ({BY_FLEET}, shard) (embereye_canary_alarmed_timestamp_seconds{{{F}}})",
                        SHARD_NAME)),
             Panel("From first sign to alarm", "Delay of synthetic fires. A camera's includes the seconds that flames "
                   "have to persist.", "s", "EmberEyeCanaryNotAlarmed",
@@ -441,15 +388,15 @@ OPERATION = Dashboard(
                   (Query(f'sum(up{{{C},job="embereye-operator"}})', "answer"),
                    Query(f"sum(embereye_operator_leading{{{C}}})", "lead")), "stat"),
             Panel("Passes", "Passes per second.", "cps", "EmberEyeFleetNotReconciled",
-                  _line(f"sum by ({BY_FLEET}) (rate(embereye_operator_passes_total{{{F}}}[{RATE}]))", FLEET_NAME)),
+                  line(f"sum by ({BY_FLEET}) (rate(embereye_operator_passes_total{{{F}}}[{RATE}]))", FLEET_NAME)),
             Panel("Passes that failed", "Failed passes per second.", "cps", "EmberEyePassesFailing",
-                  _line(f"sum by ({BY_FLEET}) (rate(embereye_operator_failures_total{{{F}}}[{RATE}]))", FLEET_NAME),
+                  line(f"sum by ({BY_FLEET}) (rate(embereye_operator_failures_total{{{F}}}[{RATE}]))", FLEET_NAME),
                   warning=0.01, critical=0.1),
             Panel("Time of a pass", "Mean time of a pass.", "s", "EmberEyeFleetNotReconciled",
-                  _line(f"sum by ({BY_FLEET}) (rate(embereye_operator_pass_seconds_total{{{F}}}[{RATE}])) / "
+                  line(f"sum by ({BY_FLEET}) (rate(embereye_operator_pass_seconds_total{{{F}}}[{RATE}])) / "
                        f"sum by ({BY_FLEET}) (rate(embereye_operator_passes_total{{{F}}}[{RATE}]))", FLEET_NAME)),
             Panel("Latest pass", "Time since the latest successful pass.", "s", "EmberEyeFleetNotReconciled",
-                  _line(f"min by ({BY_FLEET}) (embereye_fleet_pass_age_seconds{{{F}}})", FLEET_NAME), warning=60,
+                  line(f"min by ({BY_FLEET}) (embereye_fleet_pass_age_seconds{{{F}}})", FLEET_NAME), warning=60,
                   critical=300),
             Panel("Event loop lag", "Delay of due work in the operator's event loop.", "s",
                   "EmberEyeEventLoopSlow",
@@ -458,16 +405,16 @@ OPERATION = Dashboard(
         )),
         Row("Hub", (
             Panel("Hub", "1 if every hub answers.", "short", "EmberEyeHubDown",
-                  _line(f'min(max by ({RELEASE}) (up{{{C},job="embereye-hub"}}))'),
+                  line(f'min(max by ({RELEASE}) (up{{{C},job="embereye-hub"}}))'),
                   "stat", 1, 0.5, 4),
             Panel("Database", "1 while it cannot be written.", "short", "EmberEyeHubStoreFailing",
-                  _line(f"max(embereye_hub_store_failing{{{C}}})"), "stat", 1, 1, 4),
+                  line(f"max(embereye_hub_store_failing{{{C}}})"), "stat", 1, 1, 4),
             Panel("Database losses", "Damage or loss of the database that nobody has dismissed.", "short",
                   "EmberEyeHubDatabaseDamaged",
-                  _line(f"max(embereye_hub_database_losses{{{C}}})"), "stat", 1, 1, 4),
+                  line(f"max(embereye_hub_database_losses{{{C}}})"), "stat", 1, 1, 4),
             Panel("Time to make a batch durable", "Mean time; evidence is acknowledged afterwards.", "s",
                   "EmberEyeHubStoreFailing",
-                  _line(f"sum(rate(embereye_hub_commit_seconds_sum{{{C}}}[{RATE}])) / "
+                  line(f"sum(rate(embereye_hub_commit_seconds_sum{{{C}}}[{RATE}])) / "
                        f"(sum(rate(embereye_hub_commit_seconds_count{{{C}}}[{RATE}])) > 0)", "mean"), warning=0.05,
                   critical=0.5,
                   needs="evidence"),
@@ -476,42 +423,33 @@ OPERATION = Dashboard(
                   (Query(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers"),
                    Query(f"max(embereye_hub_subscriber_lag_events{{{C}}})", "behind"))),
             Panel("Shards connected", "Shards that send evidence and coverage.", "short", "EmberEyeHubNotReached",
-                  _line(f"sum(embereye_hub_shard_streams{{{C}}})", "shards")),
+                  line(f"sum(embereye_hub_shard_streams{{{C}}})", "shards")),
             Panel("Clocks that differ", "Shards whose clocks differ by more than 2 s.", "short", "EmberEyeClockSkew",
-                  _line(f"sum(embereye_hub_shard_clocks_wrong{{{C}}})"), "stat", 1, 1),
+                  line(f"sum(embereye_hub_shard_clocks_wrong{{{C}}})"), "stat", 1, 1),
             Panel("Clips", "Disk space used by clips.", "bytes", "EmberEyeClipsFailing",
-                  _line(f"sum(embereye_hub_clips_bytes{{{C}}})", "clips")),
+                  line(f"sum(embereye_hub_clips_bytes{{{C}}})", "clips")),
             Panel("Webhooks behind", "Events that a webhook has not delivered yet.", "short", "EmberEyeWebhookFailing",
-                  _line(f"max by (webhook) (embereye_hub_webhook_behind_events{{{C}}})", "{{webhook}}"), warning=10,
+                  line(f"max by (webhook) (embereye_hub_webhook_behind_events{{{C}}})", "{{webhook}}"), warning=10,
                   critical=100, needs="a webhook"),
             Panel("Dead letters", "Events that a webhook dropped.", "short", "EmberEyeWebhookFailing",
-                  _line(f"sum by (webhook) (embereye_hub_webhook_dead_letters{{{C}}})", "{{webhook}}"), "stat", 1, 1,
+                  line(f"sum by (webhook) (embereye_hub_webhook_dead_letters{{{C}}})", "{{webhook}}"), "stat", 1, 1,
                   needs="a webhook"),
-            Panel("Evidence in NATS", "Reports in the stream that the hub has not read yet.", "short",
-                  "EmberEyeHubBusFailing", _line(f"max(embereye_hub_bus_waiting_reports{{{C}}})", "waiting"),
-                  warning=100, critical=10_000, needs="hub.nats"),
-            Panel("Outputs of the building", "Coils and registers that are on.", "short", "EmberEyeModbusFailing",
-                  _line(f"max by (panel) (embereye_hub_modbus_outputs_on{{{C}}})", "{{panel}}"), needs="hub.modbus"),
             Panel("Monitoring stations", "Messages that no receiver has acknowledged.", "short",
                   "EmberEyeStationFailing",
-                  _line(f"max by (station) (embereye_hub_dc09_waiting_messages{{{C}}})", "{{station}}"), warning=1,
+                  line(f"max by (station) (embereye_hub_dc09_waiting_messages{{{C}}})", "{{station}}"), warning=1,
                   critical=10, needs="hub.dc09"),
             Panel("Evidence in the bucket", "Time for which the oldest evidence has waited for its upload.", "s",
-                  "EmberEyeEvidenceNotArchived", _line(f"max(embereye_hub_archive_lag_seconds{{{C}}})", "waiting"),
+                  "EmberEyeEvidenceNotArchived", line(f"max(embereye_hub_archive_lag_seconds{{{C}}})", "waiting"),
                   warning=60, critical=300, needs="hub.archive"),
             Panel("MQTT broker", "Topics whose current state the broker has not acknowledged.", "short",
                   "EmberEyeMqttDisconnected",
-                  _line(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,
+                  line(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,
                   needs="an MQTT broker"),
-            Panel("Control deadlines", "Share of actuators' States that were not answered in time.", "percentunit",
-                  "EmberEyeControlDeadlinesMissed",
-                  _line(f"sum(rate(embereye_hub_control_missed_total{{{C}}}[{RATE}])) / "
-                       f"(sum(rate(embereye_hub_control_states_total{{{C}}}[{RATE}])) > 0)", "missed"), warning=0.001,
-                  critical=0.01, needs="an actuator"),
+            *(panel for addon in addon_modules("monitoring") for panel in addon.PANELS),
         )),
         Row("Processes", (
             Panel("Memory", "Resident memory by process.", "bytes", "EmberEyeEventLoopSlow",
-                  _line(f'max by ({PROCESS}) (process_resident_memory_bytes{{{C},job=~"embereye-.*"}})',
+                  line(f'max by ({PROCESS}) (process_resident_memory_bytes{{{C},job=~"embereye-.*"}})',
                        "{{job}} {{shard}}")),
             Panel("Threads and descriptors",
                   "Threads and open file descriptors by process.", "short", "EmberEyeEventLoopSlow",
@@ -519,7 +457,7 @@ OPERATION = Dashboard(
                    Query(f'max by ({PROCESS}) (process_open_fds{{{C},job=~"embereye-.*"}})',
                          "descriptors {{job}} {{shard}}"))),
             Panel("Versions", "Processes by version.", "short", "EmberEyeFleetDegraded",
-                  _line(f"count by (version) (embereye_build_info{{{C}}})", "{{version}}")),
+                  line(f"count by (version) (embereye_build_info{{{C}}})", "{{version}}")),
         )),
     ),
 )  # fmt: skip
@@ -531,32 +469,32 @@ CAPACITY = Dashboard(
         Row("Headroom", (
             Panel("Headroom", "Unused share of all shards' capacity at target utilization.",
                   "percentunit", "EmberEyeFleetAtMaximum",
-                  _line(f"1 - {USED} / {_fleet('target_utilization_ratio')}", FLEET_NAME),
+                  line(f"1 - {USED} / {_fleet('target_utilization_ratio')}", FLEET_NAME),
                   "stat", 0.3, 0.1),
             Panel("Headroom with all shards", "The same with the maximum number of shards.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  _line(f"1 - ({USED} * {_fleet('shards')}) / "
+                  line(f"1 - ({USED} * {_fleet('shards')}) / "
                        f"({_fleet('target_utilization_ratio')} * {_fleet('max_shards')})", FLEET_NAME), "stat", 0.3,
                   0.1),
             Panel("More items per second until the maximum",
                   "Spare capacity before the fleet would need more than maxShards.",
                   "cps", "EmberEyeFleetAtMaximum",
-                  _line(f"({_fleet('target_utilization_ratio')} * {_fleet('shard_capacity_cores')} * "
+                  line(f"({_fleet('target_utilization_ratio')} * {_fleet('shard_capacity_cores')} * "
                        f"{_fleet('max_shards')} - {_fleet('utilization_ratio')} * {_fleet('shards')}) / "
                        f"({_fleet('item_cost_seconds')} > 0)", FLEET_NAME), "stat"),
         )),
         Row("Cost", (
             Panel("Cost of an item", "CPU time of a shard for one reading, packet or frame.", "s",
                   "EmberEyeFleetAtMaximum",
-                  _line(f"max by ({BY_SHARD}) (embereye_shard_item_cost_seconds{{{F}}})", SHARD_NAME), width=12),
+                  line(f"max by ({BY_SHARD}) (embereye_shard_item_cost_seconds{{{F}}})", SHARD_NAME), width=12),
             Panel("Cores in use", "Cores used by all shards of a fleet.", "short", "EmberEyeFleetAtMaximum",
-                  _line(f"sum by ({BY_FLEET}) (embereye_shard_utilization_ratio{{{F}}})", FLEET_NAME), width=12),
+                  line(f"sum by ({BY_FLEET}) (embereye_shard_utilization_ratio{{{F}}})", FLEET_NAME), width=12),
         )),
         Row("Days to the limit", (
             Panel("Hub's disk is full in",
                   "Days, from the trend of the last day; clips stop growing at their limit.", "d",
                   "EmberEyeDiskFilling",
-                  _line(f"min(embereye_hub_disk_free_bytes{{{C}}} / "
+                  line(f"min(embereye_hub_disk_free_bytes{{{C}}} / "
                        f"(-deriv(embereye_hub_disk_free_bytes{{{C}}}[1d]) > 0)) / 86400",
                        "days"), "stat", 30, 7, needs="a disk that fills"),
             Panel("Free disk space", "Free share of the disks.", "percentunit", "EmberEyeDiskFilling",
@@ -565,7 +503,7 @@ CAPACITY = Dashboard(
                          f"embereye_shard_disk_size_bytes{{{F}}})", SHARD_NAME)), warning=0.3, critical=0.15),
             Panel("All shards are in use in", "Days, from the trend of required shards over the last week.", "d",
                   "EmberEyeFleetAtMaximum",
-                  _line(f"({_fleet('max_shards')} - {_fleet('required_shards')}) / on ({BY_FLEET}) "
+                  line(f"({_fleet('max_shards')} - {_fleet('required_shards')}) / on ({BY_FLEET}) "
                        f"(max by ({BY_FLEET}) (deriv(embereye_fleet_required_shards{{{F}}}[7d])) > 0) / 86400",
                        FLEET_NAME), "stat", 30, 7, needs="load that grows"),
         )),

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from embereye_operator.monitoring.alerts import ALERTS, RECORDINGS, RUNBOOKS, Alert, expression
+from embereye_operator.monitoring.alert import RUNBOOKS, Alert
+from embereye_operator.monitoring.alerts import ALERTS, RECORDINGS, expression
 
 INTERVAL = "30s"  # between evaluations
 FIRE_INTERVAL = "10s"  # of alerts on fires; Grafana evaluates at most every 10 s

@@ -18,7 +18,9 @@ from embereye_operator.monitoring.alerts import ALERTS
 from ..site import Site
 
 FOLDER = ROOT / "docs/runbooks"
-PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("EmberEye*.md"))}
+FILES = [*FOLDER.glob("EmberEye*.md"), *(ROOT / "service/embereye/addons").glob("*/runbooks/*.md")]
+PLACES = {path.stem: path.parent for path in sorted(FILES)}
+PAGES = {name: (folder / f"{name}.md").read_text() for name, folder in PLACES.items()}
 every_page = pytest.mark.parametrize("name", PAGES)
 SECTIONS = ["## Why it matters", "## How to look", "## How to mend"]
 
@@ -38,7 +40,7 @@ def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
 
 def test_the_index_lists_every_page_once() -> None:
     listed = re.findall(r"\]\((\w+)\.md\)", (FOLDER / "index.md").read_text())
-    assert sorted(listed) == list(PAGES)
+    assert sorted(listed) == sorted(name for name, folder in PLACES.items() if folder == FOLDER)
 
 
 @every_page
@@ -54,7 +56,7 @@ def test_a_page_has_a_meaning_a_reason_and_steps(name: str) -> None:
 @every_page
 def test_links_of_a_page_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGES[name]):
-        assert (FOLDER / target).resolve().exists(), target
+        assert (PLACES[name] / target).resolve().exists(), target
 
 
 def monitoring_crds() -> list[Any]:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER, PROMETHEUS
 
-from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
+from embereye_operator.monitoring.alert import Alert
+from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, expression
 from embereye_operator.monitoring.grafana import render, uid
 from embereye_operator.monitoring.metrics import by_series
-from embereye_operator.monitoring.panels import DASHBOARDS, Dashboard, Panel
+from embereye_operator.monitoring.panel import Dashboard, Panel
+from embereye_operator.monitoring.panels import DASHBOARDS
 
 KNOWN = set(by_series()) | {"up", "ALERTS"} | {rule.name for rule in RECORDINGS}
 EVERY_PANEL = [(source, panel) for source in DASHBOARDS for row in source.rows for panel in row.panels]

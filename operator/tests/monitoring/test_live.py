@@ -14,6 +14,7 @@ import yaml
 
 from embereye_operator.monitoring.alerts import ALERTS
 from embereye_operator.monitoring.files import ROOT
+from embereye_operator.monitoring.metrics import by_series
 from embereye_operator.monitoring.panels import DASHBOARDS
 from embereye_operator.monitoring.rules import prometheus_rules
 
@@ -35,9 +36,16 @@ NEEDS = {
     "embereye_hub_notify_unconfirmed": "hub.notify",
     "embereye_hub_webhook_failing": "hub.webhooks",
     "embereye_hub_webhook_dead_letters": "hub.webhooks",
-    "embereye_hub_bus_failing": "hub.nats",
     "embereye_hub_mqtt_connected": "hub.mqtt",
 }
+OF_ADDONS = {
+    "embereye_hub_bus_failing": "hub.nats",
+    "embereye_hub_modbus_failing": "hub.modbus",
+    "embereye_hub_notify_dead_letters": "hub.notify",
+    "embereye_hub_notify_failing": "hub.notify",
+    "embereye_hub_notify_unconfirmed": "hub.notify",
+}
+NEEDS |= {series: needs for series, needs in OF_ADDONS.items() if series in by_series()}
 
 
 def hurried() -> dict[str, Any]:
@@ -161,7 +169,7 @@ def test_conditions_of_series_are_listed_once_and_still_checked() -> None:
 
 
 def test_every_query_of_the_runbooks_is_valid(prometheus: Prometheus) -> None:
-    pages = (ROOT / "docs/runbooks").glob("EmberEye*.md")
+    pages = [page for folder in ("docs", "service/embereye/addons/*") for page in ROOT.glob(f"{folder}/runbooks/E*.md")]
     queries = [block for page in pages for block in re.findall(r"```promql\n(.*?)\n```", page.read_text(), re.DOTALL)]
     assert len(queries) > 20
     for query in queries:

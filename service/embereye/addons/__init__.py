@@ -1,15 +1,19 @@
 """Add-ons: features beside the watch, each in a folder of this package. Deleting the folder deletes the feature.
 
-An add-on's folder has its code, its commands, its benchmarks and its tests. Nothing else imports it: processes and
-commands find these modules of it by name, with `embereye.process.addons`.
+An add-on's folder has its code, commands, benchmarks and tests, a README and runbooks. Nothing else imports it:
+processes and commands find these modules of it by name, with `embereye.process.addons`.
 
 | module | must have |
 | --- | --- |
 | `commands` | `COMMANDS`, `GROUPS` and `SECTIONS`: additions to those of `embereye_cli.main` |
-| `bench` | `HUB_BENCHMARKS`: additions to those of `embereye bench hub` |
+| `bench` | `HUB_BENCHMARKS` and `NEEDS`: additions to those of `embereye bench hub` |
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
 | `up` | `add_arguments(parser)`: declare options of `embereye up`; `hub_arguments(arguments)`: those of its hub |
 | `sensors` | `SCHEMES` of devices' sources, and `open_source()`: makes a `ReadingSource` of sensor shards |
+| `monitoring` | `ALERTS`, and `PANELS` for the hub's dashboard; each alert has a page in `runbooks` |
 | `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
+
+After a folder is deleted, `make monitoring` writes the alert rules, dashboards and the page of metrics without it. The
+chart's values for it remain (such as `hub.nats`), and the hub refuses the options that they set.
 """

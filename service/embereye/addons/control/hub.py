@@ -28,7 +28,7 @@ from embereye_cli.values import port_number
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
-    group = parser.add_argument_group("control", "serve control loops with low latency (docs/how-to/control.md)")
+    group = parser.add_argument_group("control", "serve control loops with low latency (addons/control/README.md)")
     group.add_argument("--association-port", type=port_number, default=env("ASSOCIATION_PORT", "0"), metavar="PORT",
                        help="port for control loops with low latency: delimited protobuf over TCP, or over TLS with "
                        "--tls; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip

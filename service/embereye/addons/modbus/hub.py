@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_MODBUS."""
-    group = parser.add_argument_group("Modbus", "switch outputs of the building (docs/how-to/modbus.md)")
+    group = parser.add_argument_group("Modbus", "switch outputs of the building (addons/modbus/README.md)")
     group.add_argument(OPTION, type=Path, default=Path(env("MODBUS")) if env("MODBUS") else None, metavar="FILE",
                        help="YAML file with rules from zones to coils and registers of panels, relays and PLCs; "
                        "default: none [EMBEREYE_MODBUS]")  # fmt: skip

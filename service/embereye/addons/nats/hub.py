@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
-    group = parser.add_argument_group(
-        "NATS", "acknowledge evidence by a JetStream stream (docs/how-to/hub-database.md)"
-    )
+    group = parser.add_argument_group("NATS", "acknowledge evidence by a JetStream stream (addons/nats/README.md)")
     group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
                        help="nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the "
                        "database acknowledges evidence [EMBEREYE_NATS]")  # fmt: skip

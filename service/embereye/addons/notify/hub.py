@@ -20,7 +20,7 @@ NEEDED = "--notify needs Apprise: pip install 'embereye[notify]'"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_NOTIFY."""
-    group = parser.add_argument_group("notifications", "notify people of alarms (docs/how-to/notify.md)")
+    group = parser.add_argument_group("notifications", "notify people of alarms (addons/notify/README.md)")
     group.add_argument("--notify", type=Path, default=env("NOTIFY") or None, metavar="FILE",
                        help="YAML file with routes to people and escalations; default: none "
                        "[EMBEREYE_NOTIFY]")  # fmt: skip

@@ -10,7 +10,7 @@ from embereye.addons.notify.hub import read
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye up`."""
     parser.add_argument("--notify", type=Path, default=None, metavar="FILE",
-                        help="YAML file with routes to people and escalations (docs/how-to/notify.md)")  # fmt: skip
+                        help="YAML file with routes to people and escalations (addons/notify/README.md)")  # fmt: skip
 
 
 def hub_arguments(arguments: Namespace) -> Sequence[str]:

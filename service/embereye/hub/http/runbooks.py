@@ -5,8 +5,10 @@ They need no sign-in: they reveal nothing about a site, and a person woken by an
 
 import functools
 import html
+import posixpath
 import re
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
@@ -35,16 +37,28 @@ _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text and the t
 
 
 @functools.cache
-def _names() -> list[str]:
-    folder = resources.files("embereye.hub").joinpath("runbooks")
-    return sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.startswith("EmberEye"))
+def _pages() -> dict[str, tuple[Traversable, str]]:
+    """The page of each alert, and the folder in the project to which its links are relative."""
+    addons = resources.files("embereye.addons").iterdir()
+    folders = [
+        (resources.files("embereye.hub") / "runbooks", "docs/runbooks"),
+        *((addon / "runbooks", f"service/embereye/addons/{addon.name}/runbooks") for addon in addons),
+    ]
+    return {
+        page.name.removesuffix(".md"): (page, place)
+        for folder, place in folders
+        if folder.is_dir()
+        for page in folder.iterdir()
+        if page.name.startswith("EmberEye")
+    }
 
 
-def _link(match: re.Match[str]) -> str:
+def _link(place: str, match: re.Match[str]) -> str:
     text, target = match.groups()
-    if target.startswith("../"):  # to a page of docs/ that is not served here
-        return f"{text} (`{target.replace('../', 'docs/', 1)}`)"
-    return f"[{text}]({PATH}/{target.removesuffix('.md')})"
+    name = posixpath.basename(target).removesuffix(".md")
+    if name in _pages():
+        return f"[{text}]({PATH}/{name})"
+    return f"{text} (`{posixpath.normpath(posixpath.join(place, target))}`)"  # a page that is not served here
 
 
 @functools.cache  # strangers can request it as often as they like
@@ -53,11 +67,12 @@ def _page(title: str) -> str:
     from markdown_it import MarkdownIt  # imported on first use, to save every hub's memory
 
     if title == LIST:
-        markdown = f"# {LIST}\n" + "".join(f"* [{name}]({name}.md)\n" for name in _names())
+        place, markdown = "", f"# {LIST}\n" + "".join(f"* [{name}]({name}.md)\n" for name in sorted(_pages()))
     else:
-        file = resources.files("embereye.hub").joinpath("runbooks", f"{title}.md")
+        file, place = _pages()[title]
         markdown = file.read_text(encoding="utf-8")
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(_LINK.sub(_link, markdown))
+    linked = _LINK.sub(functools.partial(_link, place), markdown)
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(linked)
     return _PAGE.format(title=html.escape(title), body=body)
 
 
@@ -80,6 +95,6 @@ class RunbookRoutes:
     )  # fmt: skip
     async def _runbook(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        if name not in _names():
+        if name not in _pages():
             raise web.HTTPNotFound
         return _respond(name, request)

@@ -1,5 +1,5 @@
 """Fixtures: the databases of a hub."""
 
-from harness.hubs import stored, stored_apart, stored_in_postgres
+from harness.hubs import make_hub, stored, stored_apart, stored_in_postgres
 
-__all__ = ["stored", "stored_apart", "stored_in_postgres"]
+__all__ = ["make_hub", "stored", "stored_apart", "stored_in_postgres"]

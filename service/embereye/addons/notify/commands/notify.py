@@ -12,7 +12,7 @@ from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.terminal import local_time, print_json, print_table
 
-NOT_DECLARED = "This hub notifies nobody: start it with --notify (docs/how-to/notify.md)"
+NOT_DECLARED = "This hub notifies nobody: start it with --notify (addons/notify/README.md)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:

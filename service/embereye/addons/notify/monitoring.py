@@ -1,0 +1,24 @@
+"""The alerts of notifications: a route reaches nobody, or nobody confirmed its test."""
+
+from embereye_operator.monitoring.alert import HUB, Alert
+from embereye_operator.monitoring.panel import Panel
+
+ALERTS = (
+    Alert(
+        "EmberEyeRouteFailing", "critical", "release",
+        f"max by ({HUB}, route) (embereye_hub_notify_failing) == 1 or "
+        f"max by ({HUB}, route) (embereye_hub_notify_dead_letters) > 0", "2m",
+        "The route {{ $labels.route }} does not reach anybody",
+        "Messages wait, or were given up: `embereye notify list` has the reason. Escalations continue with their next "
+        "step. Alarms still reach the console.",
+        "Only with notifications. EmberEyeHubDown fires for a missing hub.",
+    ),
+    Alert(
+        "EmberEyeRouteUnconfirmed", "warning", "release",
+        f"max by ({HUB}, route) (embereye_hub_notify_unconfirmed) == 1", "1m",
+        "Nobody has confirmed the test of the route {{ $labels.route }}",
+        "The service accepts messages, but nobody shows that they arrive. Ask the person, and look at their device.",
+        "Only with notifications whose routes have a canary. EmberEyeHubDown fires for a missing hub.",
+    ),
+)  # fmt: skip
+PANELS: tuple[Panel, ...] = ()
