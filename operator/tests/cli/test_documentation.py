@@ -61,7 +61,7 @@ def test_the_documentation_has_commands() -> None:
 
 
 def test_the_reference_lists_every_command() -> None:
-    pages = (ROOT / "docs/reference/commands.md", *ADDONS.glob("*/README.md"))
+    pages = (ROOT / "docs/reference/commands.md", *(ROOT / "docs/how-to").glob("*.md"), *ADDONS.glob("*/README.md"))
     lines = [line for page in pages for line in page.read_text().splitlines()]
     rows = [f"| `embereye {' '.join(words)}` | {sentence} |" for words, (_, sentence) in COMMANDS.items()]
     assert sorted(rows) == sorted(line for line in lines if line.startswith("| `embereye "))

@@ -27,7 +27,7 @@ def panels(source: Dashboard) -> list[dict[str, Any]]:
 
 
 def metrics_in(text: str) -> set[str]:
-    return set(re.findall(r"\b(?:embereye_[a-z_]+|embereye:[a-z_:]+|process_[a-z_]+|up|ALERTS)(?=[{\[) ]|$)", text))
+    return set(re.findall(r"\b(?:embereye_[a-z0-9_]+|embereye:[a-z_:]+|process_[a-z_]+|up|ALERTS)(?=[{\[) ]|$)", text))
 
 
 def test_there_are_seven_dashboards() -> None:
@@ -77,7 +77,9 @@ def test_equal_names_in_other_clusters_and_namespaces_are_kept_apart(
 ) -> None:
     for panel in (panel for row in source.rows for panel in row.panels):
         for query in panel.queries:
-            selected = re.findall(r"\b(?:embereye[a-z_:]+|process_[a-z_]+|up|ALERTS)\b(\{[^}]*\}|)", query.expression)
+            selected = re.findall(
+                r"\b(?:embereye[a-z0-9_:]+|process_[a-z_]+|up|ALERTS)\b(\{[^}]*\}|)", query.expression
+            )
             assert selected, panel.title
             assert all(selector.startswith('{cluster=~"$cluster"') for selector in selected), query.expression
             for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query.expression):
@@ -128,7 +130,7 @@ def test_dashboards_render_writes_all_files_for_use_without_the_chart(tmp_path: 
 
 def alert_selectors(alert: Alert) -> set[str]:
     """Return every vector selector of an alert's expression."""
-    matches = re.findall(r"\b((?:embereye_[a-z_]+|up)(?:\{[^}]*\})?)", expression(alert))
+    matches = re.findall(r"\b((?:embereye_[a-z0-9_]+|up)(?:\{[^}]*\})?)", expression(alert))
     return {selector for selector in matches if selector.partition("{")[0] in KNOWN}
 
 
