@@ -6,6 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from harness.eventually import eventually
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.databases.store import StoreThreads
@@ -27,6 +28,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     hub.access.set_admin_token(TOKEN)
     registry.register(HubCollector(hub, EvidenceService(hub)))
     running = asyncio.ensure_future(hub.run())
+    await eventually(hub.quality.releases.all, goal="the version that runs is stored")
+    await hub.committer.flush(60)
     hosts = AllowedHosts(["hub.example", "*.sites.example"])
     runner = await serve_http(Api(hub, hosts=hosts).app(registry), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
