@@ -387,23 +387,6 @@ _ALERTS = (
         "Only with hub.mqtt. EmberEyeHubDown fires for a missing hub.",
     ),
     Alert(
-        "EmberEyeStationFailing", "critical", "release",
-        f"min by ({HUB}, station) (embereye_hub_dc09_receiver_failing) == 1 or "
-        f"max by ({HUB}, station) (embereye_hub_dc09_waiting_seconds) > 60", "1m",
-        "The monitoring station {{ $labels.station }} gets no alarms",
-        "No receiver answers, or a message waits: the hub's log has the reason. Alarms still reach the console and the "
-        "other ways.",
-        "Only with hub.dc09. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
-        "EmberEyeEvidenceNotArchived", "warning", "release",
-        f"max by ({HUB}) (embereye_hub_archive_lag_seconds) > 300", "1m",
-        "Evidence is not uploaded to the bucket",
-        "Pictures or events have waited for {{ $value | humanizeDuration }}: the hub's log has the reason. Alarms are "
-        "not affected.",
-        "Only with hub.archive. EmberEyeHubDown fires for a missing hub.",
-    ),
-    Alert(
         "EmberEyeArchiveFailing", "warning", "shard", f"max by ({SHARD}) (embereye_sensor_archive_failing) == 1", "5m",
         f"{THE_SHARD} cannot store raw readings",
         "The archive of spec.telemetry cannot be written. Watching and alarms are not affected.",

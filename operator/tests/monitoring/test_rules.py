@@ -372,7 +372,7 @@ def test_promtool_accepts_the_rules() -> None:
 def test_expressions_use_only_existing_metrics_and_labels() -> None:
     known = set(by_series()) | {"up"} | {rule.name for rule in RECORDINGS}
     for alert in ALERTS:
-        named = set(re.findall(r"\b(?:embereye[a-z_:]*|process_[a-z_]+|up)(?=[{\[) ]|$)", expression(alert)))
+        named = set(re.findall(r"\b(?:embereye[a-z0-9_:]*|process_[a-z_]+|up)(?=[{\[) ]|$)", expression(alert)))
         assert named
         assert named <= known, alert.name
     assert set(TARGET) == {"job", "instance"}

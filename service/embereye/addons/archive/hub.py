@@ -18,7 +18,7 @@ from embereye_cli.processes.peer_options import env
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_ARCHIVE."""
-    group = parser.add_argument_group("archive", "upload evidence to an S3 bucket (docs/how-to/archive.md)")
+    group = parser.add_argument_group("archive", "upload evidence to an S3 bucket (addons/archive/README.md)")
     group.add_argument(OPTION, type=Path, default=Path(env("ARCHIVE")) if env("ARCHIVE") else None, metavar="FILE",
                        help="YAML file that names the bucket; default: none [EMBEREYE_ARCHIVE]")  # fmt: skip
 

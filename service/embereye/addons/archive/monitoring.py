@@ -1,0 +1,20 @@
+"""The alert and the panel of the archive: evidence is not uploaded, and how long it has waited."""
+
+from embereye_operator.monitoring.alert import HUB, Alert
+from embereye_operator.monitoring.panel import C, Panel, line
+
+ALERTS = (
+    Alert(
+        "EmberEyeEvidenceNotArchived", "warning", "release",
+        f"max by ({HUB}) (embereye_hub_archive_lag_seconds) > 300", "1m",
+        "Evidence is not uploaded to the bucket",
+        "Pictures or events have waited for {{ $value | humanizeDuration }}: the hub's log has the reason. Alarms are "
+        "not affected.",
+        "Only with hub.archive. EmberEyeHubDown fires for a missing hub.",
+    ),
+)  # fmt: skip
+PANELS = (
+    Panel("Evidence in the bucket", "Time for which the oldest evidence has waited for its upload.", "s",
+          "EmberEyeEvidenceNotArchived", line(f"max(embereye_hub_archive_lag_seconds{{{C}}})", "waiting"),
+          warning=60, critical=300, needs="hub.archive"),
+)  # fmt: skip
