@@ -81,7 +81,6 @@ class ListenOptions:
     accounts: Mapping[str, AccountOptions]  # by account, in capitals
     host: str = "127.0.0.1"
     allow: tuple[Network, ...] = ()  # panels' addresses; none: all that reach the port
-    polls: float = 0.0  # seconds after which a silent panel is a fault; 0: never
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,6 @@ def _listen(fields: Fields) -> ListenOptions:
         accounts=accounts,
         host=fields.text("host", "127.0.0.1", pattern=HOST, form="a host name or an address"),
         allow=allow,
-        polls=fields.seconds("silentSeconds", 0.0, 0.0, 7 * 86_400.0),
     )
     fields.close()
     return listen
