@@ -24,7 +24,7 @@ from embereye.zone.timeline import PastAlarm, Timeline
 SPAN_NS = 30 * DAY  # that the metrics cover, and requests that name no other
 MAX_READ = 200_000  # events of one computation; the figures say if later ones are missing
 MAX_ALARMS = 10_000  # of one computation
-REFRESH_SECONDS = 3600.0  # between two computations for the metrics
+FIRST_SECONDS, REFRESH_SECONDS = 15.0, 3600.0  # between computations for the metrics: at the start, and later
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,16 @@ class Quality:
         self.newest: Sequence[Row] = ()  # of the last 30 days, for the metrics
 
     async def run(self) -> None:
-        """Refresh the newest figures once an hour until cancelled."""
+        """Refresh the newest figures until cancelled: often at the start, and later once an hour."""
+        pause = FIRST_SECONDS
         while True:
             try:
                 now_ns = time.time_ns()
                 self.newest = (await self.figures(now_ns - SPAN_NS, now_ns)).rows
             except StoreError:
                 pass  # the committer reports that the database fails; the metrics keep their last figures
-            await asyncio.sleep(REFRESH_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, REFRESH_SECONDS)
 
     async def figures(self, from_ns: int, until_ns: int) -> Figures:
         """The rates from `from_ns` to `until_ns`, nanoseconds since the Unix epoch. Raises StoreError."""
