@@ -35,16 +35,17 @@ async def test_a_step_follows_until_somebody_acknowledges(
     stored: Stored, mail: MailServer, service: HttpService
 ) -> None:
     steps = (Step(("phone",)), Step(("mail",), after=0.5))
-    escalations = (Escalation("fire", frozenset({ALARM}), steps, repeat=30),)
+    escalations = (Escalation("fire", frozenset({ALARM}), steps, repeat=3600),)
     wanted = options(route("phone", service.url), route("mail", mail.url), escalations=escalations)
     async with running(stored, wanted) as site:
         site.ignite()
         await eventually(lambda: service.requests and mail.received)
         assert "Nobody has acknowledged yet." in text_of(mail.received[0])
         await site.act(Action.ACKNOWLEDGE)
-        await eventually(lambda: len(service.requests) == 2 and len(mail.received) == 2)
-    assert service.titles() == mail.subjects() == ["ALARM: default/hall", "Acknowledged: default/hall"]
-    assert "acknowledged by ada" in text_of(mail.received[1])
+        titles = ["ALARM: default/hall", "Acknowledged: default/hall"]
+        # A message whose answer came too late on a busy machine is sent again.
+        await eventually(lambda: [*dict.fromkeys(service.titles())] == [*dict.fromkeys(mail.subjects())] == titles)
+    assert "acknowledged by ada" in text_of(mail.received[-1])
 
 
 async def test_a_storm_is_a_message_with_all_names(stored: Stored, service: HttpService) -> None:
