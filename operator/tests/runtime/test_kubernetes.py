@@ -152,7 +152,7 @@ async def test_a_dark_device_and_a_dead_shard_are_in_the_status(bench: Bench) ->
     assert bench.condition("Covered") == (
         "False",
         "DevicesDark",
-        f"1 of 4 devices is dark: {device} (never heard)",
+        f"1 of 4 devices is dark: {device} (not heard since its shard started)",
     )
     await owner.server.stop(0)
     del bench.shards[owner.shard.name]
