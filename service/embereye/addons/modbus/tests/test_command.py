@@ -12,6 +12,12 @@ from embereye.addons.modbus.tests.panels import FakePanel
 from embereye_cli.main import main
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that wraps no line."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 @pytest.fixture
 def panel() -> Iterator[FakePanel]:
     """A panel on a separate event loop: the command has another."""
