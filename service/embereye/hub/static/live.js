@@ -1,5 +1,6 @@
 // Live pictures of cameras, each on a canvas, only while the canvas is on screen.
 
+import { onHub } from "./address.js";
 import { devicePath, elapsed, hubNow } from "./lib.js";
 
 const CURRENT_MS = 3000;     // an older live picture is hidden: the latest still below it has its own age
@@ -19,7 +20,7 @@ function turn(view) {
   const wanted = view.onScreen && !document.hidden && view.canvas.isConnected && views.get(view.canvas) === view;
   if (!wanted) { clearTimeout(view.timer); view.timer = 0; view.socket?.close(); view.socket = null; return; }
   if (view.socket || view.timer) return;
-  const socket = view.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${view.path}`);
+  const socket = view.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub(view.path)}`);
   socket.binaryType = "arraybuffer";
   socket.onmessage = ({ data }) => { view.failed = 0; view.reason = ""; view.next = data; show(view); };
   socket.onclose = ({ reason }) => {

@@ -10,6 +10,7 @@ from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.http.api import Api
+from embereye.hub.live.parts import live_parts
 from embereye.process.http.server import bound_port, serve_http
 
 from .browser import Browser, run_browser
@@ -64,7 +65,12 @@ class Proxy:
 
 @pytest.mark.parametrize("removes", [False, True], ids=["kept", "removed"])
 async def test_a_person_signs_in_and_uses_the_console_below_a_path(house: House, removes: bool, tmp_path: Path) -> None:
-    served = await serve_http(Api(house.hub, house.clips, base_path=BASE).app(CollectorRegistry()), "127.0.0.1", 0)
+    api = Api(house.hub, house.clips, base_path=BASE, addons=[live_parts(house.hub)])
+    served = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
+        Api(house.hub, house.clips, base_path=BASE, addons=[live_parts(house.hub)]).app(CollectorRegistry()),
+        "127.0.0.1",
+        0,
+    )
     proxy = Proxy(f"http://127.0.0.1:{bound_port(served)}", removes=removes)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", proxy.serve)
