@@ -67,10 +67,6 @@ class Proxy:
 async def test_a_person_signs_in_and_uses_the_console_below_a_path(house: House, removes: bool, tmp_path: Path) -> None:
     api = Api(house.hub, house.clips, base_path=BASE, addons=[live_parts(house.hub)])
     served = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
-        Api(house.hub, house.clips, base_path=BASE, addons=[live_parts(house.hub)]).app(CollectorRegistry()),
-        "127.0.0.1",
-        0,
-    )
     proxy = Proxy(f"http://127.0.0.1:{bound_port(served)}", removes=removes)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", proxy.serve)
