@@ -5,6 +5,7 @@ refuses unknown fields and names the place of every error: `devices[0].port: "x"
 then carries the option, the file, the place and the remedy.
 """
 
+import ipaddress
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from embereye.process.lifecycle import UserError
 from embereye_operator.api.documents import read_document
 
 T = TypeVar("T")
+HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -84,6 +87,17 @@ class Fields:
     def name(self, name: str = "name") -> str:
         """The name in the field `name`."""
         return self.text(name, pattern=NAME, form="a name. Use 1 to 63 lower-case letters, digits and dashes.")
+
+    def host(self, default: Any = ...) -> str:
+        """The host name or address in the field `host`."""
+        return self.text("host", default, pattern=HOST, form="a host name or an address")
+
+    def networks(self, name: str) -> tuple[Network, ...]:
+        """The networks in the list `name`, such as 10.0.0.0/8; a single address is one, too."""
+        try:
+            return tuple(ipaddress.ip_network(text) for text in self.texts(name))
+        except ValueError as error:
+            raise DeclaredError(f"{self.place(name)}: {error}") from error
 
     def choice(self, name: str, choices: Sequence[str], default: Any = ...) -> str:
         """The text `name`, which is one of `choices`. YAML's bare on and off are texts, too."""

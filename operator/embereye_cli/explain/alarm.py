@@ -45,8 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Explain; return 1 if --replay decides otherwise."""
-    if not ALARM_ID.fullmatch(arguments.alarm):
-        raise NotFoundError(f'"{arguments.alarm}" is not the id of an alarm, such as 3a55901d2d5fdabd: {LISTER}')
+    check_alarm_id(arguments.alarm)
     hub = HttpHub(console_connection(arguments))
     path = f"/v1/alarms/{arguments.alarm}"
     alarm = hub.read(path, "events", lister=LISTER)
@@ -62,6 +61,12 @@ def run(arguments: Namespace) -> int:
             print(visible(line))
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
+
+
+def check_alarm_id(text: str) -> None:
+    """Raise NotFoundError if `text` does not have the form of an alarm's id."""
+    if not ALARM_ID.fullmatch(text):
+        raise NotFoundError(f'"{text}" is not the id of an alarm, such as 3a55901d2d5fdabd: {LISTER}')
 
 
 def events_of(alarm: dict[str, Any]) -> list[AlarmEvent]:

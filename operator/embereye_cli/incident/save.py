@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.lifecycle import UserError
 from embereye.units import counted
-from embereye_cli.explain.alarm import LISTER
+from embereye_cli.explain.alarm import LISTER, check_alarm_id
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.hub.zones import ALARM_ID
 from embereye_cli.incident.folder import Incident, file_name
 
 
@@ -29,8 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Save the incident."""
-    if not ALARM_ID.fullmatch(arguments.alarm):
-        raise NotFoundError(f'"{arguments.alarm}" is not the id of an alarm, such as 3a55901d2d5fdabd: {LISTER}')
+    check_alarm_id(arguments.alarm)
     target: Path = arguments.folder / arguments.alarm
     if target.exists():
         raise UserError(f"{target} exists already. Remove it to save the incident again.")

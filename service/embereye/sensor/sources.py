@@ -87,7 +87,7 @@ class ReadingSources:
                 self._observe(device.states.repeat(now_ns), now_ns)
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
-        """Analyse what a message says of an own device; see `Owner`."""
+        """Analyse what a message says of a device of this shard; see `Owner`."""
         if (own := self._fleet.owned_devices.get(device)) is None:
             return
         now = now_ns()
@@ -96,12 +96,12 @@ class ReadingSources:
         self._observe(own.analyse_report(report, heard_ns, now), now)
 
     def refuse(self, device: str, reason: str) -> None:
-        """Count a message of an own device as rejected; see `Owner`."""
+        """Count a message of a device of this shard as rejected; see `Owner`."""
         if own := self._fleet.owned_devices.get(device):
             own.arrivals.ledger.offered += 1
             own.arrivals.ledger.rejected[reason] += 1
 
     def note_link(self, device: str, problem: str) -> None:
-        """Note why an own device cannot be heard; see `Owner`."""
+        """Note why a device of this shard cannot be heard; see `Owner`."""
         if own := self._fleet.owned_devices.get(device):
             own.note_link(problem, now_ns())

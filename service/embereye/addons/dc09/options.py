@@ -4,14 +4,13 @@ A station is one account at up to two receivers. `listen` is a port for panels. 
 for each connection; an account with a key accepts and sends only encrypted messages.
 """
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from embereye.addons.dc09.codes import CODES, Code
-from embereye_cli.declared import DeclaredError, Fields, read_declared
+from embereye_cli.declared import DeclaredError, Fields, Network, read_declared
 
 OPTION = "--dc09"
 MAX_STATIONS = 16
@@ -20,12 +19,10 @@ MAX_ZONES = 10_000
 SIA, CID = "SIA-DCS", "ADM-CID"
 ACCOUNT = re.compile(r"[0-9A-Fa-f]{3,16}")
 PREFIX = re.compile(r"[0-9A-Fa-f]{1,6}")
-HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 KEY = re.compile(r"[0-9A-Fa-f]{32}([0-9A-Fa-f]{16}){0,2}")  # AES-128, 192 or 256
 ZONE = re.compile(r"[^/\s*]+(/[^/\s*]+)?")
 DEFAULT_SEND = ("alarm", "fault")
 SENDABLE = ("alarm", "pre-alarm", "fault", "test")
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
@@ -138,9 +135,7 @@ def _account(fields: Fields) -> str:
 
 
 def _receiver(fields: Fields) -> Receiver:
-    receiver = Receiver(
-        fields.text("host", pattern=HOST, form="a host name or an address"), fields.whole("port", 1, 65_535)
-    )
+    receiver = Receiver(fields.host(), fields.whole("port", 1, 65_535))
     fields.close()
     return receiver
 
@@ -182,10 +177,7 @@ def _codes(fields: Fields) -> dict[str, Code]:
 
 
 def _listen(fields: Fields) -> ListenOptions:
-    try:
-        allow = tuple(ipaddress.ip_network(text) for text in fields.texts("allow"))
-    except ValueError as error:
-        raise DeclaredError(f"{fields.place('allow')}: {error}") from error
+    allow = fields.networks("allow")
     accounts: dict[str, AccountOptions] = {}
     for declared in fields.items("accounts", most=MAX_ACCOUNTS, least=1):
         account = _panel(declared)
@@ -195,7 +187,7 @@ def _listen(fields: Fields) -> ListenOptions:
     listen = ListenOptions(
         port=fields.whole("port", 1, 65_535),
         accounts=accounts,
-        host=fields.text("host", "127.0.0.1", pattern=HOST, form="a host name or an address"),
+        host=fields.host("127.0.0.1"),
         allow=allow,
     )
     fields.close()

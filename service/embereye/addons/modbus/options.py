@@ -4,22 +4,19 @@ A rule names one coil or holding register, the zones that it follows, and when i
 the hub writes to. `serve` is a table that PLCs read from the hub. Both have rules and a heartbeat in the same form.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye_cli.declared import DeclaredError, Fields, read_declared
+from embereye_cli.declared import DeclaredError, Fields, Network, read_declared
 
 OPTION = "--modbus"
 MAX_PANELS = 32
 MAX_RULES = 250  # of one panel, which are written one by one
-HOST = re.compile(r"[A-Za-z0-9._:%-]{1,253}")
 ZONE = re.compile(r"\*|[^/\s*]+(/[^/\s*]+)?")
 PRE_ALARM, ALARM, FAULT, WATCHED, STATE = "pre-alarm", "alarm", "fault", "watched", "state"
 RESET, ACKNOWLEDGED = "reset", "acknowledged"
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, order=True)
@@ -117,7 +114,7 @@ def parse_modbus(fields: Fields) -> ModbusOptions:
 
 def _panel(fields: Fields) -> PanelOptions:
     panel = PanelOptions(
-        host=fields.text("host", pattern=HOST, form="a host name or an address"),
+        host=fields.host(),
         table=_table(fields, fields.name()),
         port=fields.whole("port", 1, 65_535, 502),
         unit=fields.whole("unit", 0, 255, 1),
@@ -129,14 +126,11 @@ def _panel(fields: Fields) -> PanelOptions:
 
 
 def _serve(fields: Fields) -> ServeOptions:
-    try:
-        allow = tuple(ipaddress.ip_network(text) for text in fields.texts("allow"))
-    except ValueError as error:
-        raise DeclaredError(f"{fields.place('allow')}: {error}") from error
+    allow = fields.networks("allow")
     serve = ServeOptions(
         port=fields.whole("port", 1, 65_535),
         table=_table(fields, "serve"),
-        host=fields.text("host", "127.0.0.1", pattern=HOST, form="a host name or an address"),
+        host=fields.host("127.0.0.1"),
         unit=fields.whole("unit", 0, 255, 1),
         allow=allow,
     )

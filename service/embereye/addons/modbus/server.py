@@ -18,8 +18,9 @@ from pymodbus.server import ModbusTcpServer
 from pymodbus.server.requesthandler import ServerRequestHandler
 from pymodbus.simulator import DataType, SimData, SimDevice
 
-from embereye.addons.modbus.options import Network, Place, ServeOptions
+from embereye.addons.modbus.options import Place, ServeOptions
 from embereye.process.condition import Condition
+from embereye_cli.declared import Network
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # between attempts to listen

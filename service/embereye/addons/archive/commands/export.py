@@ -24,10 +24,9 @@ from embereye.levels import Kind
 from embereye.process.lifecycle import NotFoundError, RefusedError, UserError
 from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
-from embereye_cli.explain.alarm import LISTER, sentences
+from embereye_cli.explain.alarm import LISTER, check_alarm_id, sentences
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.hub.zones import ALARM_ID
 
 PAGE = 1_000  # entries of the audit trail in one answer
 MAX_PAGES = 20
@@ -46,8 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the file; UserError if the alarm or the destination cannot be used."""
-    if not ALARM_ID.fullmatch(arguments.alarm):
-        raise NotFoundError(f'"{arguments.alarm}" is not the id of an alarm, such as 3a55901d2d5fdabd: {LISTER}')
+    check_alarm_id(arguments.alarm)
     path = arguments.to or Path(f"incident-{arguments.alarm}.zip")
     if path.exists() and not arguments.force:
         raise UserError(f"{path} exists. Name another file with --to, or add --force to replace it.")

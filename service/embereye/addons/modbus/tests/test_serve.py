@@ -12,9 +12,10 @@ from pymodbus.exceptions import ModbusException
 
 from embereye.addons.modbus.building import Building
 from embereye.addons.modbus.hub import ModbusAddon
-from embereye.addons.modbus.options import ModbusOptions, Network, Place, Rule, ServeOptions, Table
+from embereye.addons.modbus.options import ModbusOptions, Place, Rule, ServeOptions, Table
 from embereye.hub.hub import Hub
 from embereye.process.addresses import free_ports
+from embereye_cli.declared import Network
 
 RULES = (
     Rule(Place("coil", 17), "alarm", ("*",)),
