@@ -22,7 +22,7 @@ from harness.cluster.soak import (
     read_run,
     unfinished_run,
 )
-from harness.cluster.soak_site import TOTALS
+from harness.cluster.soak_site import TOTALS, surge_fleet
 from harness.cluster.soak_text import soak_text
 from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import Outcome
@@ -31,6 +31,8 @@ from harness.records.diary import Diary
 from harness.records.receivers import Arrivals, WebhookReceiver, follow_broker
 from harness.records.witness import Lit
 from harness.servers.mosquitto import Mosquitto
+
+from embereye_operator.api.fleets import parse_fleet
 
 PLAN = ClusterPlan(seconds=86_400, seed=7)
 FINE = Outcome(
@@ -52,6 +54,11 @@ def test_the_schedule_follows_from_the_seed_and_has_pairs_that_fit() -> None:
     assert all(first.name != "API server down" for first, _ in pairs), "other faults need the API server"
     fires = sum(event == "fire" for _, event in schedule)
     assert fires == pytest.approx(PLAN.seconds / PLAN.fire_seconds, rel=0.2)
+
+
+def test_the_fleet_of_the_bursts_is_valid() -> None:
+    fleet = parse_fleet(surge_fleet(["surge-0", "surge-1"], {"type": "NodePort", "advertisedHost": "127.0.0.1"}))
+    assert [device.id for device in fleet.devices] == ["surge-0", "surge-1"]
 
 
 def test_a_run_without_faults_has_fires_and_bursts_only() -> None:

@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -53,7 +53,7 @@ class LoadPlan(SoakPlan):
     h264: int = 8
     fps: float = 5.0
     burst_seconds: float = 900.0  # time between two bursts; 0: none, and no fleet for them
-    burst_lines: float = 15_000.0  # lines/s of a burst
+    burst_lines: float = 30_000.0  # lines/s of a burst
 
 
 class SoakRelease(Release):
@@ -164,24 +164,8 @@ class SoakRelease(Release):
 
     # --- bursts ---
 
-    def surge_fleet(self) -> Json:
-        """A fleet that the operator scales by its load. A twentieth of a core is all that a shard is to use."""
-        return {
-            "apiVersion": BETA,
-            "kind": "SensorFleet",
-            "metadata": {"name": SURGE, "namespace": SITE},
-            "spec": {
-                "sensors": [{"id": device.id, "zone": device.zone} for device in self._floods],
-                "autoscaling": {
-                    "minShards": 1, "maxShards": SURGE_SHARDS, "targetUtilization": 0.05, "queueDepth": 500,
-                    "catchUp": "5s", "scaleDown": {"stabilization": "30s"},
-                },
-                "expose": self.site.node_ports,
-            },
-        }  # fmt: skip
-
     async def _begin_surge(self) -> None:
-        await self.site.apply_fleets(self.surge_fleet())
+        await self.site.apply_fleets(surge_fleet([device.id for device in self._floods], self.site.node_ports))
         host, _, port = (await self.site.exposed("sf", SURGE))["tcp"].rpartition(":")
         for device in self._floods:
             device.host, device.port = host, int(port)
@@ -274,3 +258,23 @@ async def running_soak(
         if alerts:
             release.alerts = release.prometheus
         yield release
+
+
+def surge_fleet(sensors: Sequence[str], expose: Json) -> Json:
+    """Return a fleet of `sensors` that the operator scales by its load, exposed as `expose` says.
+
+    A tenth of a core, the least that may be declared, is all that a shard is to use.
+    """
+    return {
+        "apiVersion": BETA,
+        "kind": "SensorFleet",
+        "metadata": {"name": SURGE, "namespace": SITE},
+        "spec": {
+            "sensors": [{"id": id_, "zone": id_} for id_ in sensors],
+            "autoscaling": {
+                "minShards": 1, "maxShards": SURGE_SHARDS, "targetUtilization": 0.1, "queueDepth": 500,
+                "catchUp": "5s", "scaleDown": {"stabilization": "30s"},
+            },
+            "expose": expose,
+        },
+    }  # fmt: skip
