@@ -255,10 +255,11 @@ def test_the_api_servers_manifest_gets_an_audit_log_once() -> None:
     assert [mount["name"] for mount in container["volumeMounts"]] == ["audit"]
 
 
-def test_leases_and_events_are_no_writes() -> None:
+def test_leases_events_and_questions_are_no_writes() -> None:
     assert is_write({"verb": "patch", "objectRef": {"resource": "sensorfleets", "subresource": "status"}})
     assert not is_write({"verb": "update", "objectRef": {"resource": "leases"}})
     assert not is_write({"verb": "create", "objectRef": {"resource": "events"}})
+    assert not is_write({"verb": "create", "objectRef": {"resource": "selfsubjectrulesreviews"}})
     assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})
 
 
