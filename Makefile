@@ -102,7 +102,7 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
 
-bench-gate: install ## Measure against the newest record of a similar machine; fails if a row is worse by 5 % beyond noise
+bench-gate: install ## Measure this tree and the commit before in turns; fails if a row is worse than chance explains
 	$(BIN)/embereye bench gate $(ARGS)
 
 model: install ## Train the appearance network from labelled pictures in DATA (ten minutes): docs/evidence/appearance.md

@@ -83,7 +83,10 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("bench", "operator"): ("embereye_bench.operator.command", "measure the operator against a real API server"),
     ("bench", "record"): ("embereye_bench.results.record", "measure rows and store them, with machine and commit"),
     ("bench", "compare"): ("embereye_bench.results.compare", "compare two records, and separate noise from change"),
-    ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail if a row got worse"),
+    ("bench", "gate"): (
+        "embereye_bench.results.gate",
+        "measure this tree and an older commit in turns",
+    ),
     ("completion",): ("embereye_cli.completion", "print shell completion for bash, zsh or fish"),
 }
 GROUPS = {

@@ -114,12 +114,6 @@ def read(path: Path) -> Record:
         raise UserError(f"{path}: not a record of benchmarks: {error}") from error
 
 
-def newest(folder: Path, machine: Mapping[str, Any]) -> Path | None:
-    """The latest record in `folder` of a machine like `machine`; None if there is none."""
-    records = [(record.at, path) for path in folder.glob("*.json") if is_alike((record := read(path)).machine, machine)]
-    return max(records)[1] if records else None
-
-
 @dataclass(frozen=True)
 class Comparison:
     """The old and the new value of one row."""

@@ -16,7 +16,7 @@ from embereye_bench.report import Result, Scale
 from embereye_bench.results import compare as compare_command
 from embereye_bench.results import record as record_command
 from embereye_bench.results.record import choose, sample_rows
-from embereye_bench.results.records import Record, Row, Sample, compare, describe_machine, newest, read, write
+from embereye_bench.results.records import Record, Row, Sample, compare, describe_machine, read, write
 from embereye_bench.results.reference import measure_reference
 
 MACHINE = {"cpu": "Some", "cores": 2}
@@ -71,15 +71,10 @@ def test_a_count_of_failures_is_worse_with_every_additional_failure() -> None:
     ]
 
 
-def test_a_record_is_read_as_written_and_the_newest_of_a_similar_machine_is_found(tmp_path: Path) -> None:
+def test_a_record_is_read_as_written(tmp_path: Path) -> None:
     old = record(row(), row("flood", reach="≥ 5"))
-    new = record(row(), at="2026-02-01T00:00:00Z")
-    different = record(row(), at="2026-03-01T00:00:00Z", machine={"cpu": "Another", "cores": 64})
-    for name, stored in (("a", new), ("b", old), ("c", different)):
-        write(tmp_path / f"{name}.json", stored)
+    write(tmp_path / "b.json", old)
     assert read(tmp_path / "b.json") == old
-    assert newest(tmp_path, MACHINE) == tmp_path / "a.json"
-    assert newest(tmp_path, {"cpu": "None", "cores": 1}) is None
 
 
 def test_a_record_is_written_and_read_in_any_locale(tmp_path: Path) -> None:
