@@ -36,10 +36,12 @@ from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, to_worki
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_bench.detection import distant
+from embereye_bench.detection.changed import CHANGES
 from embereye_bench.detection.day import detection_digest, results_of, watch_day
 from embereye_bench.detection.folds import LabelledClip, labelled_clips
+from embereye_bench.detection.public import score_public
 from embereye_bench.detection.score_folds import RATE, load_networks, score_folds
-from embereye_bench.detection.score_smoke import all_folders, report, watch_all
+from embereye_bench.detection.score_smoke import GREY, all_folders, report, watch_all
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
@@ -115,7 +117,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --folds: only score smoke, each clip with fresh state (default: video, video2, video3)",
     )
-    parser.add_argument("--grey", action="store_true", help="with --smoke: without colour")
+    parser.add_argument("--changed", choices=[GREY, *CHANGES], metavar="HOW",
+                        help=f"with --smoke: every picture is {', '.join((GREY, *CHANGES))}")  # fmt: skip
+    parser.add_argument("--public", action="store_true",
+                        help="FOLDER is a public set: score it as ONFIRE does videos, D-Fire pictures")  # fmt: skip
     parser.add_argument("--smaller", action="store_true",
                         help="with --folds: only count the fires found when made 2 to 8 times smaller")  # fmt: skip
     parser.add_argument("--hours", type=float, default=0.0, metavar="N",
@@ -132,9 +137,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score the folder; return 1 if a result misses its goal."""
     cv2.setNumThreads(1)
+    if arguments.public:
+        return _score_public(arguments)
     if arguments.folds and arguments.smoke:
         clips_of_all = [clip for folder in arguments.folder or all_folders(DATA) for clip in read_labels(folder)]
-        outcomes = list(watch_all(clips_of_all, load_networks(arguments.networks), grey=arguments.grey))
+        outcomes = list(watch_all(clips_of_all, load_networks(arguments.networks), arguments.changed or ""))
         return report(outcomes, as_json=arguments.json)
     if arguments.folds:
         folders = arguments.folder or [FOLDER, DATA / "video2"]
@@ -171,6 +178,21 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(_table(clips))
         console.print(results_table("detection", results))
     return 0 if all(result.ok for result in results) else 1
+
+
+def _score_public(arguments: argparse.Namespace) -> int:
+    if len(arguments.folder) != 1:
+        raise UserError("--public: name one folder")
+    settings = Settings(build_camera_settings(CameraFleetSpec()), fps=arguments.fps)
+    columns = (TextColumn("{task.description:48}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=arguments.json, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        return score_public(
+            arguments.folder[0],
+            settings,
+            lambda text: progress.update(task, description=text),
+            as_json=arguments.json,
+        )
 
 
 def _score_cost(labels: list[LabelledClip], *, as_json: bool) -> int:

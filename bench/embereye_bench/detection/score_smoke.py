@@ -1,4 +1,4 @@
-"""Score smoke on labelled clips: each is judged by the network that has not seen its scene, with fresh state.
+"""Score smoke on labelled clips: each is judged by the network that has not seen its source, with fresh state.
 
 The lists of clips follow from the labels alone, so that they are the same for every version of the detectors.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
@@ -21,13 +22,15 @@ from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspec
 from embereye.detect.vision.working import to_working_size, working_scale
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
+from embereye_bench.detection.changed import CHANGES, apply_table
 from embereye_bench.detection.folds import LabelledClip, fold_of_scene
-from embereye_bench.detection.score_folds import Networks, wilson
+from embereye_bench.detection.score_folds import Networks, exact_range
 from embereye_bench.report import Result, results_table
 
 RATE = 6.0  # frames/s: smoke is slow
 LEAST_S = 8.0  # of smoke for a clip to count
 AHEAD_S = 3.0  # between smoke and flame, at least, for smoke to be found first
+GREY = "grey"  # the change to pictures without colour
 SOON, LATE = 15.0, 30.0  # seconds within which smoke should be found
 
 
@@ -48,8 +51,8 @@ class SmokeOutcome:
         return self.pre_alarm_s - self.clip.smoke_s
 
 
-def watch_smoke(clip: LabelledClip, network: AppearanceNetwork | None, *, grey: bool = False) -> SmokeOutcome:
-    """Play `clip` to a detector of smoke; `grey`: without colour."""
+def watch_smoke(clip: LabelledClip, network: AppearanceNetwork | None, change: str = "") -> SmokeOutcome:
+    """Play `clip` to a detector of smoke, after a `change`: GREY, one of CHANGES, or none."""
     detector, raised = Detector(None), dict[Level, float]()
     scale, last, seconds = 0, -1.0, 0.0
     since = 0.0 if clip.smoke_s is None else clip.smoke_s
@@ -60,23 +63,27 @@ def watch_smoke(clip: LabelledClip, network: AppearanceNetwork | None, *, grey: 
             height, width = decode(data, 1).shape[:2]
             scale = working_scale(width, height)
         last, time_ns = seconds, START_NS + round(seconds * SECOND)
-        picture = to_working_size(decode(data, scale))
-        if grey:
-            picture = cv2.cvtColor(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)  # type: ignore[assignment]
+        picture = _changed(np.asarray(to_working_size(decode(data, scale))), change)
         if network and (close_ups := detector.due_inspection(time_ns)) is not None:
             detector.add_inspection(Inspection.of(time_ns, close_ups, network.logits(picture, close_ups)))
-        for finding in detector.detect(np.asarray(picture), time_ns).findings:
+        for finding in detector.detect(picture, time_ns).findings:
             for level in (Level.PRE_ALARM, Level.ALARM):
                 if finding.kind == Kind.SMOKE and finding.level >= level and seconds >= since:
                     raised.setdefault(level, seconds)
     return SmokeOutcome(clip, seconds, raised.get(Level.PRE_ALARM), raised.get(Level.ALARM))
 
 
-def watch_all(clips: Sequence[LabelledClip], networks: Networks, *, grey: bool = False) -> Iterator[SmokeOutcome]:
-    """Watch every clip of `clips`, each by the network that has not seen its scene."""
+def _changed(picture: npt.NDArray[np.uint8], change: str) -> npt.NDArray[np.uint8]:
+    if change == GREY:
+        return cv2.cvtColor(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)  # type: ignore[return-value]
+    return apply_table(CHANGES[change], picture) if change else picture
+
+
+def watch_all(clips: Sequence[LabelledClip], networks: Networks, change: str = "") -> Iterator[SmokeOutcome]:
+    """Watch every clip of `clips`, each by the network that has not seen its source."""
     fold = fold_of_scene(clips)
     for clip in clips:
-        yield watch_smoke(clip, networks[fold[clip.scene]], grey=grey)
+        yield watch_smoke(clip, networks[fold[clip.scene]], change)
 
 
 def results_of(outcomes: Sequence[SmokeOutcome]) -> list[Result]:
@@ -122,7 +129,7 @@ def _within(outcome: SmokeOutcome, most: float) -> bool:
 
 
 def _share(name: str, count: int, total: int, mark: float | None, *, at_most: bool = False) -> Result:
-    value, (low, high) = 100 * count / max(1, total), wilson(count, total)
+    value, (low, high) = 100 * count / max(1, total), exact_range(count, total)
     wanted = "reported, not required" if mark is None else f"{'≤' if at_most else '≥'} {mark:g}"
     ok = mark is None or not total or (value <= mark if at_most else value >= mark)
     unit = f"%: {count} of {total} clips, 95 % sure of {100 * low:.0f} to {100 * high:.0f}"

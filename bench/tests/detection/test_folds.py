@@ -10,7 +10,7 @@ from embereye_bench.detection.changed import CHANGES, apply_table, changed
 from embereye_bench.detection.fitting import Course, Fit, Judgement, _likeliest, fit, strength
 from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips, source_of
 from embereye_bench.detection.footage import Footage
-from embereye_bench.detection.score_folds import Outcome, poisson, roc, summary, wilson
+from embereye_bench.detection.score_folds import Outcome, exact_range, poisson, roc, summary
 
 LIMITS = FlameThresholds()
 NAMES = list(LIMITS.weights)
@@ -81,10 +81,11 @@ def test_scaling_a_weight_scales_its_log_odds_at_every_value():
 
 
 @pytest.mark.parametrize(
-    ("count", "total", "low", "high"), [(0, 10, 0.0, 0.28), (10, 10, 0.72, 1.0), (50, 100, 0.40, 0.60)]
+    ("count", "total", "low", "high"),
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (50, 100, 0.3983, 0.6017), (3, 7, 0.0990, 0.8159), (0, 0, 0.0, 1.0)],
 )
-def test_intervals_of_shares_are_wilson_intervals(count, total, low, high):
-    assert wilson(count, total) == pytest.approx((low, high), abs=0.01)
+def test_intervals_of_shares_are_exact(count, total, low, high):
+    assert exact_range(count, total) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.69), (1, 0.025, 5.57), (10, 4.8, 18.39)])
