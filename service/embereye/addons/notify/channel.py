@@ -3,7 +3,8 @@
 Apprise's calls block, and return no reason of a failure. `send` makes one attempt in a daemon thread and finds the
 reason in that thread:
 
-- An audit hook refuses connections to addresses that webhooks may not call either, from any library.
+- An audit hook refuses connections and datagrams to addresses that webhooks may not call either, from any library. It
+  holds in the threads that an attempt starts, too.
 - The HTTP adapter of requests notes status and Retry-After of answers, and trusts the route's authority.
 - The last warning in Apprise's log becomes the reason. It is never logged itself: it may contain secrets.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import apprise
+import paho.mqtt.client
 import requests
 from apprise.attachment.memory import AttachMemory
 
@@ -41,6 +43,8 @@ MIN_SECRET = 4  # characters of a part of an address that is hidden in reasons
 # Messages have our name and, so that no service loads a picture from elsewhere, no icon.
 ASSET = apprise.AppriseAsset(app_id="EmberEye", app_desc="EmberEye", app_url="", image_url_mask="", image_url_logo="")
 WITHOUT_STILL = frozenset({400, 413, 415, 422})  # answers after which a message is sent again without its still
+
+GUARDED = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})  # audit events: socket, address
 
 
 @dataclass
@@ -74,17 +78,48 @@ def attempting(route: Route) -> Iterator[Call]:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse connections of an attempt to addresses that are not allowed."""
-    if event != "socket.connect" or (call := _call()) is None:
+    """Refuse connections and datagrams of an attempt to addresses that are not allowed."""
+    if event not in GUARDED or (call := _call()) is None:
         return
-    family, address = arguments[0].family, arguments[1]
+    address = arguments[1]
+    if address is None:
+        return  # a datagram goes where its socket is connected
     try:
-        if family not in {socket.AF_INET, socket.AF_INET6}:
-            raise RefusedAddressError("only Internet addresses may be called")
-        check_address(str(address[0]), call.allow)
+        _check(arguments[0].family, address, call)
     except RefusedAddressError as error:
         call.refused = str(error).replace("the webhook's allow", "the route's allow")
         raise
+
+
+def _check(family: int, address: tuple[Any, ...], call: Call) -> None:
+    if family not in {socket.AF_INET, socket.AF_INET6}:
+        raise RefusedAddressError("only Internet addresses may be called")
+    for *_, resolved in socket.getaddrinfo(address[0], None, family):
+        check_address(str(resolved[0]), call.allow)
+
+
+def _starting(plain: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    def start(self: threading.Thread) -> None:
+        """Start the thread; one that an attempt starts belongs to the attempt."""
+        if call := _call():
+            run = self.run
+
+            def attempt() -> None:
+                _present.call = call
+                run()
+
+            self.run = attempt  # type: ignore[method-assign]
+        plain(self)
+
+    return start
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets for MQTT's client, which would connect them by an address of this machine."""
+    pair = socket.socketpair()
+    for end in pair:
+        end.setblocking(False)
+    return pair
 
 
 def _observe(plain: Callable[..., requests.Response]) -> Callable[..., requests.Response]:
@@ -159,6 +194,8 @@ def install() -> None:
     _installed.set()
     sys.addaudithook(_audit)
     requests.adapters.HTTPAdapter.send = _observe(requests.adapters.HTTPAdapter.send)  # type: ignore[method-assign]
+    threading.Thread.start = _starting(threading.Thread.start)  # type: ignore[method-assign,assignment]
+    paho.mqtt.client._socketpair_compat = _socket_pair
     smtplib.SMTP_SSL = _Smtps  # type: ignore[misc]
     smtplib.SMTP.starttls = _starting_tls(smtplib.SMTP.starttls)  # type: ignore[method-assign]
     log = logging.getLogger("apprise")
