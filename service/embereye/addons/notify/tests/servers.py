@@ -1,5 +1,6 @@
 """Servers to which messages go: a real SMTP server, and one that answers like services over HTTP."""
 
+import asyncio
 import contextlib
 import email
 import email.policy
@@ -17,16 +18,26 @@ from embereye.process.addresses import free_ports
 
 
 class MailServer:
-    """The messages of an SMTP server, which answers with the next of `answers`, or accepts."""
+    """The messages of an SMTP server, which answers with the next of `answers`, or accepts.
+
+    While `is_silent`, it takes messages without an answer and drops them; `unanswered` counts them.
+    """
 
     def __init__(self) -> None:
         self.received: list[EmailMessage] = []
         self.answers: list[str] = []
         self.port = 0
+        self.is_silent = False
+        self.unanswered = 0
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         if self.answers:
             return self.answers.pop(0)
+        if self.is_silent:
+            self.unanswered += 1
+            while self.is_silent:
+                await asyncio.sleep(0.01)
+            return "451 dropped"
         content = envelope.content
         assert isinstance(content, bytes)
         message = email.message_from_bytes(content, policy=email.policy.default)
