@@ -10,19 +10,22 @@ its own stall must not look like silent shards.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.coverage.measured import Series
 from embereye.hub.scaling import Scaling
+from embereye.hub.tables.heard import HEARD, Heard
 from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tables.zones import ZoneKey
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline
+from embereye.shard.coverage import recalled
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
@@ -49,6 +52,7 @@ class CoverageKeeper:
         self._work = work
         self._worked = work()
         self._listening = True
+        self._stored_heard: dict[str, int] = {}  # fleet → stored devices that were heard
         self._durable: dict[str, bytes] = {}  # fleet → digest of its roster, if it is stored and in force
         self.book = book
         self.ledgers = LedgerBook()
@@ -59,6 +63,11 @@ class CoverageKeeper:
         for derived, roster in stored[ROSTERS].values():
             self.book.restore(roster, derived=derived)
         self.book.forgotten.update(stored[FORGOTTEN])
+        for name, times in stored[HEARD].items():
+            for device, heard in times.items():
+                if declared := self.book.find(name, device):
+                    declared[1].heard_ns, declared[1].analysed_ns = heard
+            self._stored_heard[name] = len(times)
         self.ledgers.restore(stored[LEDGERS].values())
 
     def add_state(self, state: Transaction) -> None:
@@ -108,6 +117,7 @@ class CoverageKeeper:
             for name in removed - set(self.book.fleets):
                 draft.transaction[ROSTERS][name] = None
                 draft.transaction[FORGOTTEN][name] = True
+                draft.transaction[HEARD][name] = None
             self._add_ledgers(draft)
             self._judge(draft)
 
@@ -136,7 +146,12 @@ class CoverageKeeper:
 
     def darkness(self, fleet: Fleet, watched: Watched) -> str:
         """The reason why a device is not covered right now; '' if it is covered."""
-        return self.book.reason(fleet, watched, self._steady())
+        return self._reason(fleet, watched, self._steady())
+
+    def _reason(self, fleet: Fleet, watched: Watched, now: int) -> str:
+        """The reason why a device is not covered; '' if it is. A shard or hub that restarted forgets no device."""
+        reason = self.book.reason(fleet, watched, now)
+        return recalled(reason, self._timeline.now_ns() - watched.heard_ns) if reason and watched.heard_ns else reason
 
     def note_listening(self) -> None:
         """Check that the hub itself was listening, so that its own stall does not count as its shards' silence.
@@ -159,6 +174,19 @@ class CoverageKeeper:
     def store_ledgers(self) -> None:
         """Store the current ledgers: a shard may have sent its last report already."""
         self._committer.enqueue(Step(self._add_ledgers))
+        self._store_heard(renew=False)
+
+    def _store_heard(self, *, renew: bool) -> None:
+        """Store when devices were heard: of all fleets to `renew` them, else of those with newly heard devices."""
+        for fleet in self.book.fleets.values():
+            times = {
+                name: Heard(watched.heard_ns, watched.analysed_ns)
+                for name, watched in fleet.devices.items()
+                if watched.heard_ns
+            }
+            if (renew and times) or len(times) != self._stored_heard.get(fleet.name, 0):
+                self._stored_heard[fleet.name] = len(times)
+                self._committer.enqueue(Step(partial(_add_heard, fleet.name, times)))
 
     def _steady(self) -> int:
         return self._monotonic() - self.book.unheard
@@ -166,6 +194,7 @@ class CoverageKeeper:
     def tidy(self) -> None:
         """Drop reports of shards that vanished long ago, and ledgers past their retention."""
         self.book.tidy(self._steady())
+        self._store_heard(renew=True)
         self._committer.enqueue(Step(self._expire_ledgers))
 
     def _judge(self, draft: Draft) -> None:
@@ -174,7 +203,7 @@ class CoverageKeeper:
         for fleet, watched in self.book.devices():
             if self.book.is_dark(fleet, watched, now):
                 key = fleet.namespace, watched.device.zone
-                reason = self.book.reason(fleet, watched, now) or NOBODY
+                reason = self._reason(fleet, watched, now) or NOBODY
                 self._zones.open_fault(draft, key, fleet.name, watched.device.id, reason)
         for key, fleet_name, device in self._zones.faults():
             if why := self._reason_to_clear(key, fleet_name, device, now):
@@ -196,6 +225,10 @@ class CoverageKeeper:
     def _expire_ledgers(self, draft: Draft) -> None:
         self.ledgers.expire(draft.now_ns - self._retention_ns)
         self._add_ledgers(draft)
+
+
+def _add_heard(fleet: str, times: Mapping[str, Heard], draft: Draft) -> None:
+    draft.transaction[HEARD][fleet] = times
 
 
 def _store_roster(draft: Draft, fleet: Fleet) -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from embereye.units import HOUR, MINUTE, SECOND
 
 SILENT = "silent for"  # the beginning of the reason of a silent device
-NEVER_HEARD = "never heard"  # the beginning of the reason of a device that this process has not heard yet
+# The beginnings of the reasons of a device, or of one that sleeps, that this process has not heard yet.
+NEVER_HEARD = "never heard"
+NO_CHECK_IN = "no check-in yet"
 
 
 def duration(span_ns: int) -> str:
@@ -13,6 +15,15 @@ def duration(span_ns: int) -> str:
     if span_ns < 2 * MINUTE:
         return f"{span_ns / SECOND:.0f} s"
     return f"{span_ns / MINUTE:.0f} min" if span_ns < 5 * HOUR else f"{span_ns / HOUR:.0f} h"
+
+
+def recalled(reason: str, silent_ns: int) -> str:
+    """Correct the `reason` of a shard that has not heard a device yet: another process heard it `silent_ns` ago."""
+    silent = duration(max(0, silent_ns))
+    for beginning, known in ((NEVER_HEARD, f"{SILENT} {silent}"), (NO_CHECK_IN, f"last check-in {silent} ago")):
+        if reason.startswith(beginning):
+            return known + reason.removeprefix(beginning)
+    return reason
 
 
 @dataclass(slots=True)
@@ -29,7 +40,7 @@ class Watch:
         A device that `sleeps` only checks in now and then.
         """
         if not self.heard_ns:
-            return f"no check-in yet, one is expected every {duration(deadline_ns)}" if sleeps else NEVER_HEARD
+            return f"{NO_CHECK_IN}, one is expected every {duration(deadline_ns)}" if sleeps else NEVER_HEARD
         silent = now_ns - self.heard_ns
         if silent > deadline_ns and sleeps:
             return f"last check-in {duration(silent)} ago, allowed {duration(deadline_ns)}"

@@ -31,6 +31,7 @@ from embereye.v1.types_pb2 import Device
 
 FLEET = "default/sensors/hall"
 WALL = 1_700_000_000 * SECOND
+UNHEARD = "never heard"
 
 ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
@@ -147,6 +148,35 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(sto
         assert len(await event_reasons(hub)) == 1
         await advance(hub, clock, 1, covered=("s-01", "s-02"))
         assert (await event_reasons(hub))[-1] == ("fault_cleared", "s-02 is watched again")
+
+
+async def test_no_device_that_was_heard_is_called_unheard_after_restarts(stored: Stored) -> None:
+    clock = Clock()
+
+    def report(hub: Hub, shard: str, **status: int | bool | str) -> None:
+        devices = [DeviceStatus(id="s-01", zone="hall", **status), DeviceStatus(id="s-02", zone="hall", reason=UNHEARD)]
+        hub.coverage.report(Coverage(fleet=FLEET, shard=shard, epoch=1, time_ns=clock.wall(), devices=devices))
+
+    def reasons(hub: Hub) -> list[str]:
+        return [hub.coverage.darkness(fleet, watched) for fleet, watched in hub.coverage.book.devices()]
+
+    async with running(stored, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        report(hub, "hall-0", covered=True, heard_ns=hub.timeline.now_ns(), analysed_ns=hub.timeline.now_ns())
+        hub.coverage.store_ledgers()
+        await hub.pass_time()
+        clock.now += 240 * SECOND
+        report(hub, "hall-1", reason=UNHEARD)  # the shard that took over
+        assert reasons(hub) == ["silent for 4 min", UNHEARD]
+    async with running(stored, clock) as hub:  # a hub that took over, too
+        report(hub, "hall-1", reason=UNHEARD)
+        assert reasons(hub) == ["silent for 4 min", UNHEARD]
+        await advance(hub, clock, 20)
+        await hub.coverage.retain([])
+    async with running(stored, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02", epoch=2))
+        report(hub, "hall-1", reason=UNHEARD)
+        assert hub.coverage.book.fleets[FLEET].devices["s-01"].heard_ns == 0, "its fleet was removed meanwhile"
 
 
 async def test_a_fault_clears_when_its_device_is_no_longer_declared(stored: Stored) -> None:

@@ -1,6 +1,8 @@
-from embereye.shard.coverage import Watch
+import pytest
+
+from embereye.shard.coverage import Watch, recalled
 from embereye.shard.ledger import Ledger
-from embereye.units import SECOND
+from embereye.units import HOUR, MINUTE, SECOND
 
 
 def test_a_device_is_dark_until_it_is_heard_and_analysed() -> None:
@@ -10,6 +12,21 @@ def test_a_device_is_dark_until_it_is_heard_and_analysed() -> None:
     assert watch.reason(10 * SECOND, 5 * SECOND) == "heard, but not analysed yet"
     watch.analysed_ns = 9 * SECOND
     assert watch.reason(10 * SECOND, 5 * SECOND) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "ago", "corrected"),
+    [
+        ("never heard; no connection", 4 * MINUTE, "silent for 4 min; no connection"),
+        (Watch().reason(9, 8 * HOUR, sleeps=True), 6 * HOUR, "last check-in 6 h ago, one is expected every 8 h"),
+        ("picture frozen", 4 * MINUTE, "picture frozen"),
+        ("never heard", -SECOND, "silent for 0 s"),
+    ],
+)
+def test_a_shard_that_just_started_has_no_last_word_on_when_a_device_was_heard(
+    reason: str, ago: int, corrected: str
+) -> None:
+    assert recalled(reason, ago) == corrected
 
 
 def test_silence_past_the_deadline_is_dark_and_says_for_how_long() -> None:

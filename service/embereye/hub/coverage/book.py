@@ -53,6 +53,8 @@ class Watched:
     grace_until: int  # no fault before this time
     awaited: bool = False  # True once a shard reported, in time, that it waits for the device's first message
     covered_at: int = 0  # latest time at which it was covered; 0: never
+    heard_ns: int = 0  # when any shard last heard it, on the hub's timeline; 0: never
+    analysed_ns: int = 0  # when any shard last analysed its data, on the hub's timeline; 0: never
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
     picture_ns: int = 0  # time of arrival on the hub's timeline
@@ -218,6 +220,8 @@ class CoverageBook:
         status.ClearField("thermal")
         watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
         watched.measured.note(status.latest, now)
+        watched.heard_ns = max(watched.heard_ns, status.heard_ns)
+        watched.analysed_ns = max(watched.analysed_ns, status.analysed_ns)
         if coverage.epoch < fleet.epoch:
             return
         if status.covered:

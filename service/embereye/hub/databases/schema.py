@@ -17,6 +17,7 @@ from embereye.hub.tables.episodes import EPISODES
 from embereye.hub.tables.events import EVENTS
 from embereye.hub.tables.evidence import EVIDENCE
 from embereye.hub.tables.false_alarms import FALSE_ALARMS
+from embereye.hub.tables.heard import HEARD
 from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.overlays import OVERLAYS
 from embereye.hub.tables.pictures import PICTURES
@@ -37,7 +38,7 @@ VERSION = 1  # of the tables below; raise it when an existing table is altered, 
 OWN: Sequence[Table[Any, Any]] = (
     EVIDENCE, ZONES, EVENTS, ALARMS, FALSE_ALARMS, SILENCES, ROSTERS, LEDGERS, FORGOTTEN, PICTURES, EPISODES, CANARIES,
     TOKENS, SESSIONS, AUDIT, ADMIN_PLACES, SUBSCRIPTIONS, WEBHOOKS, DEAD_LETTERS, PLANS, PLAN_IMAGES, PLAN_DEVICES,
-    OVERLAYS, CONSUMED, RELEASES,
+    OVERLAYS, CONSUMED, RELEASES, HEARD,
 )  # fmt: skip
 ADDED: Sequence[Table[Any, Any]] = tuple(table for addon in addon_modules("tables") for table in addon.TABLES)
 ALL: Sequence[Table[Any, Any]] = (*OWN, *ADDED)

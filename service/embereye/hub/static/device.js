@@ -30,9 +30,9 @@ const wanted = () => ({ fleet: asked().get("fleet") || "", id: asked().get("id")
 // First matching line: what to do about a reason.
 const REMEDIES = [
   [/cannot connect|connection refused|timed out|timeout|unreachable|no route|name or service/i, "Nothing answers at its address. Check the address in the fleet, its power, and the network in between."],
-  [/never heard/, "It has not sent anything yet. Check that it has power and network, and that its address in the fleet is right."],
+  [/never heard|no check-in yet/, "It has not sent anything yet. Check that it has power and network, and that its address in the fleet is right."],
   [/silent for.*(401|403|unauthori[sz]ed|password|credentials)/i, "It refuses the user name or the password. Check the Secret that the fleet names."],
-  [/silent for/, "It was heard before. Check its power and its network, then the addresses in between."],
+  [/silent for|last check-in/, "It was heard before. Check its power and its network, then the addresses in between."],
   [/overload|frames wait|not analysed|last analysed/, "Its shard is overloaded. The Fleets page shows the load and the number of shards."],
   [/no shard reports|works under assignment/, "Its shard is starting, or lost. The Fleets page shows the shards."],
   [/picture|see|blind|blur|dark scene|covered|moved/, "Look at its picture: something may cover or blind it, or it points elsewhere."],

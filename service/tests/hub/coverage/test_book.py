@@ -263,3 +263,13 @@ def test_a_report_in_parts_lists_the_devices_of_all_parts() -> None:
         "b": False,
         "c": True,
     }
+
+
+def test_a_device_stays_heard_when_its_new_shard_has_not_heard_it() -> None:
+    book = book_at_rest()
+    heard = DeviceStatus(id="cam-1", zone="yard", covered=True, heard_ns=7, analysed_ns=6)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[heard]), START)
+    unheard = DeviceStatus(id="cam-1", zone="yard", reason="never heard")
+    book.report(Coverage(fleet=FLEET, shard="yard-1", epoch=2, devices=[unheard]), START + SECOND)
+    watched = declared_device(book)[1]
+    assert (watched.heard_ns, watched.analysed_ns) == (7, 6)

@@ -75,7 +75,7 @@ class DeviceEntries:
             reason = "its shard's report cannot be understood"
             return {"declared": declared, "fleet": fleet.name, "id": watched.device.id, "zone": watched.device.zone,
                     "namespace": fleet.namespace, "location": "", "source": "", "covered": False, "reason": reason,
-                    "shards": [], "pictureNs": "0", "thermalNs": "0"}  # fmt: skip
+                    "shards": [], "pictureNs": "0", "thermalNs": "0", "heardNs": "0", "analysedNs": "0"}  # fmt: skip
 
     def _entry(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
         latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
@@ -93,14 +93,14 @@ class DeviceEntries:
             "shards": sorted(watched.sightings),
             "pictureNs": self.label(watched.picture_ns),
             "thermalNs": self.label(watched.thermal_ns),
+            "heardNs": self.label(watched.heard_ns),
+            "analysedNs": self.label(watched.analysed_ns),
         }
         if latest is not None:
             status = latest[1].status
             entry |= {
                 "state": status.state,
                 "degraded": status.degraded,
-                "heardNs": self.label(status.heard_ns),
-                "analysedNs": self.label(status.analysed_ns),
                 "latest": [_term(term) for term in status.latest],
             }
         if parts := self._hub.coverage.ledgers.owner_ledgers(fleet.name, watched.device.id):

@@ -131,6 +131,7 @@ def _device() -> Json:
         "covered": {"type": "boolean"},
         "reason": {"type": "string", "description": "why it is not covered; empty: it is"},
         "shards": list_of(WORD), "pictureNs": NANOSECONDS, "thermalNs": NANOSECONDS,
+        "heardNs": NANOSECONDS, "analysedNs": NANOSECONDS,
     }  # fmt: skip
     owner = record(
         {
@@ -140,8 +141,8 @@ def _device() -> Json:
     )  # fmt: skip
     hottest = record({"hottest": {"type": ["number", "null"]}, "relative": {"type": "boolean"}})
     return record(
-        required, state=WORD, degraded=WORD, heardNs=NANOSECONDS, analysedNs=NANOSECONDS,
-        latest=list_of(reference("Term")), ledger=reference("Ledger"), owners=list_of(owner), thermal=hottest,
+        required, state=WORD, degraded=WORD, latest=list_of(reference("Term")), ledger=reference("Ledger"),
+        owners=list_of(owner), thermal=hottest,
     )  # fmt: skip
 
 
