@@ -167,6 +167,66 @@ async def test_rows_in_the_log_of_a_killed_hub_are_salvaged_too(tmp_path: Path) 
     assert ("in the log",) in Stored(folder).query("SELECT id FROM evidence")
 
 
+def garble_log(data: bytes, place: int) -> bytes:
+    return data[:place] + DRAW.randbytes(40) + data[place + 40 :]
+
+
+LOGS: dict[str, Callable[[bytes], bytes]] = {
+    "header": lambda data: garble_log(data, 0),
+    "size of pages": lambda data: garble_log(data, 8),
+    "first frame": lambda data: garble_log(data, 32),
+    "page": lambda data: garble_log(data, 32 + 24 + 1_000),
+    "salts": lambda data: garble_log(data, 32 + 24 + PAGE + 8),
+    "zeros": lambda data: bytes(PAGE) + data[PAGE:],
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_damaged_log_is_reported_and_later_transactions_are_salvaged(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    store = Stored(tmp_path).open()
+    for number in range(100):
+        store.commit(Transaction({EVIDENCE: {f"report-{number:03}": 1}}))
+    (folder / "hub.sqlite").write_bytes((tmp_path / "hub.sqlite").read_bytes())
+    log = (tmp_path / "hub.sqlite-wal").read_bytes()
+    (folder / "hub.sqlite-wal").write_bytes(LOGS[name](log))
+    store.close()
+    Stored(folder).open().close()
+    assert ("report-099",) in Stored(folder).query("SELECT id FROM evidence")
+    assert "write-ahead log" in losses.read_losses(folder)[0]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5_000, 3 * (24 + PAGE)])
+def test_a_log_that_a_power_cut_left_unfinished_is_no_damage(tmp_path: Path, cut: int) -> None:
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    store = Stored(tmp_path).open()
+    for number in range(20):
+        store.commit(Transaction({EVIDENCE: {f"report-{number:03}": 1}}))
+    (folder / "hub.sqlite").write_bytes((tmp_path / "hub.sqlite").read_bytes())
+    log = (tmp_path / "hub.sqlite-wal").read_bytes()
+    (folder / "hub.sqlite-wal").write_bytes(log[: len(log) - cut] + DRAW.randbytes(min(cut, 100)))
+    store.close()
+    Stored(folder).open().close()
+    assert losses.read_losses(folder) == []
+    assert ("report-010",) in Stored(folder).query("SELECT id FROM evidence")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_folder_in_the_place_of_a_log_is_set_aside(tmp_path: Path, suffix: str) -> None:
+    store = Stored(tmp_path).open()
+    store.commit(Transaction({EVIDENCE: {"report": 1}}))
+    store.close()
+    (tmp_path / f"hub.sqlite{suffix}").unlink(missing_ok=True)
+    (tmp_path / f"hub.sqlite{suffix}").mkdir()
+    opened = Stored(tmp_path).open()
+    assert not opened.failing
+    opened.close()
+    assert f"hub.sqlite{suffix} is not a file" in losses.read_losses(tmp_path)[0]
+    assert Stored(tmp_path).query("SELECT id FROM evidence") == [("report",)]
+
+
 @pytest.mark.parametrize("remains", [False, True])
 def test_the_log_of_a_database_that_is_gone_is_salvaged(tmp_path: Path, *, remains: bool) -> None:
     folder = tmp_path / "killed"

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from embereye.hub.databases import schema
+from embereye.hub.databases.log_file import read_log
 from embereye.hub.databases.losses import note_loss
 from embereye.hub.roles import Role
 from embereye.process.files import sync_file, sync_folder
@@ -29,7 +30,6 @@ MAX_ASIDE = 5  # damaged databases in the folder; more could fill the disk
 CURSORS_AHEAD = 1_000_000_000  # more than a hub uses: subscribers that saw lost events must not miss new ones
 MAX_CURSOR = 2**53  # larger ones are damaged; programs in JavaScript cannot count further
 HEADER = b"SQLite format 3\0"
-WAL_MAGICS = {0x377F0682, 0x377F0683}
 # Tables that may have many rows come last, so that a time limit affects history only.
 LARGE = ("evidence", "episodes", "alarms", "audit", "ledgers", "events", "plan_images", "pictures")
 TYPES: dict[str, type] = {"INTEGER": int, "TEXT": str, "BLOB": bytes}
@@ -134,21 +134,11 @@ def _copy_readable(path: Path, image: Path, draft: Path) -> _Salvage:
 
 
 def _apply_log(wal: Path, image: Path) -> None:
-    """Write the committed pages of the write-ahead log `wal` into `image`."""
-    with wal.open("rb") as log, image.open("r+b") as file:
-        header = log.read(32)
-        if len(header) < 32 or struct.unpack(">I", header[:4])[0] not in WAL_MAGICS:
-            return
-        size, salts = struct.unpack(">I", header[8:12])[0], header[16:24]
-        pages: dict[int, bytes] = {}
-        while len(frame := log.read(24 + size)) == 24 + size and frame[8:16] == salts:
-            number, committed = struct.unpack(">II", frame[:8])
-            pages[number] = frame[24:]
-            if committed:  # the number of pages after a commit; 0 within a transaction
-                for page, data in pages.items():
-                    file.seek((page - 1) * size)
-                    file.write(data)
-                pages.clear()
+    """Write the whole committed pages of the write-ahead log `wal` into `image`."""
+    with image.open("r+b") as file:
+        for frame in read_log(wal).frames:
+            file.seek((frame.page - 1) * len(frame.data))
+            file.write(frame.data)
 
 
 def _detach_header(image: Path) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from embereye.hub.database import DamagedError, ReloadRequiredError, Row, StoreError, storable
 from embereye.hub.databases import schema
+from embereye.hub.databases.log_file import read_log
 from embereye.hub.databases.salvage import replace_damaged
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles
@@ -79,6 +80,8 @@ class SqliteDatabase:
             raise sqlite3.DatabaseError("it is not a file")
         if _size(self._path) == 0 and _size(self._path.with_name(f"{self._path.name}-wal")):
             raise sqlite3.DatabaseError("the file is gone or empty, but its log remains")  # SQLite would remove the log
+        if damage := _damage_of_log(self._path):
+            raise sqlite3.DatabaseError(damage)  # SQLite would drop the rest of the log silently
         db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_SECONDS)
         try:
             version = self._check_version(db)
@@ -268,6 +271,18 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except OSError:
         return 0
+
+
+def _damage_of_log(database: Path) -> str:
+    """Return what is wrong with the files next to `database`; '' if nothing is known."""
+    for suffix in ("-wal", "-shm"):
+        file = database.with_name(database.name + suffix)
+        if file.exists() and not file.is_file():
+            return f"{file.name} is not a file"
+    try:
+        return read_log(database.with_name(f"{database.name}-wal")).damage
+    except OSError:  # there is none, or SQLite cannot read it, either
+        return ""
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
