@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from embereye.wire.onvif.soap import envelope
-from embereye.wire.onvif.xml import Element, XmlError, parse_text
+from embereye.wire.onvif.xml import Element, XmlError, parse
 
 GROUP_V4, GROUP_V6, PORT = "239.255.255.250", "ff02::c", 3702
 MAX_ANSWER = 65_535  # bytes of a datagram
@@ -46,7 +46,7 @@ def read_matches(data: bytes, message: str) -> list[Match]:
     Devices without an HTTP address are left out.
     """
     try:
-        answer = parse_text(data[:MAX_ANSWER])
+        answer = parse(data[:MAX_ANSWER])
     except XmlError:
         return []
     if answer.value("RelatesTo").lower().removeprefix("urn:").removeprefix("uuid:") != message.lower():

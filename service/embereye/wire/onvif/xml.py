@@ -1,11 +1,12 @@
 """Parse XML from untrusted senders into a small tree. Document types are refused, so no entity is expanded or fetched.
 
-Cameras write a bare & in addresses, control characters in names, and text around the document. If the first reading
-fails, such bytes are repaired for a second one.
+Cameras write a bare & in addresses, control characters in names, text around the document, and bytes that are not in
+the declared encoding. If the first reading fails, such bytes are repaired for a second one.
 
 Names lose their namespaces, which cameras confuse. `xml.etree` cannot refuse a document type, so expat is used.
 """
 
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +15,16 @@ from xml.parsers import expat
 MAX_DEPTH = 64  # nested elements; ONVIF's answers have a dozen
 MAX_ELEMENTS = 50_000
 _CONTROL = re.compile(
-    rb"[\0-\x08\x0b\x0c\x0e-\x1f]|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|x0*(?:1?[0-8bcef]|1[9ad]));", re.IGNORECASE
+    r"[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
+    r"|&#(?:0*(?:[0-8]|1[124-9]|2\d|3[01])|x0*(?:1?[0-8bcef]|1[9ad]));",
+    re.IGNORECASE,
 )
-_BARE = re.compile(rb"&(?!#?\w+;)")  # an & that begins no reference
+# An & that begins no known reference.
+_BARE = re.compile(r"&(?!(?:#\d+|#x[0-9a-f]+|amp|lt|gt|quot|apos);)", re.IGNORECASE)
+_DECLARATION = re.compile(r"\s*<\?xml\b[^>]*\?>")
+# Beginnings of the names of those that cameras use.
+_ENCODINGS = ("gb", "big5", "shift_jis", "euc", "iso-8859", "windows-125", "koi8")
+_ENCODING = re.compile(rb"<\?xml\b[^>]*\bencoding\s*=\s*[\"']([\w.:-]+)")
 
 
 class XmlError(ValueError):
@@ -61,7 +69,7 @@ class Element:
 def parse(data: bytes) -> Element:
     """The root element of `data`. XmlError if it is malformed, has a document type, or is too large or too deep.
 
-    Text around the root, control characters and a bare & are no reason to refuse it.
+    Text around the root, control characters, a bare & and a wrong encoding are no reason to refuse it.
     """
     try:
         return _read(data)
@@ -69,17 +77,23 @@ def parse(data: bytes) -> Element:
         return _read(_repaired(data))
 
 
-def parse_text(data: bytes) -> Element:
-    """Parse `data` as `parse` does, also if a name in it is not encoded as declared. Raises the same errors."""
-    try:
-        return parse(data)
-    except _MalformedError:
-        return parse(data.decode("utf-8", "replace").encode())
-
-
 def _repaired(data: bytes) -> bytes:
-    """Drop text before the document and control characters, and escape every & that begins no reference."""
-    return _BARE.sub(b"&amp;", _CONTROL.sub(b"", data[max(0, data.find(b"<")) :]))
+    """Drop text before the document and control characters, and escape every & that begins no reference.
+
+    Bytes that are not in the declared encoding are replaced. The result is UTF-8.
+    """
+    declared = _ENCODING.search(data[:1_000])
+    encoding = declared[1].decode().lower() if declared else "utf-8"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif not encoding.startswith(_ENCODINGS):  # such as UTF-16, in which the declaration itself could not be read
+        encoding = "utf-8"
+    try:
+        text = data.decode(encoding, "replace")
+    except LookupError:
+        text = data.decode("utf-8", "replace")
+    text = _DECLARATION.sub("", text[max(0, text.find("<")) :], count=1)
+    return _BARE.sub("&amp;", _CONTROL.sub("", text)).encode("utf-8", "replace")
 
 
 def _read(data: bytes) -> Element:
@@ -98,7 +112,7 @@ def _read(data: bytes) -> Element:
             return builder.root
         raise _MalformedError(f"not XML: {error}") from error
     except (LookupError, ValueError) as error:  # an encoding that Python does not know, or expat cannot use
-        raise error if isinstance(error, XmlError) else XmlError(f"not XML: {error}") from error
+        raise error if isinstance(error, XmlError) else _MalformedError(f"not XML: {error}") from error
     return builder.root
 
 

@@ -20,7 +20,7 @@ from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.onvif import device, media, soap
 from embereye.wire.onvif.device import MEDIA, MEDIA2
 from embereye.wire.onvif.media import Profile
-from embereye.wire.onvif.xml import Element, XmlError, parse_text
+from embereye.wire.onvif.xml import Element, XmlError, parse
 
 SERVICE = "/onvif/device_service"
 MAX_ANSWER = 1024 * 1024  # bytes; the profiles of a recorder with 64 channels have 300 KB
@@ -192,7 +192,7 @@ class OnvifClient:
             data = await read_body(response, MAX_ANSWER)
             challenges = response.headers.getall("WWW-Authenticate", [])
         try:
-            return response.status, challenges, parse_text(data)
+            return response.status, challenges, parse(data)
         except XmlError as error:
             if "document type" in str(error):
                 raise SourceError(f"ONVIF: its answer cannot be read: {error}") from error
