@@ -3,6 +3,7 @@ import contextlib
 import random
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.hub.feeds import feed as feed_module
 from embereye.hub.feeds.feed import (
@@ -232,8 +233,7 @@ async def test_a_subscriber_without_room_fetches_events_and_is_then_pushed_to_ag
             stored.feed.flush()
         assert stored.feed.lag == 2
         sink.room = 10**9
-        await asyncio.sleep(0.01)
-        assert (stored.feed.lag, received) == (0, [3, 4])
+        await eventually(lambda: (stored.feed.lag, received) == (0, [3, 4]))
         stored.publish(2)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -431,8 +431,7 @@ async def test_unstored_events_come_on_request_without_a_cursor_and_again_once_s
         await asyncio.sleep(0.01)
         with stored.feed.subscribe(1, unstored=True) as late:
             running.append(asyncio.ensure_future(receive_all(late)))
-            await asyncio.sleep(0.01)
-            assert received == [(1, False), (0, True), (0, True), (0, True), (0, True)]
+            await eventually(lambda: received == [(1, False), (0, True), (0, True), (0, True), (0, True)])
             assert pulled.position == 1, "nobody can continue from an unstored event"
             stored.publish(2)
             await asyncio.sleep(0.05)

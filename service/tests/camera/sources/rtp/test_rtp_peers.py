@@ -115,7 +115,7 @@ async def received(command, query, *, expect, loss=0.0, delay=0.0):
     )  # fmt: skip
     try:
         await asyncio.wait_for(sender.wait(), 30)
-        await eventually(lambda: len(frames) >= expect, 3)
+        await eventually(lambda: len(frames) >= expect, 30)
     finally:
         player.cancel()
         transport.close()
