@@ -2,7 +2,8 @@
 
 In each pass, the loads of all shards become one `Measured`, whose arrivals, cost and backlog give the required shards
 (`terms`). Then `Scaler` decides if the fleet follows: up after CONFIRM seconds, or at once in a burst; down only to the
-highest result of a full stabilization window. Measurements of only some shards can add shards, but never remove any.
+highest result of a full stabilization window. A result only falls once the load is MARGIN below the boundary, so a load
+that varies around it does not flip the result. Measurements of only some shards can add shards, but never remove any.
 The `Scaler` is part of the fleet's memory; losing it only delays steps. Time is an argument, so that a trace replays
 exactly.
 """
@@ -22,6 +23,7 @@ CONFIRM = 4 * SECOND  # how long more shards must be required before an ordinary
 PANIC_FACTOR = 1.5  # times the present shards; a requirement of so many is a burst
 GAP = 20 * SECOND  # gap between measurements after which the stabilization window starts again
 PANIC = 60 * SECOND  # time after a burst in which no shard is removed
+MARGIN = 0.1  # shards; by how much the load must be below the boundary until fewer shards are required
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,14 @@ class Terms:
     capacity: float  # cores per shard
 
     @property
+    def load(self) -> float:
+        """Return the load that the terms add up to, in shards."""
+        return round((self.keep_up + self.backlog + self.lead) / self.capacity, 6)
+
+    @property
     def shards(self) -> int:
-        """Return the number of shards that the terms add up to."""
-        return math.ceil(round((self.keep_up + self.backlog + self.lead) / self.capacity, 6))
+        """Return the number of shards for the load."""
+        return math.ceil(self.load)
 
     def __str__(self) -> str:
         return (
@@ -173,6 +180,7 @@ class Scaler:
     """
 
     _results: deque[tuple[int, int]] = field(default_factory=deque)  # time, required; within the stabilization window
+    _required: int = 0  # the latest confirmed result, without bounds
     _above: int = 0  # since when more shards are required; 0: they are not
     _panic: int = 0  # time of the latest burst
     _since: int = 0  # first result without a gap since
@@ -186,10 +194,11 @@ class Scaler:
             return self._unchanged(current, limits, "no shard reports its load")
         law = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
         why_more = overrun(measured, limits, current=current, deadline=deadline)
-        unbounded = max(law.shards, current + 1) if why_more else law.shards
+        unbounded = max(law.shards, current + 1) if why_more else self._steady(law)
         required = bounded(unbounded, limits)
         inputs = _inputs(measured, limits, observed)
-        text = "; ".join(filter(None, (why_more or str(law), why_bounded(unbounded, limits))))
+        formula = f"{law}; {unbounded} until it is {MARGIN:g} lower" if unbounded > law.shards else str(law)
+        text = "; ".join(filter(None, (why_more or formula, why_bounded(unbounded, limits))))
         if observed.missing:
             # The other shards' load is a lower bound: enough to add shards, never to remove any.
             missing = ", ".join(observed.missing[:5])
@@ -203,7 +212,14 @@ class Scaler:
         else:
             self._above = 0
             shards, why = self._down(now, current, required, limits)
+        if required <= max(current, shards):  # more shards must be confirmed first
+            self._required = unbounded
         return Decision(shards, required, f"{why}{text}", inputs=inputs)
+
+    def _steady(self, law: Terms) -> int:
+        """Return the number of shards for the load, or the confirmed one if the load is hardly below its boundary."""
+        is_close = 0 < law.shards < self._required and law.load > self._required - 1 - MARGIN
+        return self._required if is_close else law.shards
 
     def _unchanged(self, current: int, limits: Autoscaling, why: str) -> Decision:
         # Bounds are the user's decision and need no measurement.

@@ -134,6 +134,26 @@ def test_shards_are_removed_only_if_unneeded_for_the_window() -> None:
     assert clock.run(2 * 700, 10)[-1] == 2
 
 
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_a_load_around_a_boundary_does_not_flip_the_required_shards(shards: int) -> None:
+    clock = Clocked(shards=shards)
+    clock.run((shards - 0.5) * 700, 60)
+    loads = [shards - 1 + offset for offset in (0.03, -0.03, 0.01, -0.08, 0.0) * 60]
+    assert {clock.step(load * 700).required for load in loads} == {shards}
+    assert clock.shards == shards
+    decision = clock.step((shards - 1 - 0.05) * 700)
+    assert decision.reason.endswith(f"; {shards} until it is 0.1 lower") == (shards > 1)
+    assert clock.step((shards - 1.2) * 700).required == max(1, shards - 1)
+
+
+def test_fewer_shards_stay_required_around_a_boundary_from_below() -> None:
+    clock = Clocked(shards=3)
+    clock.run(0.5 * 700, 100)
+    assert clock.shards == 1
+    loads = (0.97, 0.95, 0.99, 0.96) * 30
+    assert {clock.step(load * 700).required for load in loads} == {1}
+
+
 def test_flapping_load_does_not_flap_shards() -> None:
     clock = Clocked(shards=4)
     clock.run(4 * 700, 80)
