@@ -1,8 +1,8 @@
 """Find cameras on the network by WS-Discovery and ONVIF, and print a CameraFleet of them.
 
-Standard output is a manifest for `kubectl apply --filename -`. It has no passwords: it names a Secret, and a comment
-shows how to create it. Progress goes to standard error. Each device that answers the probe receives a digest of the
-credentials, if there are any. Use them only in a network with devices of yours.
+Standard output is a manifest for `kubectl apply --server-side --filename -`. It has no passwords: it names a Secret,
+and a comment shows how to create it. Progress goes to standard error. Each device that answers the probe receives a
+digest of the credentials, if there are any. Use them only in a network with devices of yours.
 """
 
 import argparse

@@ -10,6 +10,7 @@ import argparse
 import csv
 import difflib
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -65,8 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
     print_difference(before, text)
     if text != before and not arguments.dry_run:
         write_whole(out, text.encode())
+        # kubectl's own copy of a manifest, in an annotation, has room for some 2,000 devices only.
         print(
-            f"{out}: written. Name it in the fleet: {kind}From: [{{configMapRef: {{name: {name}}}}}]", file=sys.stderr
+            f"{out}: written. Name it in the fleet: {kind}From: [{{configMapRef: {{name: {name}}}}}]. "
+            f"In a cluster, apply it: kubectl apply --server-side -f {shlex.quote(str(out))}",
+            file=sys.stderr,
         )
     return 1 if refused else 0
 

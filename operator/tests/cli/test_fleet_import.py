@@ -40,7 +40,7 @@ def test_a_table_becomes_the_devices_of_a_fleet_and_a_table_again(table, tmp_pat
         "rtsp://10.0.0.7/main",
     )
     assert len(door.masks[0].points) == 3
-    capsys.readouterr()
+    assert f"kubectl apply --server-side -f {written}" in capsys.readouterr().err
     assert main(["fleet", "export", str(tmp_path / "fleet.yaml"), str(written)]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["id"] for row in rows] == ["gate", "door"]
