@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from embereye_operator.api.schema import Manifest
 
 _KEY = r"(?:[A-Za-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_VALUE = r"[A-Za-z0-9._-]{0,63}"
+_VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _TERM = re.compile(
     rf"\s*(?:(?P<absent>!)\s*)?(?P<key>{_KEY})\s*"
-    rf"(?:(?P<operator>==|=|!=)\s*(?P<value>{_VALUE})|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?\s*(?:,|$)"
+    rf"(?:(?P<operator>==|=|!=)\s*(?P<value>(?:{_VALUE})?)|\s(?P<set>in|notin)\s*"
+    rf"\((?P<values>\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*)\))?\s*(?P<more>,|$)"
 )
 
 
@@ -31,8 +32,8 @@ class Requirement:
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
     """Parse `a=b,c!=d,e in (f, g),h notin (i),j,!k` as kubectl does; ValueError if it is no selector."""
-    requirements, position = [], 0
-    while position < len(text.rstrip(", ")):
+    requirements, position, more = [], 0, bool(text.strip())
+    while more:
         match = _TERM.match(text, position)
         if match is None or (match["absent"] and (match["operator"] or match["set"])):
             raise ValueError(f'"{text}" is not a label selector such as site=north,stage notin (test)')
@@ -40,7 +41,7 @@ def parse_selector(text: str) -> tuple[Requirement, ...]:
         among = frozenset(value.strip() for value in values) if match["operator"] or match["set"] else None
         negated = bool(match["absent"]) or match["operator"] == "!=" or match["set"] == "notin"
         requirements.append(Requirement(match["key"], among, negated))
-        position = match.end()
+        position, more = match.end(), bool(match["more"])
     return tuple(requirements)
 
 

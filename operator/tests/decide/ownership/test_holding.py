@@ -31,7 +31,22 @@ def test_a_selector_selects_as_kubectl_does(selector: str, selected: Any, unsele
     assert not any(scope.is_selected(labels) for labels in unselected)
 
 
-@pytest.mark.parametrize("selector", ["site>3", "site=a b", "=a", "site in north", "!site=a", "a,,b", "a=b;c=d"])
+INVALID = [
+    "site>3",
+    "site=a b",
+    "=a",
+    "site in north",
+    "!site=a",
+    "a,,b",
+    "a=b;c=d",
+    ",",
+    "a,",
+    "a in ()",
+    "a in (b c)",
+]
+
+
+@pytest.mark.parametrize("selector", [*INVALID, "a in (,b)", "a=-b", "a=b."])
 def test_an_invalid_selector_is_refused_by_name(selector: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector"):
         parse_selector(selector)
