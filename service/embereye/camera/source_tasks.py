@@ -2,7 +2,8 @@
 
 `CameraShard` opens a camera here, and closes it when its streams change or another shard owns it. Each stream is one
 task that plays the stream again whenever it ends and offers the frames to the camera. A camera whose frames are pushed
-has no task. All sources share one `SocketPoller` and one limit on simultaneous dials. The camera's status says why a
+has no task. All sources share one `SocketPoller`, one limit on simultaneous dials, and the `Logins` that keep a wrong
+password from locking a camera's user out. The camera's status says why a
 stream cannot be opened.
 """
 
@@ -13,7 +14,8 @@ from typing import Any
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.dials import DialLimiter
-from embereye.camera.sources.open import open_recorded, open_watched
+from embereye.camera.sources.logins import Logins
+from embereye.camera.sources.open import open_recorded, open_watched, recorded_login, watched_login
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import keep_playing
 from embereye.process.tasks import Tasks
@@ -24,8 +26,9 @@ DIALS = 8  # sources that connect at the same time
 class SourceTasks:
     """Plays the sources of a shard's cameras from `open` until `close`. Use it on the event loop."""
 
-    def __init__(self, dispatch: Callable[[], None]) -> None:
+    def __init__(self, dispatch: Callable[[], None], logins: Logins | None = None) -> None:
         """Create it; `dispatch` is called after a batch of packets has been read."""
+        self._logins = logins or Logins()
         self.watched: dict[str, asyncio.Task[Any]] = {}  # by camera
         self.recorded: dict[str, asyncio.Task[Any]] = {}  # separate record streams, by camera
         self._dials = DialLimiter(DIALS)
@@ -59,7 +62,14 @@ class SourceTasks:
 
             declared = device.source, device.detect_stream
             self.watched[device.id] = self._tasks.start(
-                keep_playing(device.id, source, camera.offer_frame, set_state, declared=declared),
+                keep_playing(
+                    device.id,
+                    source,
+                    camera.offer_frame,
+                    set_state,
+                    declared=declared,
+                    login=watched_login(self._logins, device),
+                ),
                 name=f"source-{device.id}",
             )
 
@@ -79,7 +89,14 @@ class SourceTasks:
 
         name, declared = f"{device.id} (to record)", (device.source, device.record_stream)
         self.recorded[device.id] = self._tasks.start(
-            keep_playing(name, source, camera.record_frame, set_state, declared=declared),
+            keep_playing(
+                name,
+                source,
+                camera.record_frame,
+                set_state,
+                declared=declared,
+                login=recorded_login(self._logins, device),
+            ),
             name=f"record-{device.id}",
         )
 

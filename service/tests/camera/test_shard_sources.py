@@ -103,9 +103,9 @@ async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_co
         running.shard.apply(assignment(1, device("c1", f"rtsp://{camera.address}/live", credentials="gate")))
         await eventually(lambda: "Check the credentials" in status_of(running.shard, "c1").reason)
         assert old in said()
+        camera.answers["DESCRIBE"] = [denied]  # the new password is accepted
         new = secret(tmp_path, "a-new-one")
         await eventually(lambda: new in said())
-        camera.answers.clear()
         await eventually(lambda: status_of(running.shard, "c1").covered)
         assert "a-new-one" not in str(status_of(running.shard, "c1"))
 

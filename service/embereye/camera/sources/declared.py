@@ -46,6 +46,10 @@ class SourceError(ValueError):
     """A source that cannot be opened as declared. The text is for people and contains no password."""
 
 
+class RefusedCredentialsError(SourceError):
+    """The camera refused the user name or password. Trying again soon could lock the user out."""
+
+
 @dataclass(frozen=True)
 class DeclaredSource:
     """A parsed source. `address` contains no credentials."""

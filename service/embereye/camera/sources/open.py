@@ -5,9 +5,12 @@ the camera's ONVIF source. Only the object is created here; it connects when it 
 imported only if one is declared.
 """
 
+from urllib.parse import urlsplit
+
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source, redact
 from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.logins import Login, Logins
 from embereye.camera.sources.onvif.wanted import ANYTHING, VIDEO, Wanted
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
@@ -69,6 +72,22 @@ def open_recorded(device: Device, dials: DialLimiter, poller: SocketPoller) -> S
         raise SourceError(f'streams.record "{redact(address)}": only RTSP and ONVIF streams can be recorded')
     wanted = Wanted(profile, recorded=True)
     return open_source(address, dials, poller, secret=device.credentials, wanted=wanted)
+
+
+def watched_login(logins: Logins, device: Device) -> Login:
+    """Return the log-in of the detect stream of `device`, which `open_watched` could open."""
+    return _login(logins, device, device.detect_stream)
+
+
+def recorded_login(logins: Logins, device: Device) -> Login:
+    """Return the log-in of the separate record stream of `device`, which `open_recorded` could open."""
+    return _login(logins, device, device.record_stream)
+
+
+def _login(logins: Logins, device: Device, named: str) -> Login:
+    declared = parse_source(_named_stream(device.source, named)[0])
+    host = urlsplit(declared.address).hostname or "" if "://" in declared.address else ""
+    return Login(logins, host, credentials_of(declared, device.credentials if host else ""))
 
 
 def _named_stream(source: str, named: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
+from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, redact
 from embereye.camera.sources.http.body import offer_pictures
 from embereye.camera.sources.http.lenient import LenientConnector
 from embereye.camera.sources.poller import SocketPoller
@@ -76,9 +76,10 @@ async def get(
     """Send a GET, with Basic or Digest credentials if the server requests them. The body is not read.
 
     Redirects are followed to the same host only: a camera must not lead us to other services. Credentials go to the
-    declared port, or to the port of HTTPS. Raises SourceError unless the status is 200. aiohttp's DigestAuthMiddleware
-    does not suffice: it reads only the first WWW-Authenticate header, so it fails if a camera offers Basic, or an
-    unknown algorithm, before Digest. RTSP needs our implementation anyway.
+    declared port, or to the port of HTTPS. Raises SourceError unless the status is 200, RefusedCredentialsError if the
+    server refuses the credentials. aiohttp's DigestAuthMiddleware does not suffice: it reads only the first
+    WWW-Authenticate header, so it fails if a camera offers Basic, or an unknown algorithm, before Digest. RTSP needs
+    our implementation anyway.
     """
     trust = verified or tls.unverified()
     asked = target = URL(url)
@@ -90,6 +91,7 @@ async def get(
         target = _redirect_target(asked, target, response.headers["Location"])
     else:
         raise SourceError(f"redirected more than {REDIRECTS} times")
+    proved = False
     same = response.url.origin() == asked.origin() or (response.url.scheme, response.url.port) == ("https", 443)
     if response.status == 401 and user and same:
         challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
@@ -97,13 +99,15 @@ async def get(
         authorization = authorize(
             challenge, "GET", response.url.raw_path_qs, user, password, client_nonce=secrets.token_hex(8)
         )
+        proved = True
         response = await session.get(
             response.url, headers={"Authorization": authorization}, allow_redirects=False, ssl=trust
         )
     if response.status != 200:
         response.close()
         hint = ". Check the credentials" if response.status in {401, 403} else ""
-        raise SourceError(f"HTTP {response.status} {_phrase(response.status)}".rstrip() + hint)
+        kind = RefusedCredentialsError if proved and response.status == 401 else SourceError
+        raise kind(f"HTTP {response.status} {_phrase(response.status)}".rstrip() + hint)
     return response
 
 

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from embereye.camera.sources import tls
-from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
+from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, redact
 from embereye.units import bracketed
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.onvif import device, media, soap
@@ -35,8 +35,8 @@ class RefusedError(SourceError):
     """The camera answered with a fault or with nothing readable: it does not know the request, or refuses it."""
 
 
-class UnauthorizedError(SourceError):
-    """The camera refuses the credentials. Further requests with them could lock the account."""
+class UnauthorizedError(RefusedCredentialsError):
+    """The camera refuses the credentials, or needs some. Further requests with them could lock the account."""
 
 
 class OnvifClient:

@@ -101,7 +101,7 @@ class OnvifSource:
         try:
             await self._stream[1].play(offer, lambda state: set_state(f"{state}; {description}"))
         except SourceError as error:
-            raise SourceError(f"{conceal(str(error), address)}; {description}") from error
+            raise type(error)(f"{conceal(str(error), address)}; {description}") from error
 
     async def _play_snapshots(
         self, session: aiohttp.ClientSession, address: str, offer: Offer, set_state: SetState

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from embereye.camera.sources.declared import SourceError, redact
+from embereye.camera.sources.declared import RefusedCredentialsError, SourceError, redact
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, PictureStream, VideoStream
@@ -115,11 +115,12 @@ class RtspSession:
     def _is_incomplete(self) -> bool:
         return self._stream is not None and self._stream.has_pending
 
-    @staticmethod
-    def _check(method: str, answer: Message) -> None:
+    def _check(self, method: str, answer: Message) -> None:
         if answer.status != 200:
             hint = f". {_HINTS[answer.status]}" if answer.status in _HINTS else ""
-            raise SourceError(f"{method}: {answer.status} {printable(answer.reason)}{hint}")
+            refused = answer.status == 401 and self._connection.is_challenged
+            kind = RefusedCredentialsError if refused else SourceError
+            raise kind(f"{method}: {answer.status} {printable(answer.reason)}{hint}")
 
     async def describe(self) -> str:
         """Connect and choose a track. Returns the camera's redirect, or ''."""
