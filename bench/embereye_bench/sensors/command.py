@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from embereye.process.addons import addon_modules
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import beside
 from embereye.process.telemetry.series import exposition
@@ -432,5 +433,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
 }
+for addon in addon_modules("bench"):
+    BENCHMARKS |= getattr(addon, "SENSOR_BENCHMARKS", {})
 SUITE = Suite("sensor path", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
 add_arguments, run = SUITE.add_arguments, SUITE.run

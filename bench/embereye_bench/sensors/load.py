@@ -44,12 +44,16 @@ class Server:
     """A process of `embereye_bench.sensors.server`; reports CPU seconds and counters on request."""
 
     def __init__(
-        self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0, tls: Path | None = None
-    ) -> None:
-        """`tls` is the folder of the certificate of a shard or "count"; None: no TLS."""
-        command = [sys.executable, "-m", "embereye_bench.sensors.server", kind, "--devices", str(devices), "--hub", hub]
-        command += ["--grpc-port", str(grpc_port), *(("--tls", str(tls)) if tls else ())]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self, kind: str = "shard", devices: int = 100, hub: str = "", grpc_port: int = 0, tls: Path | None = None,
+        *, command: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`tls` is the folder of the certificate of a shard or "count"; None: no TLS.
+
+        `command` starts another process that answers in the same way.
+        """
+        default = [sys.executable, "-m", "embereye_bench.sensors.server", kind, "--devices", str(devices), "--hub", hub]
+        default += ["--grpc-port", str(grpc_port), *(("--tls", str(tls)) if tls else ())]
+        self._process = subprocess.Popen(command or default, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.ports: dict[str, int] = self._line()
 
     def _line(self) -> dict[str, Any]:

@@ -157,13 +157,13 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
                 ports = {"tcp": shard.ports[0], "grpc": server.listen(f"127.0.0.1:{grpc_port}"), "tls": tls_port}
                 await server.start()
                 numbers = lambda: sums(shard)  # noqa: E731
-                await _answer(loop, ports, numbers)
+                await answer(loop, ports, numbers)
                 await server.stop(0)
         elif kind == "ack":
             server = GrpcServer([Service(add_IngestServicer_to_server, _Acknowledger(), "embereye.v1.Ingest")])
             ports = {"grpc": server.listen("127.0.0.1:0")}
             await server.start()
-            await _answer(loop, ports, lambda: {"offered": _Counter.total})
+            await answer(loop, ports, lambda: {"offered": _Counter.total})
             await server.stop(0)
         else:
             protocol = {"count": _Counter, "floor": _Floor, "echo": _Echo}[kind]
@@ -172,13 +172,11 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
             if tls:
                 secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=ServerTls(tls).context)
                 ports["tls"] = secured.sockets[0].getsockname()[1]
-            await _answer(loop, ports, lambda: {"offered": _Counter.total})
+            await answer(loop, ports, lambda: {"offered": _Counter.total})
             listener.close()
 
 
-async def _answer(
-    loop: asyncio.AbstractEventLoop, ports: dict[str, int], numbers: Callable[[], dict[str, Any]]
-) -> None:
+async def answer(loop: asyncio.AbstractEventLoop, ports: dict[str, int], numbers: Callable[[], dict[str, Any]]) -> None:
     """Print the ports, then answer every line on standard input with the numbers, until it is closed."""
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -4,6 +4,11 @@ The session is persistent: messages of QoS 1 that arrive while the shard restart
 is acknowledged only after it has been analysed. A hand-over loses nothing either, because the new owner subscribes
 before the old one unsubscribes.
 
+In a roll-out, two processes of a shard's name run at the same time. Each has its session, named after the shard and
+its host, which is the pod. With one session, the two would disconnect each other again and again, and the last
+unsubscription of the old one would silence the new one. The broker drops the session of a pod that is gone after
+`SESSION_SECONDS`, if it knows MQTT 5.
+
 A sleeping device says little, so a shard that has just begun does not know when it was heard last. Therefore each
 check-in is also published, retained, below `CHECK_INS`: the next owner reads it there. If the broker does not allow
 that, a device is dark after a restart until it reports again.
@@ -19,8 +24,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
+from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from embereye.addons.mqtt_sensors.templates import SensorMapping, read
 from embereye.process.condition import Condition
@@ -44,6 +55,9 @@ ANSWER_SECONDS = 10.0  # longest wait for the broker
 KEEP_ALIVE_SECONDS = 5  # a lost connection is noticed after one and a half times this
 INCOMING = 10_000  # received messages that wait
 SUBSCRIBED = 200  # topics in one request
+SESSION_SECONDS = 3600  # for which the broker keeps messages of a process that is gone
+UNSUPPORTED = 0x84  # reason code of MQTT 5: the broker knows only earlier versions
+MAX_CLIENT = 120  # characters; names of pods are long
 CLIENT = re.compile(r"[^A-Za-z0-9-]+")
 _CERTIFICATES = ("ca.crt", "tls.crt")
 
@@ -83,6 +97,28 @@ class Place:
         return ClientTls.in_folder(named).context()
 
 
+async def reach(place: Place) -> None:
+    """Raise OSError if the broker does not answer: the library dials in a thread that cannot be cancelled."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            (await connect_any(place.host, place.port)).close()
+    except TimeoutError:
+        raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
+
+
+async def subscribe(client: aiomqtt.Client, topics: list[str]) -> None:
+    """Subscribe to `topics`, at most `SUBSCRIBED`; BrokerError if the user is not allowed to read them."""
+    if client._client.protocol == MQTTProtocolVersion.MQTTv5:
+        answers = await client.subscribe([(topic, SubscribeOptions(qos=1)) for topic in topics])
+    else:
+        answers = await client.subscribe([(topic, 1) for topic in topics])
+    raise_if_cancelled()
+    codes = [answer if isinstance(answer, int) else answer.value for answer in answers]
+    refused = [topic for topic, code in zip(topics, codes, strict=True) if code >= 0x80]
+    if any(not topic.startswith(CHECK_INS) for topic in refused):
+        raise BrokerError(f"this user is not allowed to read {refused[0]}")
+
+
 @dataclass
 class Subscriber:
     """A device of this shard, and what is known of its check-ins."""
@@ -111,7 +147,8 @@ class Broker:
         self.failing = Condition(logger, begin=logging.ERROR, end=logging.INFO)
         self.received = 0  # messages
         self._place = place
-        self._client_id = CLIENT.sub("-", client)[:60]
+        self._client_id = CLIENT.sub("-", client)[:MAX_CLIENT]
+        self._version = aiomqtt.ProtocolVersion.V5
         self._owner = owner
         self._backoff = backoff or Backoff(floor=1.0, cap=30.0)
         self._by_topic: dict[str, list[Subscriber]] = {}
@@ -135,12 +172,29 @@ class Broker:
                 try:
                     await self._connect()
                 except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
+                    if self._is_too_new(error):
+                        self._version = aiomqtt.ProtocolVersion.V311
+                        continue
                     self._note_failing(str(error) or type(error).__name__)
                 raise_if_cancelled()
                 self.connected = False
                 await asyncio.sleep(self._backoff.next())
         finally:
             self.connected = False
+
+    def _is_too_new(self, error: Exception) -> bool:
+        """True if the broker refused MQTT 5."""
+        code = error.rc if isinstance(error, aiomqtt.MqttCodeError) else None
+        is_five = self._version == aiomqtt.ProtocolVersion.V5
+        return is_five and isinstance(code, ReasonCode) and code.value == UNSUPPORTED
+
+    def _session(self) -> dict[str, Any]:
+        """The arguments of a connection for its persistent session."""
+        if self._version == aiomqtt.ProtocolVersion.V311:
+            return {"protocol": self._version, "clean_session": False}
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = SESSION_SECONDS
+        return {"protocol": self._version, "clean_start": False, "properties": properties}
 
     def _note_failing(self, why: str) -> None:
         problem = f"MQTT broker {self._place.address}: {why}"
@@ -157,11 +211,11 @@ class Broker:
 
     async def _connect(self) -> None:
         place = self._place
-        await self._reach()
+        await reach(place)
         user, password = place.login() or (None, None)
         client = aiomqtt.Client(
             place.host, place.port, username=user, password=password, identifier=self._client_id,
-            clean_session=False, keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
+            **self._session(), keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
             tls_context=place.context(), logger=library_logger,
         )  # fmt: skip
         # The library acknowledges a message before this program has seen it; aiomqtt does not offer the choice.
@@ -175,14 +229,6 @@ class Broker:
             if failed := next((error for task in done if (error := task.exception())), None):
                 raise failed
 
-    async def _reach(self) -> None:
-        """Raise OSError if the broker does not answer: the library dials in a thread that cannot be cancelled."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                (await connect_any(self._place.host, self._place.port)).close()
-        except TimeoutError:
-            raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
-
     async def _subscribe(self, client: aiomqtt.Client) -> None:
         """Keep the subscriptions equal to the wanted topics."""
         subscribed: set[str] = set()
@@ -195,21 +241,13 @@ class Broker:
             self._by_topic = by_topic
             fresh, gone = sorted(by_topic.keys() - subscribed), sorted(subscribed - by_topic.keys())
             for start in range(0, len(fresh), SUBSCRIBED):
-                await self._add(client, fresh[start : start + SUBSCRIBED])
+                await subscribe(client, fresh[start : start + SUBSCRIBED])
             for start in range(0, len(gone), SUBSCRIBED):
                 await client.unsubscribe(gone[start : start + SUBSCRIBED])
             subscribed = set(by_topic)
             raise_if_cancelled()
             self._note_working()
             await self.changed.wait()
-
-    async def _add(self, client: aiomqtt.Client, topics: list[str]) -> None:
-        answers = await client.subscribe([(topic, 1) for topic in topics])
-        raise_if_cancelled()
-        codes = [answer if isinstance(answer, int) else answer.value for answer in answers]
-        refused = [topic for topic, code in zip(topics, codes, strict=True) if code >= 0x80]
-        if any(not topic.startswith(CHECK_INS) for topic in refused):
-            raise BrokerError(f"this user is not allowed to read {refused[0]}")
 
     async def _listen(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,9 @@ def open_source() -> ReadingSource:
 class MqttSensors:
     """Implements `ReadingSource`: one connection for each broker and login."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "") -> None:
+        """`host` distinguishes two processes of one shard's name; default: this host's name, or the pod's."""
+        self._host = host or socket.gethostname()
         self._owner: Owner | None = None
         self._tasks: Tasks | None = None
         self._name = ""
@@ -56,7 +59,7 @@ class MqttSensors:
             spec = device.spec
             try:
                 source = parse_source(spec.source)
-                place = _place(source.broker, spec.credentials)
+                place = place_of(source.broker, spec.credentials)
                 mapping = mapping_of(source.topic, source.template, source.fields)
             except ValueError as error:
                 self._owner.note_link(spec.id, str(error))
@@ -74,7 +77,7 @@ class MqttSensors:
         assert self._owner is not None
         assert self._tasks is not None
         if place not in self._brokers:
-            broker = Broker(place, f"embereye-{fleet}-{self._name}", self._owner)
+            broker = Broker(place, f"embereye-{fleet}-{self._name}-{self._host}", self._owner)
             broker.wanted = subscribers
             self._brokers[place] = broker, self._tasks.start(broker.run(), name="mqtt-sensors")
             return
@@ -90,12 +93,18 @@ class MqttSensors:
         for _, task in brokers.values():
             task.cancel()
 
+    @property
+    def is_connected(self) -> bool:
+        """True if every broker is connected and subscribed."""
+        return bool(self._brokers) and all(broker.connected for broker, _ in self._brokers.values())
+
     def problem(self) -> str:
         """Return why devices cannot be heard; see `ReadingSource`."""
         return "; ".join(broker.failing.why for broker, _ in self._brokers.values() if broker.failing)
 
 
-def _place(broker: str, secret: str) -> "Place":
+def place_of(broker: str, secret: str) -> "Place":
+    """The broker at the URL `broker`, with the login named `secret`; ValueError or UserError."""
     from embereye.addons.mqtt_sensors.broker import Place
 
     scheme, host, port = server_url("mqtt.broker", broker, PORTS)

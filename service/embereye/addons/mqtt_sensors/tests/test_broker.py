@@ -38,7 +38,7 @@ def broker(tmp_path):
 class Shard:
     """The part of a sensor shard that a source needs, with real devices."""
 
-    def __init__(self, broker, names, folder, name="s-0", deadline=70 * MINUTE):
+    def __init__(self, broker, names, folder, name="s-0", deadline=70 * MINUTE, host=""):
         source = f"mqtt://127.0.0.1:{broker.port}"
         self.devices = {
             device: SensorDevice(
@@ -50,8 +50,8 @@ class Shard:
             )
             for device in names
         }  # fmt: skip
-        self.signs, self.reports, self.tasks = [], [], Tasks()
-        self.source = MqttSensors()
+        self.signs, self.reports, self.by_device, self.tasks = [], [], [], Tasks()
+        self.source = MqttSensors(host)
         self.source.start(self, self.tasks, name)
 
     def apply(self, *names):
@@ -59,6 +59,7 @@ class Shard:
 
     def receive(self, device, report, heard_ns):
         self.reports.append({reading.quantity: reading.value for reading in report.readings})
+        self.by_device.append((device, self.reports[-1]))
         self.signs += self.devices[device].analyse_report(report, heard_ns, now_ns())
 
     def refuse(self, device, reason):
@@ -161,6 +162,53 @@ async def test_a_hand_over_loses_no_message(broker, shard):
     await eventually(lambda: new.devices["kitchen"].states.values.get("battery") == sent - 1)
     received = {report["battery"] for each in (old, new) for report in each.reports if "battery" in report}
     assert received == set(range(sent))
+
+
+@pytest.mark.slow
+async def test_a_thousand_devices_move_between_shards_without_loss(broker, shard):
+    names = [f"d{number}" for number in range(1000)]
+    old, new, sent = shard(*names, name="s-0"), None, 6
+    await is_receiving(old)
+    async with aiomqtt.Client("127.0.0.1", broker.port, username="ember", password=PASSWORD) as client:
+        for number in range(sent):
+            moving = asyncio.ensure_future(asyncio.sleep(0))
+            if number == 2:
+                new = shard(*names, name="s-1")
+                moving = asyncio.ensure_future(is_receiving(new))
+            if number == 4:
+                moving = asyncio.ensure_future(old.source.drain())
+            for name in names:
+                payload = json.dumps({"smoke": False, "battery": number})
+                await client.publish(f"zigbee2mqtt/{name}", payload, qos=1)
+            await moving
+
+    def missing():
+        heard = {name: set() for name in names}
+        for each in (old, new):
+            for name, report in each.by_device:
+                heard[name].add(report.get("battery"))
+        return {name for name in names if heard[name] < set(range(sent))}
+
+    await eventually(lambda: not missing(), 60)
+    assert not any(each.devices[name].arrivals.ledger.rejected for each in (old, new) for name in names)
+
+
+async def test_a_roll_out_with_two_processes_of_one_name_loses_no_message(broker, shard):
+    old = shard("kitchen", "attic", name="s-0", host="pod-a")
+    await is_receiving(old)
+    sent, new = 80, None
+    for number in range(sent):
+        for name in ("kitchen", "attic"):
+            await publish(broker, f"zigbee2mqtt/{name}", {"smoke": False, "battery": number})
+        if number == 20:
+            new = shard("kitchen", "attic", name="s-0", host="pod-b")
+            await is_receiving(new)
+        if number == 50:
+            await old.source.drain()
+    await eventually(lambda: all(new.devices[n].states.values.get("battery") == sent - 1 for n in ("kitchen", "attic")))
+    received = [report["battery"] for each in (old, new) for report in each.reports if "battery" in report]
+    assert all(received.count(number) >= 2 for number in range(sent))
+    assert not new.source.problem()
 
 
 async def test_an_offline_gateway_darkens_and_a_test_button_does_not_alarm(broker, shard):
