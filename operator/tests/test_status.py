@@ -167,3 +167,22 @@ async def test_ten_minutes_of_wobbling_figures_write_no_status(mode: str) -> Non
         actions += (await world.step()).actions
     assert actions == []
     assert world.runtime.statuses == []
+
+
+async def test_a_password_in_a_manifest_is_a_condition_until_it_is_gone() -> None:
+    cameras = [
+        {"id": "gate", "zone": "yard", "source": "rtsp://viewer:secret@10.0.0.7/live"},
+        {"id": "door", "zone": "yard", "source": "rtsp://10.0.0.8:554/live?x=a@b:c"},
+    ]
+    world = World(manifest("CameraFleet", spec={"cameras": cameras, "shards": 1}))
+    await world.run_until_complete()
+    outcome = await world.step()
+    condition = outcome.status.condition("PasswordsSeparate")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "InManifest")
+    assert condition.message.startswith("the source of gate contains a password")
+    assert "secret" not in condition.message
+    cameras[0]["source"] = "rtsp://10.0.0.7/live"
+    await world.run_until_complete()
+    outcome = await world.step()
+    assert outcome.status.condition("PasswordsSeparate") is None

@@ -2,7 +2,7 @@
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +42,10 @@ DEVICE = "/dev/videoN"
 STREAM = r"^((rtsp|rtsps|http|https|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
 RECORDED = r"^((rtsp|rtsps|onvif)://[!-~]+|[^:/\x00-\x1f]{1,64})$"
 SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?|/dev/video[0-9]{1,3})$"
+
+
+_PASSWORD = re.compile(r"://[^/?#@]+:[^/?#@]+@")
+_LISTED = 5  # cameras named in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +381,22 @@ class Evidence(Resource):
         maximum=10 * MINUTE,
     )
     retention: Duration = described("How long recordings are stored.", default=Duration(7 * DAY), long=True)
+
+
+def _addresses(camera: Camera) -> tuple[str, ...]:
+    return (camera.source, camera.streams.detect, camera.streams.record) if camera.streams else (camera.source,)
+
+
+def exposed_passwords(cameras: Iterable[Camera]) -> str:
+    """Name the cameras whose addresses contain a password, in a sentence with the remedy; '' if there are none."""
+    ids = [camera.id for camera in cameras if any(map(_PASSWORD.search, _addresses(camera)))]
+    if not ids:
+        return ""
+    listed = ", ".join(ids[:_LISTED]) + (f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else "")
+    return (
+        f"the source of {listed} contains a password, which everyone who can read the fleet sees: "
+        "store it by `embereye credentials set NAME`, and name it in credentialsRef"
+    )
 
 
 @dataclass(frozen=True, slots=True)

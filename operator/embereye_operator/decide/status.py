@@ -18,6 +18,7 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
+from embereye_operator.api.cameras import Camera, exposed_passwords
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import (
@@ -133,6 +134,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _metrics_available(facts),
         _access_restricted(facts),
         *((_exposed(facts.exposure),) if facts.exposure else ()),
+        *_passwords_separate(facts),
     )
     status = FleetStatus(
         operator=facts.operator,
@@ -296,6 +298,14 @@ def _access_restricted(facts: Facts) -> Condition:
     if access.tls and access.tls.clients:
         required.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
     return _condition("AccessRestricted", True, "Declared", f"devices are accepted by {' and '.join(required)}")
+
+
+def _passwords_separate(facts: Facts) -> tuple[Condition, ...]:
+    """Build PasswordsSeparate: False, as a warning, if the fleet contains passwords; else there is none."""
+    cameras = [device for device in facts.fleet.devices if isinstance(device, Camera)]
+    if not (why := exposed_passwords(cameras)):
+        return ()
+    return (_condition("PasswordsSeparate", False, "InManifest", why),)
 
 
 def _rollout(facts: Facts, previous: FleetStatus) -> RolloutSummary | None:

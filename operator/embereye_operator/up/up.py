@@ -42,6 +42,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequ
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
 from embereye.zone.unstored import Unstored
+from embereye_operator.api.cameras import Camera, exposed_passwords
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.claims import Claims
@@ -472,6 +473,12 @@ class Up:
         for key, addresses in endpoints["fleets"].items():
             ports = ", ".join(f"{name} {address}" for name, address in addresses["service"].items())
             self._display.say(f"{key}: {ports or 'its shards dial its cameras'}")
+        self._warn_of_passwords()
+
+    def _warn_of_passwords(self) -> None:
+        for key, state in self._fleets.items():
+            if why := exposed_passwords(device for device in state.fleet.devices if isinstance(device, Camera)):
+                self._display.say(f"{key}: {why}", style="yellow")
 
     async def _simulate(self) -> None:
         wanted: dict[str, ProcessSpec] = {}
@@ -531,6 +538,7 @@ class Up:
                     self._runtime.scales.pop(key, None)  # a person's number applies until the next measurement
                 current.fleet = identified(fleet, current.fleet.generation + 1)
                 self._display.say(f"{key}: changed")
+        self._warn_of_passwords()
         self._dirty.set()
         await self._simulate()
 
