@@ -97,16 +97,17 @@ class Sensor(Resource):
     location: str = described("Where it is, in words for people.", default="", max_length=200)
     calibration: SensorCalibration | None = described("Calibration of this sensor.", default=None)
     source: str | None = described(
-        "mqtt:TOPIC, where it publishes; without it, the sensor connects to a shard.",
+        "mqtt:TOPIC, where it publishes, or modbus://HOST/UNIT, where it is read; without it, the sensor connects to a "
+        "shard.",
         default=None,
-        pattern=r"^mqtt:[^#+\x00-\x1f]+$",
-        hint="is not of the form mqtt:TOPIC, without the wildcards # and +",
+        pattern=r"^(mqtt:[^#+\x00-\x1f]+|modbus://[A-Za-z0-9.\[\]:_-]+/[0-9]{1,3})$",
+        hint="is neither of the form mqtt:TOPIC, without the wildcards # and +, nor modbus://HOST/UNIT",
         max_length=300,
     )
     template: MqttTemplate | None = described("The layout of its topics and messages; plain has none.", default=None)
     fields: Mapping[str, str] = described(
         "Where each quantity is in its messages, for example smoke: alarm.state=ON; "
-        "`embereye sensor map` tries them out.",
+        "`embereye sensor map` tries them out. For modbus: its register, for example temperature: input:10:int16:0.1.",
         default=dict,
         max_items=16,
         item=Limit(max_length=200),

@@ -38,6 +38,15 @@ def test_fields_and_a_heartbeat_replace_those_of_the_template():
     assert (source.fields, source.deadline_ns) == ({"smoke": "alarm=ON"}, 25 * HOUR)
 
 
+def test_a_modbus_sensor_is_assigned_with_its_server_and_unit():
+    fields = {"temperature": "input:10:int16:0.1"}
+    declared = fleet({"id": "kiln", "zone": "hall", "source": "modbus://10.0.0.7:502/3", "fields": fields}, mqtt=BROKER)
+    kiln = build_device(declared.spec.sensors[0], declared)
+    source = parse_source(kiln.source)
+    assert (source.scheme, source.broker, source.topic) == ("modbus", "modbus://10.0.0.7:502", "3")
+    assert (source.fields, source.deadline_ns, kiln.credentials) == (fields, 0, "")
+
+
 def test_a_missing_broker_is_a_reason_for_the_shard():
     declared = fleet(KITCHEN)
     with pytest.raises(ValueError, match=r"spec\.mqtt\.broker is missing"):
@@ -49,6 +58,7 @@ def test_a_missing_broker_is_a_reason_for_the_shard():
     [
         (KITCHEN | {"source": "mqtt:zigbee2mqtt/#"}, BROKER, "wildcards"),
         (KITCHEN | {"source": "http://x"}, BROKER, "mqtt:TOPIC"),
+        (KITCHEN | {"source": "modbus://10.0.0.7"}, BROKER, "modbus://HOST/UNIT"),
         (KITCHEN | {"template": "zigbee"}, BROKER, "zigbee2mqtt"),
         (KITCHEN, {"broker": "mqtt://me:secret@broker"}, "without user and password"),
     ],

@@ -104,14 +104,19 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
     if isinstance(device, Sensor) and device.source and isinstance(fleet.spec, SensorFleetSpec):
         broker = fleet.spec.mqtt
         out.source = encode_source(_sensor_source(device, broker.broker if broker else "mqtt:/"))
-        out.credentials = broker.credentials_ref.name if broker and broker.credentials_ref else ""
+        if broker and broker.credentials_ref and device.source.startswith("mqtt:"):
+            out.credentials = broker.credentials_ref.name
     return out
 
 
 def _sensor_source(sensor: Sensor, broker: str) -> SensorSource:
     template = sensor.template or "plain"
     heartbeat = sensor.heartbeat or TEMPLATE_HEARTBEATS[template]
-    topic = (sensor.source or "").partition(":")[2]
+    source = sensor.source or ""
+    if source.startswith("modbus:"):
+        server, _, unit = source.rpartition("/")
+        return SensorSource(server, unit, template, sensor.fields, HEARTBEATS[heartbeat])
+    topic = source.partition(":")[2]
     return SensorSource(broker, topic, template, sensor.fields, HEARTBEATS[heartbeat])
 
 

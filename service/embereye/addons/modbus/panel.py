@@ -60,27 +60,27 @@ async def connect(options: PanelOptions, client: AsyncModbusTcpClient) -> None:
 
 async def write(client: AsyncModbusTcpClient, options: PanelOptions, place: Place, value: int) -> None:
     """Write `value` to `place`; PanelError if the panel does not confirm it."""
-    with _translated():
+    with translated():
         if place.kind == "coil":
             answer = await client.write_coil(place.address, bool(value), device_id=options.unit)
         else:
             answer = await client.write_register(place.address, value, device_id=options.unit)
-    check(answer, place)
+    check_answer(answer, str(place))
 
 
 async def read(client: AsyncModbusTcpClient, options: PanelOptions, place: Place) -> int:
     """Read the value of `place`; PanelError."""
-    with _translated():
+    with translated():
         if place.kind == "coil":
             answer = await client.read_coils(place.address, count=1, device_id=options.unit)
         else:
             answer = await client.read_holding_registers(place.address, count=1, device_id=options.unit)
-    check(answer, place)
+    check_answer(answer, str(place))
     return int(answer.bits[0] if place.kind == "coil" else answer.registers[0])
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn the library's errors into ConnectionLostError, and raise a cancellation that it swallowed."""
     try:
         yield
@@ -94,7 +94,7 @@ class ConnectionLostError(PanelError):
     """The panel did not answer, or not as a Modbus server: the connection is useless."""
 
 
-def check(answer: ModbusPDU, place: Place) -> None:
+def check_answer(answer: ModbusPDU, place: str) -> None:
     """Raise PanelError if `answer` refuses the request for `place`."""
     if answer.isError():
         code = int(getattr(answer, "exception_code", 0))
