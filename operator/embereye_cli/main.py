@@ -29,6 +29,8 @@ Words = tuple[str, ...]
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[Words, tuple[str, str]] = {
+    ("init",): ("embereye_cli.setup.init", "write the files of a site: devices, credentials, people to notify"),
+    ("doctor",): ("embereye_cli.setup.doctor", "check ports, clock, disk, cameras, brokers and routes to people"),
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: hub, shards and console"),
     ("service", "install"): ("embereye_cli.service.install", "run `up` as a systemd service from now on"),
     ("service", "remove"): ("embereye_cli.service.remove", "stop and delete that service"),
@@ -104,7 +106,7 @@ GROUPS = {
 }
 # The overview's headings, and the first words of the commands under each.
 SECTIONS = {
-    "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
+    "Watch": ("init", "doctor", "up", "service", "alarms", "subscriptions", "webhooks", "access"),
     "Understand": ("explain", "incident", "report", "plan", "detect", "inspect", "self-test"),
     "Set up devices": ("discover", "camera", "fleet", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),

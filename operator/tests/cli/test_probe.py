@@ -15,26 +15,6 @@ from embereye_cli.main import main
 REFUSAL = b'RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\nWWW-Authenticate: Basic realm="cam"\r\n\r\n'
 
 
-@pytest.fixture
-def in_thread():
-    """Run a server's coroutine in another event loop until the test ends."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
-
-    async def end():
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run_coroutine_threadsafe(end(), loop).result(20)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
 def test_an_mjpeg_camera_becomes_a_fleet_and_a_still(in_thread, tmp_path, capsys):
     import cv2
     import numpy as np

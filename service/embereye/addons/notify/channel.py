@@ -281,7 +281,7 @@ class Channel:
 
     def _call_apprise(self, url: str, message: Message, call: Call) -> Refusal | None:
         try:
-            plugin = _plugin(url, self._route)
+            plugin = plugin_of(url, self._route)
             attach = None
             if message.still and plugin.attachment_support:
                 make: Any = AttachMemory  # untyped
@@ -332,7 +332,7 @@ def read_url(file: Path) -> str:
     return text
 
 
-def _plugin(url: str, route: Route) -> Any:
+def plugin_of(url: str, route: Route) -> Any:
     """Make Apprise's object for one message. ValueError, without the address."""
     plugin = apprise.Apprise.instantiate(url, asset=ASSET, suppress_exceptions=True)
     if plugin is None:
@@ -350,7 +350,7 @@ def check_routes(options: NotifyOptions) -> None:
         if route.is_web_push:
             continue
         try:
-            _plugin(read_url(route.url_file) if route.url_file else route.url, route)
+            plugin_of(read_url(route.url_file) if route.url_file else route.url, route)
         except ValueError as error:
             if route.url_file and not route.url_file.exists():
                 continue  # the Secret may be created later; the route fails until then, and says so
