@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seconds {arguments.seconds:g} is not between 0.1 and 600")
     commit = older_commit(arguments.against)
     say = Console(stderr=True, highlight=False).print
-    older = build(commit, say)
+    older = build(commit, BUILDS, say)
     machine = MachineLoad.now()
     with tempfile.TemporaryDirectory(prefix="embereye-gate-") as folder:
         measured = measure_in_turns(
@@ -75,13 +75,16 @@ def older_commit(against: str | None) -> str:
         raise UserError("this is no git checkout, or has no commit before: name one with --against") from error
 
 
-def build(commit: str, say: Callable[[str], None]) -> Path:
-    """Build `commit` in a separate environment, once; return its Python. UserError if it cannot be built."""
-    tree = BUILDS / commit[:12]
+def build(commit: str, folder: Path, say: Callable[[str], None]) -> Path:
+    """Build `commit` in a separate environment below `folder`, once; return its Python.
+
+    UserError if it cannot be built.
+    """
+    tree = folder / commit[:12]
     python = tree / ".venv" / "bin" / "python"
     if not (tree / ".venv" / ".installed").exists():
-        say(f"building {commit[:8]} in {tree.relative_to(record.ROOT)} (about a minute, once)")
-        BUILDS.mkdir(parents=True, exist_ok=True)
+        say(f"building {commit[:8]} in {tree} (about a minute, once)")
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(tree, ignore_errors=True)
         steps = (
             ["git", "clone", "--quiet", "--shared", "--no-checkout", str(record.ROOT), str(tree)],
@@ -92,9 +95,10 @@ def build(commit: str, say: Callable[[str], None]) -> Path:
             # The variables of an outer make would let this one see the options of the other.
             done = subprocess.run(step, capture_output=True, text=True, env=_without_make(os.environ), check=False)
             if done.returncode:
+                shutil.rmtree(tree, ignore_errors=True)
                 raise UserError(f"{commit[:8]} cannot be built: {' '.join(step[:2])}: {done.stderr.strip()[-500:]}")
     os.utime(tree)
-    builds = sorted((path for path in BUILDS.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    builds = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
     for old in builds[:-MAX_BUILDS]:
         shutil.rmtree(old, ignore_errors=True)
     return python

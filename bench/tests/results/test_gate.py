@@ -83,9 +83,10 @@ def test_an_unknown_commit_is_named() -> None:
         older_commit("nowhere")
 
 
-def test_a_commit_that_cannot_be_built_says_why() -> None:
+def test_a_commit_that_cannot_be_built_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be built: git"):
-        build("f" * 40, lambda _: None)
+        build("f" * 40, tmp_path, lambda _: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_row_that_fails_is_reported_and_takes_no_other_along(tmp_path: Path) -> None:
