@@ -12,6 +12,7 @@ import yaml
 
 DEEPEST = 100  # nesting depth; libyaml takes minutes for 100,000 levels, and crashes the process
 MOST = 1_000_000  # values in a document with its aliases expanded
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<
 
 
@@ -70,6 +71,8 @@ def line_of(content: bytes | str, document: int, path: str) -> int:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the node's value; DocumentError if it does not fit its tag or form."""
+        if isinstance(node, yaml.ScalarNode) and ":" in node.value and node.tag in NUMBERS:
+            return node.value  # 18:00 is 1080 in YAML 1.1, and a text for Kubernetes and people
         try:
             return super().construct_object(node, deep)
         except DocumentError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from embereye_cli.declared import DeclaredError, Fields, read_declared
+from embereye_cli.declared import Fields, read_declared
 
 OPTION = "--archive"
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -44,8 +44,8 @@ def parse_archive(fields: Fields) -> ArchiveOptions:
     endpoint = fields.text("endpoint", "")
     parts = urlsplit(endpoint)
     if endpoint and (parts.scheme not in ("http", "https") or not parts.hostname or parts.username):
-        raise DeclaredError(f'{fields.place("endpoint")}: "{endpoint[:80]}" is not of the form https://HOST:PORT')
-    options = ArchiveOptions(
+        raise fields.wrong("endpoint", "is not of the form https://HOST:PORT")
+    return ArchiveOptions(
         bucket=fields.text("bucket", pattern=BUCKET, form="the name of a bucket"),
         prefix=fields.text("prefix", "", pattern=PREFIX, form="a prefix of letters, digits and . _ / -").strip("/"),
         region=fields.text("region", "us-east-1", pattern=REGION, form="a region such as eu-central-1"),
@@ -53,5 +53,3 @@ def parse_archive(fields: Fields) -> ArchiveOptions:
         credentials=fields.file("credentials"),
         timeout=fields.seconds("timeoutSeconds", 30.0, 1.0, 600.0),
     )
-    fields.close()
-    return options

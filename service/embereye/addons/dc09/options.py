@@ -21,6 +21,7 @@ ACCOUNT = re.compile(r"[0-9A-Fa-f]{3,16}")
 PREFIX = re.compile(r"[0-9A-Fa-f]{1,6}")
 KEY = re.compile(r"[0-9A-Fa-f]{32}([0-9A-Fa-f]{16}){0,2}")  # AES-128, 192 or 256
 ZONE = re.compile(r"[^/\s*]+(/[^/\s*]+)?")
+LETTERS, DIGITS = re.compile("[A-Z]{2}"), re.compile("[0-9A-F]{3}")
 DEFAULT_SEND = ("alarm", "fault")
 SENDABLE = ("alarm", "pre-alarm", "fault", "test")
 
@@ -95,25 +96,18 @@ def read_dc09(path: Path) -> Dc09Options:
 
 def parse_dc09(fields: Fields) -> Dc09Options:
     """Read the file's content; DeclaredError."""
-    stations: dict[str, StationOptions] = {}
-    for declared in fields.items("stations", most=MAX_STATIONS):
-        station = _station(declared)
-        if station.name in stations:
-            raise declared.wrong("name", "is declared twice")
-        stations[station.name] = station
-    listen = _listen(fields.part("listen")) if "listen" in fields else None
-    fields.part("listen")
-    fields.close()
+    stations = fields.unique("stations", _station, most=MAX_STATIONS)
+    listen = fields.part("listen", _listen)
     if not stations and listen is None:
         raise DeclaredError("nothing is declared. Add stations, which get alarms, or listen, for panels.")
     return Dc09Options(tuple(stations.values()), listen)
 
 
 def _station(fields: Fields) -> StationOptions:
-    station = StationOptions(
+    return StationOptions(
         name=fields.name(),
         account=_account(fields),
-        receivers=[_receiver(declared) for declared in fields.items("receivers", most=2, least=1)],
+        receivers=fields.items("receivers", _receiver, most=2, least=1),
         format=fields.choice("format", (SIA, CID), SIA),
         prefix=fields.text("prefix", "0", pattern=PREFIX, form="1 to 6 hexadecimal digits"),
         receiver_number=fields.text("receiverNumber", "", pattern=PREFIX, form="1 to 6 hexadecimal digits"),
@@ -121,13 +115,11 @@ def _station(fields: Fields) -> StationOptions:
         timeout=fields.seconds("timeoutSeconds", 20.0, 1.0, 60.0),
         attempts=fields.whole("attempts", 1, 10, 3),
         poll=fields.seconds("pollSeconds", 60.0, 0.0, 86_400.0),
-        send=_send(fields),
+        send=fields.choices("send", SENDABLE, ()) or DEFAULT_SEND,
         zones=_zone_numbers(fields),
         codes=_codes(fields),
         extended=fields.flag("extendedData"),
     )
-    fields.close()
-    return station
 
 
 def _account(fields: Fields) -> str:
@@ -135,78 +127,55 @@ def _account(fields: Fields) -> str:
 
 
 def _receiver(fields: Fields) -> Receiver:
-    receiver = Receiver(fields.host(), fields.whole("port", 1, 65_535))
-    fields.close()
-    return receiver
-
-
-def _send(fields: Fields) -> tuple[str, ...]:
-    send = tuple(fields.texts("send")) or DEFAULT_SEND
-    for subject in send:
-        if subject not in SENDABLE:
-            raise DeclaredError(f'{fields.place("send")}: "{subject[:40]}" is not one of {", ".join(SENDABLE)}')
-    return send
+    return Receiver(fields.host(), fields.whole("port", 1, 65_535))
 
 
 def _zone_numbers(fields: Fields) -> dict[str, int]:
     numbers = fields.mapping("zones")
     for zone, number in numbers.items():
         if not ZONE.fullmatch(zone):
-            raise DeclaredError(f'{fields.place("zones")}: "{zone[:80]}" is not ZONE or NAMESPACE/ZONE')
+            raise fields.error("zones", f'"{zone[:80]}" is not ZONE or NAMESPACE/ZONE')
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= 999:
-            raise DeclaredError(f"{fields.place('zones')}.{zone}: {str(number)[:40]} is not a number from 0 to 999")
+            raise fields.error(f"zones.{zone}", f"{str(number)[:40]} is not a number from 0 to 999")
     return numbers
 
 
-def _codes(fields: Fields) -> dict[str, Code]:
-    codes = dict(CODES)
-    for subject, declared in fields.mapping("codes").items():
-        where = f"{fields.place('codes')}.{subject}"
-        if subject not in codes:
-            raise DeclaredError(f"{where}: is not one of {', '.join(codes)}")
-        part = Fields(declared, where)
-        letters, digits = re.compile("[A-Z]{2}"), re.compile("[0-9A-F]{3}")
-        old = codes[subject]
-        codes[subject] = Code(
-            part.text("sia", old.sia, pattern=letters, form="two capital letters"),
-            part.text("siaRestored", old.sia_restored, pattern=letters, form="two capital letters"),
-            part.text("cid", old.cid, pattern=digits, form="three digits in quotes"),
-        )
-        part.close()
-    return codes
+def _codes(fields: Fields) -> Mapping[str, Code]:
+    def subjects(part: Fields) -> dict[str, Code]:
+        return {subject: part.part(subject, lambda each, old=old: _code(each, old)) or old  # type: ignore[misc]
+                for subject, old in CODES.items()}  # fmt: skip
+
+    return fields.part("codes", subjects) or CODES
+
+
+def _code(fields: Fields, default: Code) -> Code:
+    return Code(
+        fields.text("sia", default.sia, pattern=LETTERS, form="two capital letters"),
+        fields.text("siaRestored", default.sia_restored, pattern=LETTERS, form="two capital letters"),
+        fields.text("cid", default.cid, pattern=DIGITS, form="three digits in quotes"),
+    )
 
 
 def _listen(fields: Fields) -> ListenOptions:
-    allow = fields.networks("allow")
-    accounts: dict[str, AccountOptions] = {}
-    for declared in fields.items("accounts", most=MAX_ACCOUNTS, least=1):
-        account = _panel(declared)
-        if account.account in accounts:
-            raise declared.wrong("account", "is declared twice")
-        accounts[account.account] = account
-    listen = ListenOptions(
+    return ListenOptions(
         port=fields.whole("port", 1, 65_535),
-        accounts=accounts,
+        accounts=fields.unique("accounts", _panel, most=MAX_ACCOUNTS, least=1, key="account"),
         host=fields.host("127.0.0.1"),
-        allow=allow,
+        allow=fields.networks("allow"),
     )
-    fields.close()
-    return listen
 
 
 def _panel(fields: Fields) -> AccountOptions:
     zones: dict[int, str] = {}
     for number, zone in fields.mapping("zones").items():
         if not number.isdecimal() or int(number) > 9_999:
-            raise DeclaredError(f"{fields.place('zones')}: {number[:40]} is not a panel's zone number; 0: all others")
+            raise fields.error("zones", f"{number[:40]} is not a panel's zone number; 0: all others")
         if not isinstance(zone, str) or not ZONE.fullmatch(zone):
-            raise DeclaredError(f'{fields.place("zones")}.{number}: "{str(zone)[:80]}" is not ZONE or NAMESPACE/ZONE')
+            raise fields.error(f"zones.{number}", f'"{str(zone)[:80]}" is not ZONE or NAMESPACE/ZONE')
         zones[int(number)] = zone
     if not zones:
-        raise DeclaredError(f"{fields.place('zones')} is missing. Name zones by the panel's numbers; 0: all others.")
-    account = AccountOptions(_account(fields), fields.name(), zones, fields.file("keyFile"))
-    fields.close()
-    return account
+        raise fields.missing("zones", "Name zones by the panel's numbers; 0: all others.")
+    return AccountOptions(_account(fields), fields.name(), zones, fields.file("keyFile"))
 
 
 def read_key(path: Path | None) -> str:

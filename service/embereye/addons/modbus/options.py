@@ -5,7 +5,7 @@ the hub writes to. `serve` is a table that PLCs read from the hub. Both have rul
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,22 +98,15 @@ def read_modbus(path: Path) -> ModbusOptions:
 
 def parse_modbus(fields: Fields) -> ModbusOptions:
     """Read the file's content; DeclaredError."""
-    panels: dict[str, PanelOptions] = {}
-    for declared in fields.items("panels", most=MAX_PANELS):
-        panel = _panel(declared)
-        if panel.name in panels:
-            raise declared.wrong("name", "is declared twice")
-        panels[panel.name] = panel
-    serve = _serve(fields.part("serve")) if "serve" in fields else None
-    fields.part("serve")
-    fields.close()
+    panels = fields.unique("panels", _panel, most=MAX_PANELS)
+    serve = fields.part("serve", _serve)
     if not panels and serve is None:
         raise DeclaredError("nothing is declared. Add panels, which the hub writes to, or serve, a table to read.")
     return ModbusOptions(tuple(panels.values()), serve)
 
 
 def _panel(fields: Fields) -> PanelOptions:
-    panel = PanelOptions(
+    return PanelOptions(
         host=fields.host(),
         table=_table(fields, fields.name()),
         port=fields.whole("port", 1, 65_535, 502),
@@ -121,67 +114,47 @@ def _panel(fields: Fields) -> PanelOptions:
         timeout=fields.seconds("timeoutSeconds", 1.0, 0.1, 30.0),
         period=fields.seconds("periodSeconds", 1.0, 0.1, 10.0),
     )
-    fields.close()
-    return panel
 
 
 def _serve(fields: Fields) -> ServeOptions:
-    allow = fields.networks("allow")
-    serve = ServeOptions(
+    return ServeOptions(
         port=fields.whole("port", 1, 65_535),
         table=_table(fields, "serve"),
         host=fields.host("127.0.0.1"),
         unit=fields.whole("unit", 0, 255, 1),
-        allow=allow,
+        allow=fields.networks("allow"),
     )
-    fields.close()
-    return serve
 
 
 def _table(fields: Fields, name: str) -> Table:
-    taken: dict[Place, str] = {}
-    heartbeat = None
-    if "heartbeat" in fields:
-        part = fields.part("heartbeat")
-        heartbeat = _place(part)
-        taken[heartbeat] = "the heartbeat"
-        part.close()
-    else:
-        fields.part("heartbeat")
-    rules = list(_rules(fields, taken))
+    heartbeat = fields.part("heartbeat", _place)
+    taken = {heartbeat: "the heartbeat"} if heartbeat else {}
+    rules = fields.items("rules", lambda rule: _rule(rule, taken), most=MAX_RULES, least=1)
     return Table(name, tuple(rules), heartbeat)
 
 
-def _rules(fields: Fields, taken: dict[Place, str]) -> Iterator[Rule]:
-    for declared in fields.items("rules", most=MAX_RULES, least=1):
-        rule = _rule(declared)
-        if other := taken.get(rule.place):
-            raise DeclaredError(f"{declared.place(rule.place.kind)}: {rule.place} is already {other}")
-        taken[rule.place] = f"in {declared.place('')}".rstrip(".") + ": give one rule several zones"
-        yield rule
-
-
-def _rule(fields: Fields) -> Rule:
+def _rule(fields: Fields, taken: dict[Place, str]) -> Rule:
     place = _place(fields)
+    if other := taken.get(place):
+        raise fields.error(place.kind, f"{place} is already {other}")
+    taken[place] = f"in {fields.place('')}: give one rule several zones"
     when = fields.choice("when", (PRE_ALARM, ALARM, FAULT, WATCHED, STATE), ALARM)
     if when == STATE and place.kind == "coil":
-        raise DeclaredError(f"{fields.place('when')}: a coil cannot have a state's number. Use a register.")
+        raise fields.error("when", "a coil cannot have a state's number. Use a register.")
     zones = tuple(fields.texts("zones"))
     if not zones:
-        raise DeclaredError(f'{fields.place("zones")} is missing. Name zones, or "*" for all.')
-    for zone in zones:
+        raise fields.missing("zones", 'Name zones, or "*" for all.')
+    for index, zone in enumerate(zones):
         if not ZONE.fullmatch(zone):
-            raise DeclaredError(f'{fields.place("zones")}: "{zone[:80]}" is not ZONE, NAMESPACE/ZONE or "*"')
+            raise fields.wrong("zones", 'is not ZONE, NAMESPACE/ZONE or "*"', index)
     on, off = fields.whole("on", 0, 65_535, 1), fields.whole("off", 0, 65_535, 0)
     if on == off or (place.kind == "coil" and {on, off} != {0, 1}):
-        raise DeclaredError(f"{fields.place('on')}: {on} and off: {off} must differ, and be 0 and 1 for a coil")
-    rule = Rule(place, when, zones, fields.choice("until", (RESET, ACKNOWLEDGED), RESET), on, off)
-    fields.close()
-    return rule
+        raise fields.error("on", f"{on} and off: {off} must differ, and be 0 and 1 for a coil")
+    return Rule(place, when, zones, fields.choice("until", (RESET, ACKNOWLEDGED), RESET), on, off)
 
 
 def _place(fields: Fields) -> Place:
     if ("coil" in fields) == ("register" in fields):
-        raise DeclaredError(f"{fields.place('coil')}: set either coil or register, counted from 0")
+        raise fields.error("coil", "set either coil or register, counted from 0")
     kind = "coil" if "coil" in fields else "register"
     return Place(kind, fields.whole(kind, 0, 65_535))

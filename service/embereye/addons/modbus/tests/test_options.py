@@ -56,7 +56,7 @@ serve:
         ("panels: [{name: a, host: h, rules: [{coil: 0, on: 7, zones: ['*']}]}]", "0 and 1 for a coil"),
         ("panels: [{name: a, host: h, rules: [{coil: 0}]}]", 'zones is missing. Name zones, or "*"'),
         ("panels: [{name: a, host: h, rules: [{coil: 0, zones: [a/b/c]}]}]", "is not ZONE"),
-        (f"serve: {{port: 5020, allow: [10.0.0.1/8], rules: [{RULE}]}}", "serve.allow: 10.0.0.1/8 has host bits set"),
+        (f"serve: {{port: 5020, allow: [10.0.0.1/8], rules: [{RULE}]}}", "10.0.0.1/8 has host bits set"),
         ("panels: {", "not YAML"),
     ],
 )  # fmt: skip

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from embereye.addons.notify.config import WrongError, parse_config
+from embereye.addons.notify.config import parse_config
 from embereye.addons.notify.options import ALARM, CRITICAL, FAULT
+from embereye_cli.declared import DeclaredError
 
 FULL = """
 publicUrl: https://fire.example.com/
@@ -53,6 +54,12 @@ def test_everything_that_the_file_says_is_read() -> None:
     assert not fire.is_for(FAULT, "default", "hall")
 
 
+def test_times_of_day_need_no_quotes() -> None:
+    quoted, bare = (parse_config(text) for text in (FULL, FULL.replace('"22:00"', "22:00").replace('"18:00"', "18:00")))
+    assert bare.routes["phone"].quiet == quoted.routes["phone"].quiet
+    assert bare.duties == quoted.duties
+
+
 def test_who_is_on_duty_depends_on_weekday_and_hour() -> None:
     options = parse_config(FULL)
     duty = options.duties["watch"]
@@ -75,14 +82,14 @@ def test_a_file_with_nothing_but_routes_tells_them_everything() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (("name: chief,", "nam: chief,"), "line 12: routes[1].nam: there is no such key. Use name, url"),
+        (("name: chief,", "nam: chief,"), "line 12: routes[1].name is missing. nam is not a field"),
         (("routes: [chief, mail]", "routes: [boss]"), 'line 26: escalations[0].steps[1].routes[0]: "boss" is no route'),
         (("after: 2m", "after: soon"), 'line 26: escalations[0].steps[1].after: "soon" is not a duration. Use'),
         (("for: [alarm]", "for: [fire]"), 'line 22: escalations[0].for[0]: "fire" is not one of pre-alarm, alarm'),
         (("otherwise: [mail]", ""), "line 15: duty[0]: nobody is on duty on tue at 18:00. Add a shift, or otherwise"),
         (("Europe/Berlin", "Europe/Berlim"), 'line 3: timeZone: "Europe/Berlim" is not a time zone such as'),
-        (("name: mail,", "name: phone,"), 'line 13: routes[2]: the name "phone" is given twice'),
-        (("  - {name: chief", "  - {name: chief, name: c"), "line 12: routes[1].name: it is given twice"),
+        (("name: mail,", "name: phone,"), 'line 13: routes[2]: the name "phone" is declared twice'),
+        (("  - {name: chief", "  - {name: chief, name: c"), 'line 12: the key "name" is repeated: remove one'),
         (("for: [alarm]", "for: [pre-alarm]"), "escalations: none of them is for alarm"),
         (
             ('to: "06:00"}', 'to: "06:00", alarmsToo: {reason: " ", by: ada}}'),
@@ -90,17 +97,17 @@ def test_a_file_with_nothing_but_routes_tells_them_everything() -> None:
         ),
         (("[10.0.0.0/8]", "[10.0.0.1/8]"), 'routes[2].allow[0]: "10.0.0.1/8" is not a network'),
         (("ntfys://chief-topic", "dbus://"), "routes[1].url: dbus:// shows messages on the hub's machine only"),
-        (("fold: 5s", "fold: [5s"), "line 5: it is not YAML"),
+        (("fold: 5s", "fold: [5s"), "not YAML: line 6"),
     ],
 )
 def test_a_mistake_is_named_with_line_key_and_remedy(changed: tuple[str, str], sentence: str) -> None:
     assert changed[0] in FULL
-    with pytest.raises(WrongError) as error:
+    with pytest.raises(DeclaredError) as error:
         parse_config(FULL.replace(*changed, 1))
     assert sentence in str(error.value)
 
 
 def test_no_secret_of_an_address_is_in_a_message() -> None:
-    with pytest.raises(WrongError) as error:
+    with pytest.raises(DeclaredError) as error:
         parse_config('routes: [{name: phone, url: "very-secret-token"}]')
     assert "secret" not in str(error.value)
