@@ -93,11 +93,10 @@ class Queue:
             least = max(self.waiting.values(), key=lambda message: (message.rank[0], -message.number))
             changes |= self.remove(least)
             self.dropped += 1
-        self._state.cursor = max(self._state.cursor, event.cursor)
         return changes | {"state": asdict(self._state)}
 
-    def start(self, cursor: int) -> dict[str, object]:
-        """Begin after the event of `cursor`; returns the changed rows."""
+    def advance(self, cursor: int) -> dict[str, object]:
+        """Continue after the event of `cursor`; returns the changed rows."""
         self._state.cursor = cursor
         return {"state": asdict(self._state)}
 

@@ -20,19 +20,15 @@ from embereye.addons.dc09.options import Receiver, StationOptions, read_key
 from embereye.addons.dc09.queue import Message, Queue
 from embereye.addons.dc09.tables import Rows
 from embereye.hub.committer import Draft, Step
-from embereye.hub.database import StoreError
-from embereye.hub.feeds.feed import ClosedError
+from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
-from embereye.hub.tables.selection import EVERYTHING
 from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks
 from embereye.process.timing.backoff import Backoff
 from embereye.units import SECOND
-from embereye.v1.alarms_pb2 import AlarmEvent
 
 logger = logging.getLogger(__name__)
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 2.0, 30.0  # after a round over all receivers that failed
-STORE_SECONDS = 1.0  # before a failed read of the store is repeated
 REPEATED_NAKS = 2  # of one message at one attempt
 
 
@@ -52,7 +48,6 @@ class Station:
         self._rows = rows
         self._backoff = backoff
         self.queue = Queue(options, rows.of_owner(options.name))
-        self._unstored: set[int] = set()  # cursors of events that were sent before they were stored
         self._added = asyncio.Event()
         self._offset_ns = 0  # how far the station's clock is ahead
         self.counts: Counter[str] = Counter()  # messages by outcome
@@ -81,31 +76,14 @@ class Station:
     async def _follow(self) -> None:
         feed = self._hub.feed
         if self.queue.cursor < 0:
-            self._store(self.queue.start(feed.latest))
-        reader = feed.reader(min(self.queue.cursor, feed.latest), EVERYTHING)
-        while True:
-            try:
-                entries = await reader.next()
-            except ClosedError:
-                return
-            except StoreError:
-                await asyncio.sleep(STORE_SECONDS)
-                continue
-            for entry in entries:
-                self._accept(entry.event, unstored=entry.unstored)
-                if not entry.unstored:
-                    reader.advance(entry.event.cursor)
-
-    def _accept(self, event: AlarmEvent, *, unstored: bool) -> None:
-        if event.cursor in self._unstored and not unstored:
-            self._unstored.discard(event.cursor)
-            return
-        if unstored:
-            if event.cursor in self._unstored:
-                return
-            self._unstored.add(event.cursor)
-        self._store(self.queue.add(event))
-        self._added.set()
+            self._store(self.queue.advance(feed.latest))
+        async for batch in follow(feed, self.queue.cursor):
+            changes: dict[str, object] = {}
+            for event in batch.events:
+                changes |= self.queue.add(event)
+            if changes or batch.cursor != self.queue.cursor:
+                self._store(changes | self.queue.advance(batch.cursor))
+            self._added.set()
 
     def _store(self, changes: dict[str, object]) -> None:
         def step(draft: Draft) -> None:

@@ -28,13 +28,11 @@ from embereye.hub.access.keeper import add_entry
 from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
-from embereye.hub.feeds.feed import ClosedError, Entry
+from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
-from embereye.hub.tables.selection import EVERYTHING
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.webhooks.sender import Refusal
-from embereye.hub.webhooks.signing import delivery_id
 from embereye.levels import ZoneState
 from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks
@@ -46,7 +44,6 @@ from embereye.zone.state import NotAllowedError
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
-STORE_SECONDS = 1.0  # before a failed read of the store is repeated
 CANARY_SECONDS = 1.0  # between two looks if a canary is due
 STILL_SECONDS = 1.0  # that a message waits for its picture
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0  # between attempts of a failing route
@@ -105,7 +102,6 @@ class Notifier:
         self.outlets = {name: Outlet(route, make_sender(route), backoff()) for name, route in options.routes.items()}
         self.hub = hub
         self.proofs = Proofs(self._store_proof)
-        self._applied = set[str]()  # ids of events that were applied before they could be stored
         self._cursor = 0
         self._is_compared = False
 
@@ -158,35 +154,13 @@ class Notifier:
         raise RuntimeError("a task of notifications failed")
 
     async def _follow(self) -> None:
-        reader = self.hub.feed.reader(self._cursor, EVERYTHING)
-        if reader.caught_up:
-            self._compare_zones()
-        while True:
-            try:
-                entries = await reader.next()
-            except ClosedError:
-                return
-            except StoreError:
-                await asyncio.sleep(STORE_SECONDS)
-                continue
-            for entry in entries:
-                self._apply(entry)
-                if not entry.unstored:
-                    reader.advance(entry.event.cursor)
-                    self._cursor = entry.event.cursor
+        async for batch in follow(self.hub.feed, self._cursor):
+            for event in batch.events:
+                self.incidents.apply(event, self.now_ns(), self.local())
+            self._cursor = batch.cursor
             self._store()
-            if reader.caught_up:
+            if batch.caught_up:
                 self._compare_zones()
-
-    def _apply(self, entry: Entry) -> None:
-        """Apply an event. One that cannot be stored yet is applied at once, and not again once it is stored."""
-        name = delivery_id(entry.event) if entry.unstored or self._applied else ""
-        if name in self._applied:
-            self._applied.discard(name)
-            return
-        if entry.unstored:
-            self._applied.add(name)
-        self.incidents.apply(entry.event, self.now_ns(), self.local())
 
     def _compare_zones(self) -> None:
         """Once, after the start: open what burns and is unknown, and end what was reset while nobody listened."""

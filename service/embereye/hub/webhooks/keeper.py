@@ -17,7 +17,8 @@ from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft, Step, StoreFailingError
 from embereye.hub.database import DamagedError, StoreError
 from embereye.hub.databases.store import StoreThreads
-from embereye.hub.feeds.feed import ClosedError, Entry, Feed, Subscription
+from embereye.hub.feeds.feed import Entry, Feed, Subscription
+from embereye.hub.feeds.follow import entries_of
 from embereye.hub.roles import Principal
 from embereye.hub.tables.events import recorded_ns
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -142,15 +143,7 @@ class Webhooks:
     # Deliveries
 
     async def _follow(self, webhook: Webhook) -> None:
-        while True:
-            try:
-                entries = await webhook.reader.next()
-            except ClosedError:
-                self._store_position(webhook)
-                return
-            except StoreError:
-                await asyncio.sleep(STORE_SECONDS)
-                continue
+        async for entries in entries_of(webhook.reader):
             for entry in entries:
                 if entry.unstored:
                     await self._deliver_unstored(webhook, entry)
@@ -158,6 +151,7 @@ class Webhooks:
                 if webhook.sender.is_relevant(entry.event):
                     await self._deliver(webhook, entry.event)
                 webhook.reader.advance(entry.event.cursor)
+        self._store_position(webhook)
 
     async def _deliver_unstored(self, webhook: Webhook, entry: Entry) -> None:
         """Send an event that cannot be stored for now, until it is accepted or stored; then it follows the cursor."""
