@@ -16,6 +16,7 @@ from rich.text import Text
 from embereye.client.alarms import ALIVE_MS, SilentError, listen
 from embereye.levels import ZoneState
 from embereye.process import lifecycle
+from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.process.telemetry.logs import visible
@@ -284,14 +285,12 @@ class _Client:
 
     async def _watch(self) -> None:
         """Print each event once, until cancelled; reconnect when the hub restarts."""
-        backoff, failing = Backoff(floor=0.2, cap=5.0), ""
+        backoff, failing = Backoff(floor=0.2, cap=5.0), Condition()
 
         def note_answer() -> None:
-            nonlocal failing
-            if failing:
+            if failing.clear():
                 self._warn("the hub is back")
             backoff.reset()
-            failing = ""
 
         while True:
             presented = self._hub.token
@@ -308,9 +307,8 @@ class _Client:
                     if error.code() in FINAL and not self._has_new_token(presented):
                         raise failure from error
                     reason = str(failure).rstrip(".")
-            if reason != failing:
+            if failing.fail(reason):
                 self._warn(f"{reason}; what was shown may be out of date, trying again")
-                failing = reason
             await asyncio.sleep(backoff.next())
 
     def _has_new_token(self, presented: str) -> bool:

@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from embereye.process.condition import Condition
 from embereye.process.telemetry.logs import visible
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class _Output:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._logged = False
+        self._failing = Condition(logger, first_only=True)
 
     def write(self, text: str) -> int:
         """Write `text` if possible."""
@@ -105,12 +106,8 @@ class _Output:
         try:
             yield
         except OSError as error:
-            if not self._logged:
-                logger.warning(
-                    "cannot write the output (%s). Events are not shown there, but fleets are watched as before",
-                    error.strerror,
-                )
-            self._logged = True
+            sentence = "cannot write the output (%s). Events are not shown there, but fleets are watched as before"
+            self._failing.fail(str(error), sentence, error.strerror)
 
 
 class Lines:

@@ -26,6 +26,7 @@ from embereye.hub.access import admin_file
 from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
 from embereye.process.addresses import free_ports
+from embereye.process.condition import Condition
 from embereye.process.files import write_whole
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import metrics_pages, serve_pages
@@ -94,7 +95,7 @@ class FleetState:
     """A fleet and the history of its passes."""
 
     fleet: Fleet
-    failing: str = ""
+    failing: Condition = field(default_factory=Condition)
     memory: FleetMemory = field(default_factory=FleetMemory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
@@ -347,15 +348,13 @@ class Up:
             reason, remedy = str(error), ""
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
                 reason, remedy = f"--data {self._options.data} cannot be written ({error.strerror})", f": {MAKE_ROOM}"
-            if state.failing != reason:
-                state.failing = reason
+            if state.failing.fail(reason):
                 if not remedy and not isinstance(error, UserError):
                     logger.exception("%s: cannot be reconciled", key)
                 self._display.say(f"{key}: cannot be reconciled: {reason}{remedy}", style="bold red")
         else:
-            if state.failing:
+            if state.failing.clear():
                 self._display.say(f"{key}: is reconciled again")
-                state.failing = ""
             state.backoff.reset()
             state.status, state.load, state.latest = outcome.status, outcome.load, time.monotonic()
             state.due = state.latest + (RECONCILE_SECONDS if outcome.complete else CHANGING_SECONDS)
@@ -620,7 +619,7 @@ class Up:
             covered=f"{watched}/{declared}",
             up=up,
             well=well,
-            why=state.failing or why,
+            why=state.failing.why or why,
             awaiting=awaiting,
         )
 

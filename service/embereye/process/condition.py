@@ -7,12 +7,12 @@ class Condition:
     """A failure that may last. It is true while the failure lasts.
 
     The beginning of a failure and a changed reason are logged at level `begin`, its end at level `end`. With
-    `first_only`, changed reasons are not logged.
+    `first_only`, changed reasons are not logged. Without a logger, the caller reports what is news.
     """
 
     def __init__(
         self,
-        logger: logging.Logger,
+        logger: logging.Logger | None = None,
         *,
         begin: int = logging.WARNING,
         end: int = logging.WARNING,
@@ -27,17 +27,22 @@ class Condition:
     def __bool__(self) -> bool:
         return bool(self.why)
 
-    def fail(self, why: str, sentence: str, *args: object) -> bool:
-        """Note a failure for the reason `why`; if that is news, log `sentence` % `args` and return True."""
+    def fail(self, why: str, sentence: str = "", *args: object, error: BaseException | None = None) -> bool:
+        """Note a failure for the reason `why`; if that is news, log `sentence` % `args`, if there is one.
+
+        Returns True if it is news. `error` is logged with its traceback.
+        """
         why = why or "unknown"  # some errors have no text, such as httpx2's ReadTimeout
         before, self.why = self.why, why
         if before and (self._first_only or why == before):
             return False
-        self._logger.log(self._begin, sentence, *args)
+        if self._logger and sentence:
+            self._logger.log(self._begin, sentence, *args, exc_info=error)
         return True
 
-    def clear(self, sentence: str = "", *args: object) -> None:
-        """Note that nothing fails; log `sentence` % `args`, if there is one, if a failure is over by that."""
+    def clear(self, sentence: str = "", *args: object) -> bool:
+        """Note that nothing fails; if a failure is over by that, log `sentence` % `args` and return True."""
         before, self.why = self.why, ""
-        if before and sentence:
+        if before and self._logger and sentence:
             self._logger.log(self._end, sentence, *args)
+        return bool(before)

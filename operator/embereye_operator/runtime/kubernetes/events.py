@@ -17,6 +17,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
 from embereye_operator.api.fleets import Fleet, FleetReference
@@ -41,7 +42,7 @@ class EventWriter:
         self._correlator = EventCorrelator()
         self._noted = asyncio.Event()
         self._backoff = Backoff(floor=0.5, cap=30.0)
-        self._failing = ""
+        self._failing = Condition(logger)
 
     def note(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         """Queue an Event about `fleet`."""
@@ -55,7 +56,8 @@ class EventWriter:
             try:
                 await self._write_due()
             except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
-                self._log_once(str(error) or type(error).__name__)
+                reason = str(error) or type(error).__name__
+                self._failing.fail(reason, "cannot write an event: %s", reason)
                 await asyncio.sleep(max(self._backoff.next(), retry_after(error)))
                 continue
             if lost := self._correlator.lost:
@@ -65,7 +67,7 @@ class EventWriter:
                 )
                 self._correlator.lost = 0
             self._backoff.reset()
-            self._failing = ""
+            self._failing.clear()
             self._noted.clear()
             try:
                 async with asyncio.timeout(POLL):
@@ -95,7 +97,8 @@ class EventWriter:
                 if error.status.code not in NEVER:
                     failed[namespace] = error
                     continue
-                self._log_once(f"{entry.reason}: {error.status.message}")
+                reason = f"{entry.reason}: {error.status.message}"
+                self._failing.fail(reason, "cannot write an event: %s", reason)
                 self._correlator.discard(entry)
             else:
                 self._correlator.note_written(entry, count, time.monotonic())
@@ -124,11 +127,6 @@ class EventWriter:
                 raise
             return False
         return True
-
-    def _log_once(self, reason: str) -> None:
-        if reason != self._failing:
-            logger.warning("cannot write an event: %s", reason)
-        self._failing = reason
 
 
 def _about(entry: Entry) -> FleetReference:

@@ -9,6 +9,7 @@ which budgets outlive the operator. A role of the release owns the Job, so `helm
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -17,6 +18,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye.process.condition import Condition
 from embereye.process.timing.clock import lease_seconds
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
@@ -101,7 +103,7 @@ class Guard:
         ] = {}  # namespace → reference to its Job, `lease_seconds` when it was seen
         self._renewed: dict[str, float] = {}  # namespace → `lease_seconds` of the latest renewal
         self._lock = asyncio.Lock()
-        self._refused: dict[str, str] = {}  # namespace → why it has no Job
+        self._refused = defaultdict[str, Condition](lambda: Condition(logger))  # namespaces without a Job
 
     async def reference(self, namespace: str) -> Manifest | None:
         """Return the owner of budgets in `namespace`; None: their fleets own them."""
@@ -148,9 +150,8 @@ class Guard:
                 raise  # the server is busy: other writes of the pass would fail as well
             # Any refusal of the Job, such as a policy's webhook with 400, only affects budgets, and must not stop a
             # fleet's shards.
-            if str(error) != self._refused.get(namespace):
-                logger.warning("cannot create the job that deletes budgets in %s: %s", namespace, error.status.message)
-            self._refused[namespace] = str(error)
+            sentence = "cannot create the job that deletes budgets in %s: %s"
+            self._refused[namespace].fail(str(error), sentence, namespace, error.status.message)
             self._known.pop(namespace, None)
             return None
         self._refused.pop(namespace, None)

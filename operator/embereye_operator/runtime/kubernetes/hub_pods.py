@@ -13,6 +13,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.process.condition import Condition
 from embereye.units import bracketed
 from embereye_operator.decide.cluster.hub_pod import needed_secrets, why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
@@ -64,7 +65,7 @@ class HubPods:
         service = service_of(address)
         self._service = service and (service[0], service[1] or client.namespace)
         self._nodes = nodes
-        self._refused = ""
+        self._refused = Condition(logger)
 
     async def locate(self) -> None:
         """Update `address`."""
@@ -98,9 +99,7 @@ class HubPods:
         except ApiError as error:
             if error.status.code != 403:
                 raise
-            if str(error) != self._refused:
-                logger.warning("cannot find out why the hub does not answer: %s", error.status.message)
-            self._refused = str(error)
+            self._refused.fail(str(error), "cannot find out why the hub does not answer: %s", error.status.message)
             return
         self.trouble = refused or why_hub_is_away(pods, claims, await read_secrets(self._client, namespace, pods))
         by_node = {pod["spec"].get("nodeName", ""): pod for pod in newest(pods)}

@@ -23,6 +23,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye.process.condition import Condition
 from embereye.process.identity.authority import LIFE, Authority, Issued, expiry, is_due_by, utc_now
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
@@ -92,7 +93,13 @@ class Identities:
         self._folder = tempfile.TemporaryDirectory(prefix="embereye-identity-")
         self.credentials: Credentials | None = None  # the operator's own
         self.lost: set[tuple[str, str]] = set()  # namespace and label of fleets with deleted certificates
-        self.trouble = "no certificate has been issued yet"  # why no certificate can be issued; "" if one can
+        self._failing = Condition(logger)  # no certificate can be issued
+        self._failing.fail("no certificate has been issued yet")
+
+    @property
+    def trouble(self) -> str:
+        """The reason why no certificate can be issued; "" if one can."""
+        return self._failing.why
 
     async def renew(self, namespaces: Collection[str]) -> None:
         """Create or renew the authority, and renew all due certificates in `namespaces`.
@@ -117,14 +124,12 @@ class Identities:
                     with _collect_failures(failed):
                         await self._write(key, known.identity, known.fleet, {}, known.names)
         except ApiError as error:
-            self.trouble = f"certificates cannot be renewed: {error.status.message}"
+            self._failing.fail(f"certificates cannot be renewed: {error.status.message}")
             raise
         except ValueError as error:  # no authority yet: existing certificates stay
-            if str(error) != self.trouble:
-                logger.warning("certificates cannot be renewed: %s", error)
-            self.trouble = str(error)
+            self._failing.fail(str(error), "certificates cannot be renewed: %s", error)
             return
-        self.trouble = ""
+        self._failing.clear()
         if failed:
             raise failed[0]
 

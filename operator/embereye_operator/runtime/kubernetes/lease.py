@@ -19,6 +19,7 @@ import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.process.condition import Condition
 from embereye.process.timing.clock import lease_seconds
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
@@ -65,7 +66,7 @@ class Election:
         self._is_holder = False
         self._seen: tuple[Any, ...] = ()
         self._seen_at = 0.0
-        self._failing = ""
+        self._failing = Condition(logger)
 
     def is_leading(self) -> bool:
         """True if this process may act now, even right after a suspend."""
@@ -86,12 +87,10 @@ class Election:
                     self._is_holder = await self._attempt()
                 if self._is_holder:
                     self._renewed = started
-                self._failing = ""
+                self._failing.clear()
             except Exception as error:
                 reason = str(error) or type(error).__name__
-                if reason != self._failing:
-                    logger.warning("lease %s/%s: %s", self._namespace, self._name, reason)
-                self._failing = reason
+                self._failing.fail(reason, "lease %s/%s: %s", self._namespace, self._name, reason)
             if self.is_leading() != leading:
                 leading = not leading
                 logger.info("%s: this operator %s", self._name, "leads" if leading else "does not lead any more")

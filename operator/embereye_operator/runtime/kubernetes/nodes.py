@@ -47,7 +47,7 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._heartbeats = Heartbeats()
         self._synced = False
-        self._refused = ""
+        self._refused = Condition(logger)
         self._unseen: set[str] = set()  # namespaces whose pods may not be listed
 
     async def watch(self) -> None:
@@ -137,9 +137,8 @@ class Nodes:
                 lease = await self._client.get(LEASES, name, namespace=HEARTBEATS)
             except ApiError as error:
                 if error.status.code in {403, 404}:  # rely on the control plane, which is slower
-                    if str(error) != self._refused:
-                        logger.warning("cannot read the heartbeat of node %s: %s", name, error.status.message)
-                    self._refused = str(error)
+                    sentence = "cannot read the heartbeat of node %s: %s"
+                    self._refused.fail(str(error), sentence, name, error.status.message)
                     continue
                 raise
             renewed = str((lease.get("spec") or {}).get("renewTime") or "")

@@ -12,6 +12,7 @@ from collections.abc import Sequence, Set
 from datetime import timedelta
 from pathlib import Path
 
+from embereye.process.condition import Condition
 from embereye.process.files import write_whole
 from embereye.process.identity.authority import LIFE, Authority, Issued, is_due, served_names, utc_now
 from embereye.process.identity.names import Identity
@@ -61,12 +62,14 @@ class LocalIdentities:
 
     async def renew_periodically(self) -> None:
         """Renew due certificates until cancelled."""
+        failing = Condition(logger)
         while True:
             await asyncio.sleep(min(PERIOD, self._life.total_seconds() / 10))
             try:
                 self.renew()
+                failing.clear()
             except OSError as error:
-                logger.warning("%s: cannot renew certificates: %s", self._folder, error)
+                failing.fail(str(error), "%s: cannot renew certificates: %s", self._folder, error)
 
     def renew(self) -> None:
         """Renew certificates that are due by the wall clock or by age; OSError if they cannot be written."""

@@ -16,6 +16,7 @@ from embereye.addons.modbus.server import TableServer
 from embereye.addons.modbus.tables import TRIPS, Trip, Trips
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
+from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks, first_of
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Building:
         self._tables: Sequence[Table] = tables
         self._decisions = {table.name: Decision(table, self._trips.stored) for table in tables}
         self._values: dict[str, Mapping[Place, int]] = {}
-        self.unwatched = ""  # why heartbeats stop; '' if they do not
+        self.unwatched = Condition(logger)  # heartbeats stop
         self._stopping = False
         self.panels = [
             Panel(panel, lambda name=panel.name: (self._values[name], self._beats))  # type: ignore[misc]
@@ -71,12 +72,10 @@ class Building:
         """Decide all values now; True if one has changed."""
         zones = self._hub.zones.messages()
         why = "the hub stops" if self._stopping else unwatched_reason(self._hub)
-        if why != self.unwatched:
-            if why:
-                logger.warning("Modbus: %s: heartbeats stop, outputs of `when: %s` are off", why, WATCHED)
-            else:
-                logger.warning("Modbus: the watch is proved again: heartbeats beat")
-        self.unwatched = why
+        if why:
+            self.unwatched.fail(why, "Modbus: %s: heartbeats stop, outputs of `when: %s` are off", why, WATCHED)
+        else:
+            self.unwatched.clear("Modbus: the watch is proved again: heartbeats beat")
         before = self._values
         self._values = {name: decision.values(zones, why) for name, decision in self._decisions.items()}
         self._store_trips()

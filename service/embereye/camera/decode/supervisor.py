@@ -26,6 +26,7 @@ from embereye.camera.decode.wire import (
     Reply,
     read_replies,
 )
+from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class DecoderProcess:
         self.memory = self.forker.share(self.number)
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._failing = ""  # why the latest process was replaced; logged once
+        self._failing = Condition(logger, begin=logging.ERROR)  # the latest process was replaced
 
     @property
     def slot_in_work(self) -> int:
@@ -182,13 +183,11 @@ class DecoderProcess:
                 self._report(f"garbled reply: {error}")
                 self._end(garbled=True)
             else:
-                self._failing = ""
+                self._failing.clear()
                 self._backoff.reset()
 
     def _report(self, reason: str) -> None:
-        if reason != self._failing:
-            logger.error("decoder %d: %s", self.number, reason)
-        self._failing = reason
+        self._failing.fail(reason, "decoder %d: %s", self.number, reason)
 
     def _end(self, *, garbled: bool) -> None:
         self._disconnect()

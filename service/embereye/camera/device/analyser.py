@@ -26,6 +26,7 @@ from embereye.detect.vision.networks.persistence import merged
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import WORKING_SIDE
+from embereye.process.condition import Condition
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import CameraSettings
@@ -83,7 +84,7 @@ class Analyser:
         self._radiometric = False  # the latest frame contained temperatures
         self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was last suspected
         self._fault = ""  # why the latest picture could not show a fire
-        self._failing = ""  # why the analysis of the latest frame failed
+        self._failing = Condition(logger, begin=logging.ERROR)  # the analysis of the latest frame failed
 
     def configure(self, device: Device, settings: CameraSettings, deadline_ns: int) -> None:
         """Apply new settings. Detectors are renewed only if settings that they depend on changed."""
@@ -172,7 +173,7 @@ class Analyser:
 
     def conclude(self, frame: Frame, analysed: AnalysedFrame) -> Observation:
         """Combine the analysis of `frame` with the model's findings, and offer the frame to the model."""
-        self._failing = ""
+        self._failing.clear()
         self._fault = analysed.fault
         self._radiometric = is_radiometric(frame)
         seen = analysed.observation
@@ -192,9 +193,10 @@ class Analyser:
         self.cost.failures += 1
         detail = f"{type(error).__name__}: {error}"
         reason = f"analysis failed: {detail}"
-        if reason != self._failing and isinstance(error, BaseException):
-            logger.error("camera %s: %s", self._device.id, reason, exc_info=error)
-        self._failing = reason
+        if isinstance(error, BaseException):
+            self._failing.fail(reason, "camera %s: %s", self._device.id, reason, error=error)
+        else:
+            self._failing.fail(reason)
         self._renew_detectors(health=PictureHealth())
         return detail
 
@@ -215,7 +217,7 @@ class Analyser:
     @property
     def fault(self) -> str:
         """The reason why the latest frame cannot show a fire, or ''."""
-        return self.idle_detectors or self._failing or self._fault or self._unsuited
+        return self.idle_detectors or self._failing.why or self._fault or self._unsuited
 
     @property
     def _unsuited(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from embereye.detect.vision.flame.usual_levels import UsualLevels
+from embereye.process.condition import Condition
 from embereye.process.files import write_whole
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
@@ -29,7 +30,7 @@ class ViewStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._saved_ns: dict[str, int] = {}
-        self._failing = False
+        self._failing = Condition(logger, first_only=True)
 
     def load(self, device: Device) -> UsualLevels | None:
         """Return the stored usual level of the present view of `device`. Files of its earlier views are removed."""
@@ -53,11 +54,10 @@ class ViewStore:
             if not path.exists():
                 self._make_room()
             write_whole(path, usual_levels.dump(), durable=False)
-            self._failing = False
+            self._failing.clear()
         except OSError as error:
-            if not self._failing:
-                logger.warning("%s: the usual levels of camera views cannot be saved: %s", self._folder, error)
-            self._failing = True
+            sentence = "%s: the usual levels of camera views cannot be saved: %s"
+            self._failing.fail(str(error), sentence, self._folder, error)
 
     def _make_room(self) -> None:
         """Remove the views saved longest ago if there are too many; their cameras are probably gone."""

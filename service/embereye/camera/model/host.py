@@ -16,6 +16,7 @@ from pathlib import Path
 from embereye.camera.model.threads import ModelThreads
 from embereye.detect.vision.networks.model import Detection, ModelError, Network
 from embereye.detect.vision.pixels import Picture
+from embereye.process.condition import Condition
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
@@ -41,7 +42,7 @@ class ModelHost:
         self._clock = clock
         self._network: Network | None = None
         self._lock = threading.Lock()  # one run at a time; a spare thread may wait for one that hangs
-        self._reason = ""
+        self._failing = Condition(logger, begin=logging.ERROR)
         self._mark: tuple[int, int, int] | None = None  # mtime, inode and size of the file that was last read
         self._wanted_ns = 0
 
@@ -50,7 +51,8 @@ class ModelHost:
         if settings == self.settings:
             return
         self.settings = settings
-        self._network, self._mark, self._reason = None, None, ""
+        self._network = self._mark = None
+        self._failing.clear()
         self._wanted_ns = self._clock()
 
     @property
@@ -62,8 +64,8 @@ class ModelHost:
         """Return why the model cannot be used, or ''."""
         if self.settings is None or self._network is not None:
             return ""
-        if self._reason:
-            return self._reason
+        if self._failing:
+            return self._failing.why
         return "it is still loading" if now - self._wanted_ns > LOADING_NS else ""
 
     async def run(self) -> None:
@@ -99,13 +101,12 @@ class ModelHost:
                 self._fail(str(error))
             return
         if settings is self.settings:
-            self._network, self._reason = network, ""
+            self._network = network
+            self._failing.clear()
             logger.info("model %s loaded", path)
 
     def _fail(self, reason: str) -> None:
-        if reason != self._reason:
-            logger.error("detection.model: %s", reason)
-        self._reason = reason
+        self._failing.fail(reason, "detection.model: %s", reason)
 
     def run_network(self, image: Picture) -> list[Detection]:
         """Return the detections in `image` (BGR); raise ModelError if the network cannot run. Thread-safe."""

@@ -15,6 +15,7 @@ from itertools import chain
 
 import grpc
 
+from embereye.process.condition import Condition
 from embereye.process.grpc_server import converse
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.aligned_sleep import until_aligned
@@ -43,6 +44,7 @@ STEADY_SECONDS = 2.0  # a stream that the hub ends sooner because of its content
 # refuses the stream, frequent attempts would only cost it time.
 SOON_SECONDS = 30.0
 SOON_PAUSE, PAUSE = 0.5, 3.0  # longest pause between two attempts, in seconds
+AGAIN = "hub %s acknowledges reports again, %s"
 REASONS = 10  # remembered reasons, each of which is logged once
 # Codes of a hub that will accept no reports of this shard until something is changed.
 REFUSALS = {
@@ -114,12 +116,12 @@ class Reporter:
         self.accepts_canaries = False  # the connected hub accepts them; an older one would notify people of them
         self.delivered = 0  # devices' reports that were acknowledged since the start
         self._refused = ""  # why the hub ended the latest stream; '' if that was temporary
-        self._failing = ""  # why the connected hub cannot store anything
+        self._failing = Condition(logger, first_only=True)  # the connected hub cannot store anything
 
     @property
     def refusal(self) -> str:
         """The reason why the hub acknowledges no reports although it can be reached; else ''."""
-        why = self._failing or self._refused
+        why = self._failing.why or self._refused
         return f"hub {self._links.hub_address} acknowledges no reports: {why}" if why else ""
 
     def report(self, evidence: EvidenceItem) -> None:
@@ -166,7 +168,7 @@ class Reporter:
                     self._refused = ""
             finally:
                 self.connected = self.accepts_canaries = False
-                self._failing = ""
+                self._failing.clear()
                 await link.close(None)
             failed = 0 if since else failed + 1
             if since:
@@ -184,12 +186,13 @@ class Reporter:
         return f"{counted(len(self._spool), 'report')} spooled"
 
     def _handle(self, response: ReportResponse) -> None:
+        hub = self._links.hub_address
         self._spool.acknowledge(list(response.acknowledged))
         if self.acknowledged is not None and response.acknowledged:
             self.acknowledged(response.acknowledged)
         if self._refused and response.acknowledged:
             self._refused = ""
-            self._log_acknowledging()
+            logger.warning(AGAIN, hub, self._waiting())
         self.delivered += sum(not is_canary(name) for name in response.acknowledged)
         self.accepts_canaries |= response.canaries
         if response.ledgers_ns:
@@ -198,14 +201,11 @@ class Reporter:
         if response.HasField("marked"):
             self._marked(response.marked)
         if response.HasField("failing"):
-            before, self._failing = self._failing, response.failing
-            if self._failing and not before:
-                logger.warning("%s; %s", self.refusal, self._waiting())
-            elif before and not self._failing:
-                self._log_acknowledging()
-
-    def _log_acknowledging(self) -> None:
-        logger.warning("hub %s acknowledges reports again, %s", self._links.hub_address, self._waiting())
+            if response.failing:
+                sentence = "hub %s acknowledges no reports: %s; %s"
+                self._failing.fail(response.failing, sentence, hub, response.failing, self._waiting())
+            else:
+                self._failing.clear(AGAIN, hub, self._waiting())
 
     async def _send(
         self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"

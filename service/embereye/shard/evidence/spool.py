@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
+from embereye.process.condition import Condition
 from embereye.process.sqlite_files import SqliteFiles
 from embereye.units import counted
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -27,6 +28,10 @@ R = TypeVar("R")
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
 NAMED = 5  # most devices in a sentence
 GARBLED = "rows are garbled"
+UNWRITABLE = (
+    "evidence spool: %s cannot be written (%s): reports wait in memory, and a restart loses them. Make room on that "
+    "disk, or make it writable."
+)
 RETURN_SECONDS = 5.0  # between checks whether a disk can be written again
 
 # With NORMAL, reports survive a crash of the process; a fsync per report would delay the alarm.
@@ -111,7 +116,7 @@ class Spool:
         self._devices: dict[str, str] = {}  # report id → device, of all waiting reports
         self._latest = 0  # number of the latest report
         self._disk: sqlite3.Connection | None = None  # the open file while reports wait in memory
-        self._unwritable = ""  # why reports wait in memory; '' if they are on the disk
+        self._unwritable = Condition(logger, begin=logging.ERROR)  # reports wait in memory
         self._return_due = 0.0  # when to try the disk again, monotonic seconds
         self._in_use = False  # `_devices` has all reports in the file
         self._damaged = ""  # what was lost, and why; '' if nothing was
@@ -142,12 +147,7 @@ class Spool:
     @property
     def degraded(self) -> str:
         """The loss if there was one, and the reason why reports wait in memory, with a remedy; '' if all is well."""
-        waits = ""
-        if self._unwritable:
-            waits = (
-                f"evidence spool: {self._path} cannot be written ({self._unwritable}): reports wait in memory, and a "
-                "restart loses them. Make room on that disk, or make it writable."
-            )
+        waits = UNWRITABLE % (self._path, self._unwritable.why) if self._unwritable else ""
         return "; ".join(filter(None, (self._damaged, waits)))
 
     def subjects(self) -> str:
@@ -253,10 +253,8 @@ class Spool:
         return True
 
     def _use_memory(self, error: Exception) -> None:
-        before, self._unwritable = self._unwritable, str(error)
         self._return_due = time.monotonic() + RETURN_SECONDS
-        if self._unwritable != before:
-            logger.error("%s", self.degraded)
+        self._unwritable.fail(str(error), UNWRITABLE, self._path, error)
 
     def _replace_file(self, why: str, *, garbled: int = 0, unopened: Sequence[EvidenceItem] | None = None) -> None:
         """Move the damaged file aside, and continue in a new one with the readable reports.
@@ -282,7 +280,7 @@ class Spool:
                 self._files.move_aside()
             self._db = _connect(self._path)
             self._write_all(rows)
-            self._unwritable = ""
+            self._unwritable.clear()
         except (OSError, sqlite3.Error) as error:
             self._db = _connect(None)
             self._use_memory(error)
@@ -350,10 +348,10 @@ class Spool:
                 self._replace_file(str(error), unopened=None if self._disk is not None else self._readable())
             return
         self._db.close()
-        self._db, self._disk, self._unwritable = disk, None, ""
+        self._db, self._disk = disk, None
+        self._unwritable.clear("evidence spool: %s can be written again: reports wait on the disk", self._path)
         self._index(_salvage(disk, brief=True)[0])
         self._note_files()
-        logger.warning("evidence spool: %s can be written again: reports wait on the disk", self._path)
 
     def _readable(self) -> list[EvidenceItem]:
         """The readable reports of the damaged file, which is not open."""

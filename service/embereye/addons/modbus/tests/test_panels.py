@@ -113,7 +113,7 @@ async def test_an_overdue_canary_stops_the_heartbeat_and_drops_watched(tmp_path:
         plan = CanaryPlan(process="p", interval_ns=SECOND // 10, within_ns=SECOND // 10)
         hub.canaries.expect(Coverage(fleet="default/sensors/hall", shard="hall-0", canary=plan))
         await eventually(lambda: panel.coil(2) == 0)
-        assert "canaries are overdue: shard hall-0" in building.unwatched
+        assert "canaries are overdue: shard hall-0" in building.unwatched.why
         beat, written = panel.register(0), len(panel.coils[0])
         await eventually(lambda: len(panel.coils[0]) > written + 3)
         assert panel.register(0) == beat
