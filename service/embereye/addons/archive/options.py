@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from embereye_cli.declared import Fields, read_declared
+from embereye.process.fields import Fields
+from embereye_cli.declared import read_declared
 
 OPTION = "--archive"
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embereye.addons.dc09.codes import CODES, Code
-from embereye_cli.declared import DeclaredError, Fields, Network, read_declared
+from embereye.process.fields import DeclaredError, Fields, Network
+from embereye_cli.declared import read_declared
 
 OPTION = "--dc09"
 MAX_STATIONS = 16

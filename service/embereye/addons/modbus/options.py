@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye_cli.declared import DeclaredError, Fields, Network, read_declared
+from embereye.process.fields import DeclaredError, Fields, Network
+from embereye_cli.declared import read_declared
 
 OPTION = "--modbus"
 MAX_PANELS = 32

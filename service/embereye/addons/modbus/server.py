@@ -20,7 +20,7 @@ from pymodbus.simulator import DataType, SimData, SimDevice
 
 from embereye.addons.modbus.options import Place, ServeOptions
 from embereye.process.condition import Condition
-from embereye_cli.declared import Network
+from embereye.process.fields import Network
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0  # between attempts to listen

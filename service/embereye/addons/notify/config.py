@@ -29,7 +29,8 @@ from embereye.addons.notify.options import (
     Shift,
     Step,
 )
-from embereye_cli.declared import Fields, parse_declared, read_declared, shown_duration
+from embereye.process.fields import Fields, shown_duration
+from embereye_cli.declared import parse_declared, read_declared
 
 OPTION = "--notify"
 CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")

@@ -1,6 +1,5 @@
 """The content of `notify.yaml`: routes to people, who is on duty, and escalations (pure)."""
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
@@ -8,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from embereye.process.fields import Network
 
 PRE_ALARM, ALARM, CRITICAL, FAULT = "pre-alarm", "alarm", "critical", "fault"
 OCCASIONS = (PRE_ALARM, ALARM, CRITICAL, FAULT)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from embereye.hub.webhooks.options import Network
+from embereye.process.fields import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -194,18 +194,18 @@ def test_a_file_declares_webhooks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        ({"url": "https://x"}, 'webhooks[0].name: "" is not a name'),
+        ({"url": "https://x"}, "webhooks[0].name is missing"),
         ({"name": "a"}, "webhooks[0].url: set either url or urlFile"),
         ({"name": "a", "url": "https://x", "urlFile": "/u"}, "webhooks[0].url: set either"),
         ({"name": "a", "url": "ftp://x"}, 'webhooks[0].url: "ftp://x" is not of the form https://HOST/PATH'),
         ({"name": "a", "url": "https://me:secret@x/"}, "webhooks[0].url: it contains a user"),
         ({"name": "a", "url": "http://[::1"}, "is not an address"),
         ({"name": "a", "url": "https://x", "format": "xml"}, 'webhooks[0].format: "xml" is not one of generic, alert'),
-        ({"name": "a", "url": "https://x", "select": {"zone": []}}, 'webhooks[0].select."zone" is not one of'),
+        ({"name": "a", "url": "https://x", "select": {"zone": []}}, 'webhooks[0].select: "zone" is not one of'),
         ({"name": "a", "url": "https://x", "timeoutSeconds": 0}, "webhooks[0].timeoutSeconds: 0 is not a number of"),
-        ({"name": "a", "url": "https://x", "allow": ["ten"]}, "webhooks[0].allow: 'ten' does not appear"),
-        ({"name": "a", "url": "https://x", "retries": 3}, "webhooks[0].retries is not one of name, url"),
-        ({"name": 7, "url": "https://x"}, "webhooks[0].name: 7 is not a string"),
+        ({"name": "a", "url": "https://x", "allow": ["ten"]}, 'webhooks[0].allow[0]: "ten" is not a network'),
+        ({"name": "a", "url": "https://x", "retries": 3}, "webhooks[0].retries is not a field. Known here: allow"),
+        ({"name": 7, "url": "https://x"}, "webhooks[0].name: 7 is not a text: put it into quotes"),
     ],
 )
 def test_an_invalid_declaration_is_refused_by_name(declared: dict[str, object], sentence: str) -> None:
@@ -216,5 +216,5 @@ def test_an_invalid_declaration_is_refused_by_name(declared: dict[str, object], 
 def test_two_webhooks_with_the_same_name_are_refused() -> None:
     with pytest.raises(ValueError, match="is declared twice"):
         parse_webhooks({"webhooks": [{"name": "a", "url": "https://x"}] * 2})
-    with pytest.raises(ValueError, match="it is not"):
+    with pytest.raises(ValueError, match="is not an object"):
         parse_webhooks([])

@@ -15,7 +15,7 @@ from embereye.addons.modbus.hub import ModbusAddon
 from embereye.addons.modbus.options import ModbusOptions, Place, Rule, ServeOptions, Table
 from embereye.hub.hub import Hub
 from embereye.process.addresses import free_ports
-from embereye_cli.declared import Network
+from embereye.process.fields import Network
 
 RULES = (
     Rule(Place("coil", 17), "alarm", ("*",)),

@@ -7,7 +7,7 @@ import pytest
 
 from embereye.addons.notify.config import parse_config
 from embereye.addons.notify.options import ALARM, CRITICAL, FAULT
-from embereye_cli.declared import DeclaredError
+from embereye.process.fields import DeclaredError
 
 FULL = """
 publicUrl: https://fire.example.com/
