@@ -1,10 +1,12 @@
 """Messages in the shapes that the makers document, read by each template."""
 
 import json
+import typing
 
 import pytest
 
 from embereye.addons.mqtt_sensors.templates import TEMPLATES, mapping_of, read
+from embereye_operator.api.sensors import MqttTemplate
 
 # template, the sensor's topic, its own fields, topic of the message, message, expected readings
 MESSAGES = [
@@ -81,3 +83,7 @@ def test_an_unreadable_message_is_refused(payload):
 def test_a_wrong_mapping_is_refused_with_the_reason(template, fields, reason):
     with pytest.raises(ValueError, match=reason):
         mapping_of("x", template, fields)
+
+
+def test_the_resource_offers_exactly_these_templates():
+    assert set(typing.get_args(MqttTemplate)) == set(TEMPLATES)
