@@ -24,13 +24,19 @@ from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayRespons
 from embereye.v1.ingest_pb2_grpc import RelaysStub
 
 logger = logging.getLogger(__name__)
-CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait; beyond it its lines are dropped
-SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for one shard
 REQUEST_BYTES = 256 * 1024  # approximate size of one request
-DIAL_SECONDS = 3.0  # to reach the other shard; lines wait meanwhile
-LATER_SECONDS = 0.2  # longest wait of quiet lines for others, because each message costs 10 to 20 µs, …
-LATER_SHARE = 0.25  # … and at most this share of the devices' deadline
-IDLE_SECONDS = 30.0  # until a stream without devices is closed
+LATER_SHARE = 0.25  # longest wait of quiet lines for others, as a share of the devices' deadline
+
+
+@dataclass
+class Limits:
+    """The limits of relays; changes take effect at once."""
+
+    connection: int = 256 * 1024  # bytes of one device that may wait; beyond it its lines are dropped
+    shard: int = 16 * MIB  # bytes of all devices that may wait for one shard
+    dial: float = 3.0  # seconds to reach the other shard; lines wait meanwhile
+    later: float = 0.2  # longest wait of quiet lines for others, in seconds: each message costs 10 to 20 µs
+    idle: float = 30.0  # seconds until a stream without devices is closed
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ class Relay:
 
         False if there is no room: the lines are dropped.
         """
-        if len(self.waiting) + len(lines) > CONNECTION_LIMIT or self._link.size + len(lines) > SHARD_LIMIT:
+        limits = self._link.limits
+        if len(self.waiting) + len(lines) > limits.connection or self._link.size + len(lines) > limits.shard:
             return False
         self.waiting += lines
         self._link.add(self, len(lines), later=later)
@@ -79,17 +86,23 @@ class Relays:
     """The streams to a fleet's other shards; `dial` makes their channels, `dropped` counts lost lines."""
 
     def __init__(
-        self, dial: Callable[[PeerAddress], grpc.aio.Channel], dropped: Callable[[int], None], tasks: Tasks
+        self,
+        dial: Callable[[PeerAddress], grpc.aio.Channel],
+        dropped: Callable[[int], None],
+        tasks: Tasks,
+        limits: Limits | None = None,
     ) -> None:
         self._dial = dial
         self._dropped = dropped
         self._tasks = tasks
         self._links: dict[PeerAddress, _Link] = {}
-        self.later = LATER_SECONDS
+        limits = limits or Limits()
+        self.limits = limits
+        self.later = limits.later
 
     def configure(self, deadline: float) -> None:
         """Limit the wait of quiet lines, so that devices are heard within `deadline` seconds."""
-        self.later = min(LATER_SECONDS, LATER_SHARE * deadline)
+        self.later = min(self.limits.later, LATER_SHARE * deadline)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -107,7 +120,7 @@ class Relays:
     async def _run(self, peer: PeerAddress, link: "_Link") -> None:
         try:
             async with self._dial(peer) as channel:
-                async with asyncio.timeout(DIAL_SECONDS):
+                async with asyncio.timeout(self.limits.dial):
                     await channel.channel_ready()
                 responses = converse(RelaysStub(channel).Pass(), link.write)
                 async with contextlib.aclosing(responses):
@@ -127,6 +140,7 @@ class _Link:
 
     def __init__(self, relays: Relays) -> None:
         self._relays = relays
+        self.limits = relays.limits
         self.size = 0  # waiting bytes
         self.closing = False  # accepts no more relays
         self.relays: dict[int, Relay] = {}  # the latest one by since_ns
@@ -148,13 +162,13 @@ class _Link:
         self._wake.set()
 
     async def write(self, call: "grpc.aio.StreamStreamCall[RelayRequest, RelayResponse]") -> None:
-        """Send what is queued, until the stream has been without relays for IDLE_SECONDS."""
+        """Send what is queued, until the stream has been without relays for long."""
         while not self.closing:
             while self._changed:
                 await call.write(self._request())
             self._wake.clear()
             try:
-                async with asyncio.timeout(None if self.relays else IDLE_SECONDS):
+                async with asyncio.timeout(None if self.relays else self.limits.idle):
                     await self._wake.wait()
             except TimeoutError:
                 self.closing = not self._changed

@@ -318,11 +318,21 @@ async def test_damage_that_loading_meets_is_replaced_before_the_hub_serves(tmp_p
         assert hub.database_losses == 1
 
 
-async def test_a_database_that_cannot_be_replaced_is_named_and_the_hub_watches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(salvage, "MAX_ASIDE", 0)
+def prevent_salvage(folder: Path) -> None:
+    """Set as many damaged databases aside as may be there."""
+    for number in range(salvage.MAX_ASIDE):
+        (folder / f"hub.sqlite.damaged-{number}Z").touch()
+
+
+def allow_salvage(folder: Path) -> None:
+    """Remove what `prevent_salvage` made."""
+    for path in folder.glob("hub.sqlite.damaged-?Z"):
+        path.unlink()
+
+
+async def test_a_database_that_cannot_be_replaced_is_named_and_the_hub_watches(tmp_path: Path) -> None:
     await fill(tmp_path)
+    prevent_salvage(tmp_path)
     damage_file(tmp_path, zero_first_page)
     threads = Stored(tmp_path).threads()
     hub, durable = Hub(threads, retention_ns=3600 * SECOND), list[str]()
@@ -331,7 +341,7 @@ async def test_a_database_that_cannot_be_replaced_is_named_and_the_hub_watches(
     hub.inbox.admit(report("seen", "attic"), durable.append)
     await eventually(hub.zones.messages)
     assert "are set aside already" in hub.committer.failing
-    monkeypatch.setattr(salvage, "MAX_ASIDE", 1)
+    allow_salvage(tmp_path)
     with contextlib.suppress(ReloadRequiredError):
         await asyncio.wait_for(running_hub, 20)
     await threads.close()
@@ -349,15 +359,13 @@ def leaf_pages(folder: Path, table: str) -> list[int]:
     return [*(int.from_bytes(page[at : at + 4]) for at in cells), int.from_bytes(page[8:12])]
 
 
-async def test_rows_that_only_salvage_can_read_survive_a_hub_that_had_to_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_that_only_salvage_can_read_survive_a_hub_that_had_to_wait_for_it(tmp_path: Path) -> None:
     await fill(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     second = leaf_pages(tmp_path, "zones")[1]
     damage_file(tmp_path, lambda data: garble_pages(data, [second]))
-    monkeypatch.setattr(salvage, "MAX_ASIDE", 0)  # as on a full disk
+    prevent_salvage(tmp_path)
     threads = Stored(tmp_path).threads()
     hub = Hub(threads, retention_ns=3600 * SECOND)
     await hub.open()
@@ -365,7 +373,7 @@ async def test_rows_that_only_salvage_can_read_survive_a_hub_that_had_to_wait_fo
     running_hub = asyncio.ensure_future(hub.run())
     hub.inbox.admit(report("seen", "attic"), lambda _: None)
     await eventually(lambda: "attic" in {zone.name for zone in hub.zones.messages()})
-    monkeypatch.setattr(salvage, "MAX_ASIDE", 1)
+    allow_salvage(tmp_path)
     with pytest.raises(ReloadRequiredError):
         await asyncio.wait_for(running_hub, 60)
     await threads.close()

@@ -10,13 +10,11 @@ from types import SimpleNamespace
 from typing import cast
 
 import grpc
-import pytest
 from harness.eventually import eventually
 
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks
-from embereye.sensor import relay
-from embereye.sensor.relay import Origin, Relay, Relays
+from embereye.sensor.relay import Limits, Origin, Relay, Relays
 from embereye.sensor.relay_service import _Caller
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.shard import SensorShard
@@ -45,10 +43,8 @@ class Owner(RelaysServicer):
             yield RelayResponse()
 
 
-async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
-    debugged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "CONNECTION_LIMIT", 2_000)  # bytes: some find no room
+async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(debugged: bool) -> None:
+    limits = Limits(connection=2_000)  # some find no room
     producers, each = 16, (10_000 if debugged else 50_000) // 16
     owner, lost = Owner(), list[int]()
     server = GrpcServer([Service(add_RelaysServicer_to_server, owner, "embereye.v1.Relays")], control=True)
@@ -73,7 +69,7 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
         link.close()
 
     async with Tasks() as tasks:
-        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
+        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks, limits)
         opened = {
             n: relays.open(peer, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(1, producers + 1)
         }
@@ -86,15 +82,12 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
     await server.stop(0)
 
 
-async def test_relays_of_an_unreachable_shard_are_freed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(relay, "DIAL_SECONDS", 0.1)
+async def test_relays_of_an_unreachable_shard_are_freed() -> None:
     gc.disable()  # objects in a reference cycle may live for hours
     try:
         lost = list[int]()
         async with Tasks() as tasks:
-            relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
+            relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks, Limits(dial=0.1))
             for number in range(3):
                 opened = [relays.open(NOBODY, Origin(n, False, "10.0.0.1", ""), lambda _: None) for n in range(10)]
                 assert all(relay.send(b"#Sensor:ADC1=1!") for relay in opened)
@@ -108,14 +101,13 @@ async def test_relays_of_an_unreachable_shard_are_freed(
         gc.enable()
 
 
-async def test_no_device_counts_as_silent_because_its_lines_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "LATER_SECONDS", 1e6)
+async def test_no_device_counts_as_silent_because_its_lines_wait_for_others() -> None:
     owner = Owner()
     server = GrpcServer([Service(add_RelaysServicer_to_server, owner, "embereye.v1.Relays")], control=True)
     peer = PeerAddress("other", f"127.0.0.1:{server.listen('127.0.0.1:0')}")
     await server.start()
     async with Tasks() as tasks:
-        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lambda _: None, tasks)
+        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lambda _: None, tasks, Limits(later=1e6))
         relays.configure(0.1)
         assert relays.open(peer, Origin(1, False, "10.0.0.1", ""), lambda _: None).send(b"#Sensor:ADC1=1!", later=True)
         await eventually(lambda: owner.lines[1] == b"#Sensor:ADC1=1!", 20)

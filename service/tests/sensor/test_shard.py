@@ -25,7 +25,7 @@ from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
 from embereye.process.telemetry.usage import resident_mb
-from embereye.sensor import relay, relay_service, sessions
+from embereye.sensor import relay_service, sessions
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
@@ -303,9 +303,9 @@ async def test_quiet_lines_are_relayed_without_a_tick(start: Start) -> None:
     writer.close()
 
 
-async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start) -> None:
     owner, stranger, writer = await relayed(start)
-    monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
+    stranger.shard.relays.later = 3600.0
     stranger.shard.batcher._limits = stranger.shard.batcher._limits._replace(window=3600.0)
     writer.write(QUIET_LINE)
     await eventually(lambda: stranger.shard._sessions.relayed == 2)
@@ -316,10 +316,10 @@ async def test_a_line_that_may_start_a_sign_is_relayed_at_once(start: Start, mon
     writer.close()
 
 
-async def test_quiet_lines_that_cannot_be_relayed_are_counted(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_quiet_lines_that_cannot_be_relayed_are_counted(start: Start) -> None:
     owner, stranger, writer = await relayed(start)
-    monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
-    monkeypatch.setattr(relay, "CONNECTION_LIMIT", 2 * len(QUIET_LINE) + 20)
+    stranger.shard.relays.later = 3600.0
+    stranger.shard.relays.limits.connection = 2 * len(QUIET_LINE) + 20
     for _ in range(4):
         writer.write(QUIET_LINE)
         await asyncio.sleep(0.02)
@@ -430,11 +430,9 @@ async def test_a_device_stays_pinned_to_its_address_after_a_long_stall_of_its_sh
         writer.close()
 
 
-async def test_an_unused_stream_between_shards_ends_and_a_new_one_can_start(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "IDLE_SECONDS", 0.1)
+async def test_an_unused_stream_between_shards_ends_and_a_new_one_can_start(start: Start) -> None:
     owner, stranger = await start(), await start()
+    stranger.shard.relays.limits.idle = 0.1
     owner.assign("s-01")
     peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
     stranger.assign("s-02", elsewhere={"s-01": "owner"}, peers=[peer])

@@ -4,8 +4,8 @@ Each message names a separate subject for its answer, by which the acknowledgeme
 publisher once, by one callback: `done` if the stream stored it, `failed` if not or if that is unknown. At most
 MAX_REPORTS and MAX_BYTES are pending.
 
-If a server leaves the oldest report unanswered for PATIENCE_SECONDS, `watch` raises BusError. The bus then ends the
-connection, and the callbacks of failed reports choose another way.
+If a server leaves the oldest report unanswered for longer than its `Patience`, `watch` raises BusError. The bus then
+ends the connection, and the callbacks of failed reports choose another way.
 """
 
 import asyncio
@@ -26,10 +26,17 @@ from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest
 
 MAX_REPORTS = 4_000  # sent and not acknowledged yet
 MAX_BYTES = 32 * MIB  # of those reports
-PATIENCE_SECONDS = 2.0  # how long a server may take to acknowledge, before alarms bypass it
-WATCH_SECONDS = 0.25
 HEADER_BYTES = 1_024  # a message's most overhead besides its payload
 ORIGIN = "Embereye-Origin"  # header that names the timeline of a report's times
+
+
+@dataclass(frozen=True)
+class Patience:
+    """The time for which a server may be silent, in seconds."""
+
+    answer: float = 2.0  # until it acknowledges a report, before alarms bypass it
+    check: float = 0.25  # between two checks of that
+    late: float = LATE_SECONDS  # of a check: this process was stopped
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,12 @@ class _Sent:
 class Publisher:
     """Publishes reports on one connection. For the event loop's thread."""
 
-    def __init__(self, connection: Connection, options: BusOptions, origin: str) -> None:
+    def __init__(
+        self, connection: Connection, options: BusOptions, origin: str, patience: Patience = Patience()
+    ) -> None:
         """`origin` names the timeline of the reports' times."""
         self._connection = connection
+        self._patience = patience
         self._options = options
         self._origin = origin
         self._inbox = connection.new_inbox()
@@ -73,7 +83,7 @@ class Publisher:
         payload = self._payload(report.item, now_ns)
         self._number += 1
         number = str(self._number)
-        self._sent[number] = _Sent(report, len(payload), time.monotonic() + PATIENCE_SECONDS)
+        self._sent[number] = _Sent(report, len(payload), time.monotonic() + self._patience.answer)
         self._bytes += len(payload)
         headers = {MESSAGE_ID: report_key(report.item, report.shard), ORIGIN: self._origin}
         try:
@@ -118,16 +128,16 @@ class Publisher:
 
     async def watch(self) -> None:
         """Raise BusError once the server has left a report unanswered for too long."""
-        checked, excused_until = time.monotonic(), float("-inf")
+        patience, checked, excused_until = self._patience, time.monotonic(), float("-inf")
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(patience.check)
             now = time.monotonic()
-            if now - checked > WATCH_SECONDS + LATE_SECONDS and now - excused_until >= PATIENCE_SECONDS:
+            if now - checked > patience.check + patience.late and now - excused_until >= patience.answer:
                 # This process was stopped and has not read the answers yet. Excuse it only once: alarms are waiting.
-                excused_until = now + PATIENCE_SECONDS
+                excused_until = now + patience.answer
             checked, oldest = now, next(iter(self._sent.values()), None)
             if oldest is not None and now > max(oldest.deadline, excused_until):
-                raise BusError(f"{self._connection.server} did not acknowledge a report in {PATIENCE_SECONDS:g} s")
+                raise BusError(f"{self._connection.server} did not acknowledge a report in {patience.answer:g} s")
 
     def fail_pending(self) -> None:
         """Report every unacknowledged report as failed, so that it takes another way."""
