@@ -67,7 +67,6 @@ class Canaries:
         self.delays = {kind: LatencyHistogram(BOUNDS) for kind in KINDS}
         self.received = 0  # reports
         self.late = 0  # alarms past their time limit
-        self.unasked = 0  # processes beyond CAPACITY
 
     def restore(self, stored: StoredState) -> None:
         """Restore the latest successes."""
@@ -86,7 +85,6 @@ class Canaries:
         expected = self._expected.get(process)
         if expected is None:
             if len(self._expected) >= CAPACITY:
-                self.unasked += 1
                 return
             expected = self._expected[process] = _Expected(CanaryPlan(), now, now)
         if expected.plan != coverage.canary:

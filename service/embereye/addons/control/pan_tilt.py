@@ -20,7 +20,6 @@ FASTEST = math.radians(120)  # per second
 STIFFNESS = 12.0  # 1/s: share of the remaining angle that it turns per second
 DISTANCE = 4.0  # m to the wall that it faces
 FRAMES = 16.0  # of the sensor, per second
-OUTPUTS = ("pan", "tilt", "speed", "lamp")
 
 
 @dataclass(frozen=True)

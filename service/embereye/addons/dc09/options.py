@@ -16,7 +16,6 @@ from embereye_cli.declared import read_declared
 OPTION = "--dc09"
 MAX_STATIONS = 16
 MAX_ACCOUNTS = 1_000
-MAX_ZONES = 10_000
 SIA, CID = "SIA-DCS", "ADM-CID"
 ACCOUNT = re.compile(r"[0-9A-Fa-f]{3,16}")
 PREFIX = re.compile(r"[0-9A-Fa-f]{1,6}")

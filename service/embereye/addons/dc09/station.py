@@ -52,7 +52,6 @@ class Station:
         self._offset_ns = 0  # how far the station's clock is ahead
         self.counts: Counter[str] = Counter()  # messages by outcome
         self.failing = {receiver: Condition(logger, begin=logging.ERROR) for receiver in options.receivers}
-        self.acknowledged_ns = hub.timeline.now_ns()  # of the last acknowledgement; at first: of the start
 
     @property
     def waiting_ns(self) -> int:
@@ -141,7 +140,6 @@ class Station:
         for _ in range(REPEATED_NAKS + 1):
             answer = await self._attempt(receiver, message)
             if answer.kind == "ACK":
-                self.acknowledged_ns = self._hub.timeline.now_ns()
                 self.failing[receiver].clear("station %s: receiver %s answers again", self.options.name, receiver)
                 return
             if answer.kind == "DUH":

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from embereye.wire.onvif.soap import envelope
 from embereye.wire.onvif.xml import Element, XmlError, parse
 
-GROUP_V4, GROUP_V6, PORT = "239.255.255.250", "ff02::c", 3702
+GROUP_V4, PORT = "239.255.255.250", 3702
 MAX_ANSWER = 65_535  # bytes of a datagram
 MOST_MATCHES = 64  # devices in one answer; normally each device answers for itself
 MOST_ADDRESSES = 16  # of one device

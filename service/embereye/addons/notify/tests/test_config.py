@@ -97,7 +97,7 @@ def test_a_file_with_nothing_but_routes_tells_them_everything() -> None:
         ),
         (("[10.0.0.0/8]", "[10.0.0.1/8]"), 'routes[2].allow[0]: "10.0.0.1/8" is not a network'),
         (("ntfys://chief-topic", "dbus://"), "routes[1].url: dbus:// shows messages on the hub's machine only"),
-        (("fold: 5s", "fold: [5s"), "not YAML: line 6"),
+        (("fold: 5s", "fold: [5s"), "not YAML: line 5"),
     ],
 )
 def test_a_mistake_is_named_with_line_key_and_remedy(changed: tuple[str, str], sentence: str) -> None:
