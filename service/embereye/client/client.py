@@ -119,6 +119,7 @@ class Client:
         self._pending = 0
         self._dirty: dict[str, _Device] = {}
         self._changed = asyncio.Event()
+        self.rejected_seconds = REJECTED_SECONDS
         self.acknowledged = 0  # readings and frames since the start
         self.rejected: dict[str, str] = {}  # device → why no shard accepts it
         self.failing = Condition(logger, first_only=True)  # queued readings cannot be written to disk
@@ -375,7 +376,7 @@ class Client:
         if self.rejected.get(state.name) != reason:
             logger.warning("device %s: its readings are not accepted: %s", state.name, reason)
         self.rejected[state.name] = reason
-        state.paused_until = time.monotonic() + REJECTED_SECONDS
+        state.paused_until = time.monotonic() + self.rejected_seconds
         self.release(state, link)
 
     def _drain(self, drain: Drain, link: "_Link") -> None:

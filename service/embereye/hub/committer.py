@@ -6,7 +6,7 @@ thus become durable together or not at all. Only then are operations finished (e
 answered) and events published. The next batch gathers while the previous one is being written.
 
 If a write fails, the hub continues in memory: batches are applied to the same open transaction, and their events are
-published as unstored. The committer tries to reconnect every `RETRY_SECONDS` and then writes everything at once. If
+published as unstored. The committer tries to reconnect every `retry_seconds` and then writes everything at once. If
 the database comes back without commits that it had acknowledged, the transaction also carries the hub's full state,
 which replaces what the database contains.
 """
@@ -157,6 +157,7 @@ class Committer:
         self._written = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.retry_seconds = RETRY_SECONDS
         self.counters = CommitCounters()
         self._recent: OrderedDict[str, None] = OrderedDict()  # keys of committed reports, newest last
         self._writing = Condition(logger, begin=logging.ERROR)
@@ -257,7 +258,7 @@ class Committer:
 
     async def _reconnect(self) -> None:
         while True:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self.retry_seconds)
             try:
                 await self._store.write(Store.reconnect)
             except StoreError as error:

@@ -2,7 +2,7 @@
 
 A report has a key, made of its fleet, shard and id. It steps its zone once, however often it is sent. The committer
 applies a batch of reports, writes them in one transaction, and only then calls their `on_durable`. If too much waits
-(`MAX_PENDING`, `MAX_PENDING_BYTES`), a report is not acknowledged, so its shard sends it again later. Its zone is
+(`max_pending`, `max_pending_bytes`), a report is not acknowledged, so its shard sends it again later. Its zone is
 stepped all the same (`show_unstored`), so that people see the alarm while the database is down.
 """
 
@@ -99,6 +99,8 @@ class EvidenceInbox:
         self._committer = committer
         self._zones = zones
         self._book = book
+        self.max_pending = MAX_PENDING
+        self.max_pending_bytes = MAX_PENDING_BYTES
         self._pending = 0
         self._pending_bytes = 0
         self.counters = InboxCounters()
@@ -113,7 +115,7 @@ class EvidenceInbox:
 
     def has_room(self) -> bool:
         """True if another report may wait to be written."""
-        return self._pending < MAX_PENDING and self._pending_bytes < MAX_PENDING_BYTES
+        return self._pending < self.max_pending and self._pending_bytes < self.max_pending_bytes
 
     async def wait_for_room(self) -> None:
         """Wait until a batch is durable, or cannot be written: there may be room then."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import grpc
 
+from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks
 from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import TakeOverRequest
@@ -41,6 +42,8 @@ class Handoffs:
         on_gone: Callable[[Collection[str]], None],
         dial: Callable[[PeerAddress], grpc.aio.Channel],
     ) -> None:
+        self.connect_seconds = CONNECT_SECONDS
+        self.retry_seconds = RETRY_SECONDS
         self._request = request
         self._on_gone = on_gone
         self._dial = dial
@@ -109,8 +112,7 @@ class Handoffs:
 
     async def _offer(self, target: PeerAddress) -> None:
         link: grpc.aio.Channel | None = None
-        pause = RETRY_SECONDS
-        logged = ""
+        pause, refused = self.retry_seconds, Condition(logger, begin=logging.INFO)
         try:
             while devices := self._bound_for(target):
                 added = self._added
@@ -129,11 +131,8 @@ class Handoffs:
                 self._on_gone(taken)
                 if taken:
                     continue
-                if refusal != logged:
-                    logger.info(
-                        "hand-over of %d devices to %s: not taken over yet: %s", len(devices), target.shard, refusal
-                    )
-                    logged = refusal
+                sentence = "hand-over of %d devices to %s: not taken over yet: %s"
+                refused.fail(refusal, sentence, len(devices), target.shard, refusal)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await added.wait()
@@ -147,10 +146,9 @@ class Handoffs:
     def _bound_for(self, target: PeerAddress) -> list[str]:
         return [device for device in self._waiting if self._targets[device] == target]
 
-    @staticmethod
-    async def _reachable(link: grpc.aio.Channel) -> bool:
+    async def _reachable(self, link: grpc.aio.Channel) -> bool:
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(self.connect_seconds):
                 await link.channel_ready()
         except TimeoutError:
             return False

@@ -279,16 +279,14 @@ async def test_a_device_that_returns_to_a_shard_sends_its_calibration_again(star
 
 @pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize("owner", ["second", ""])
-async def test_a_calibration_refused_with_the_first_batch_is_sent_with_the_next(
-    start: Start, monkeypatch: pytest.MonkeyPatch, owner: str
-) -> None:
-    monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0.1)
+async def test_a_calibration_refused_with_the_first_batch_is_sent_with_the_next(start: Start, owner: str) -> None:
     first, second = await start(), await start()
     elsewhere = {"a": owner} if owner else {}
     first.assign(elsewhere=elsewhere, peers=(second.peer("second"),))
     if owner:
         second.assign("a")
     async with Client(first.target) as client:
+        client.rejected_seconds = 0.1
         send_until = thermal(client)
         if owner:
             await send_until(second, ", calibrated")
@@ -404,13 +402,11 @@ async def test_a_successor_at_the_same_address_is_dialled_but_not_in_a_loop(
     assert second.ledger("a").analysed == 1
 
 
-async def test_readings_of_an_undeclared_device_wait_until_it_is_declared(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0.1)
+async def test_readings_of_an_undeclared_device_wait_until_it_is_declared(start: Start) -> None:
     running = await start()
     running.assign("other")
     async with Client(running.target) as client:
+        client.rejected_seconds = 0.1
         client.send("a", smoke_adc=1)
         assert not await client.flush(0.5)
         await eventually(lambda: "spec.sensors" in client.rejected.get("a", ""))
@@ -576,9 +572,9 @@ def test_an_epoch_without_a_later_one_is_not_overtaken(epoch: int) -> None:
     assert "a newer program" in client.rejected["a"]
 
 
-def test_a_sender_renews_its_epoch_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0)
+def test_a_sender_renews_its_epoch_only_once() -> None:
     client = Client("127.0.0.1:1", batch=1)
+    client.rejected_seconds = 0
     link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
     client.send("a", smoke_adc=1)
     client.send("a", smoke_adc=1)

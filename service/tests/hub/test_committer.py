@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from embereye.hub import committer, inbox
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.database import StoreError
@@ -48,10 +47,8 @@ def report(hub: Hub, producer: int, number: int) -> EvidenceItem:
     )  # fmt: skip
 
 
-async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(
-    hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inbox, "MAX_PENDING", limit := 500)
+async def test_many_reports_are_acknowledged_once_in_order_within_the_limit(hub: Hub, debugged: bool) -> None:
+    hub.inbox.max_pending = limit = 500
     reports = (10_000 if debugged else 50_000) // PRODUCERS
     acknowledged, waited = list[str](), 0
 
@@ -93,10 +90,8 @@ async def test_all_waiting_calls_fail_when_the_database_cannot_be_written(hub: H
     assert not hub.committer.failing
 
 
-async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
-    hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inbox, "MAX_PENDING", 1)
+async def test_reading_resumes_when_a_full_inbox_cannot_be_written(hub: Hub, debugged: bool) -> None:
+    hub.inbox.max_pending = 1
     await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
     service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
     seen = report(hub, 1, 1)
@@ -109,11 +104,9 @@ async def test_reading_resumes_when_a_full_inbox_cannot_be_written(
     assert await hub.committer.flush(60)
 
 
-async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inbox, "MAX_PENDING_BYTES", 50_000)
-    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
+async def test_an_alarm_is_published_while_other_pictures_fill_the_inbox(hub: Hub) -> None:
+    hub.inbox.max_pending_bytes = 50_000
+    hub.committer.retry_seconds = 0.01
     await hub._store.write(lambda opened: opened.db.execute("PRAGMA max_page_count = 1"))
     service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
     seen, other = report(hub, 1, 1), report(hub, 2, 1)
@@ -142,7 +135,7 @@ async def test_unstored_events_are_published_at_once_and_later_stored_once(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events are published even while the hub connects to a database that does not answer."""
-    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
+    hub.committer.retry_seconds = 0.01
     zones, acknowledged, connecting, answered = list[str](), list[str](), threading.Event(), threading.Event()
 
     def fail(store: Store, transaction: object) -> None:

@@ -107,12 +107,10 @@ async def test_readings_of_owned_devices_are_accepted_while_no_shard_answers() -
         assert not leaving.is_gone("a")
 
 
-async def test_senders_do_not_wait_for_the_retry_after_a_refused_hand_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("embereye.sensor.handoff.RETRY_SECONDS", 1e6)
+async def test_senders_do_not_wait_for_the_retry_after_a_refused_hand_over() -> None:
     server, target, _ = await serve("b")
     async with handoffs([]) as leaving:
+        leaving.retry_seconds = 1e6
         leaving.update({"a": target}, owned={"a"})
         async with asyncio.timeout(10):
             while not leaving._asking:
@@ -124,11 +122,7 @@ async def test_senders_do_not_wait_for_the_retry_after_a_refused_hand_over(
     await server.stop(0)
 
 
-async def test_an_unreachable_shard_is_dialled_with_a_new_channel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("embereye.sensor.handoff.CONNECT_SECONDS", 0.05)
-    monkeypatch.setattr("embereye.sensor.handoff.RETRY_SECONDS", 0.01)
+async def test_an_unreachable_shard_is_dialled_with_a_new_channel() -> None:
     dialled: list[grpc.aio.Channel] = []
 
     def dial(target: PeerAddress) -> grpc.aio.Channel:
@@ -136,6 +130,7 @@ async def test_an_unreachable_shard_is_dialled_with_a_new_channel(
         return dialled[-1]
 
     leaving = Handoffs(lambda _: TakeOverRequest(), lambda _: None, dial)
+    leaving.connect_seconds, leaving.retry_seconds = 0.05, 0.01
     leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, owned={"a"})
     await eventually(lambda: len(dialled) >= 3, 10)
     await leaving.stop()

@@ -281,7 +281,7 @@ class Subscription:
 
     def check_lag(self, before: int, latest: int) -> None:
         """Check whether the subscriber is too far behind, now that the feed advanced from `before` to `latest`."""
-        if self._live and not self._coalescing and latest - self.position > LAG:
+        if self._live and not self._coalescing and latest - self.position > self._feed.max_lag:
             if self.position >= before:
                 self._live = False  # a burst: let it catch up, like a subscriber that comes back
                 return
@@ -345,6 +345,8 @@ class Feed:
     def __init__(self, latest: int, history: History) -> None:
         self.latest = latest  # cursor of the newest event
         self.closed = False
+        self.max_lag = LAG
+        self.max_per_address = SUBSCRIBERS_PER_ADDRESS
         self.delivered = 0  # events written to subscribers with pushed events
         self.unstored = Unstored()
         self._history = history
@@ -527,9 +529,9 @@ class Feed:
             )
         if len(self._subscriptions) >= SUBSCRIBERS:
             raise TooManyError(f"{SUBSCRIBERS} subscribers are connected, which is the maximum. Try again later.")
-        if address and self._addresses[address] >= SUBSCRIBERS_PER_ADDRESS:
+        if address and self._addresses[address] >= self.max_per_address:
             raise TooManyError(
-                f"{SUBSCRIBERS_PER_ADDRESS} subscribers are connected from {address}, which is the maximum per address"
+                f"{self.max_per_address} subscribers are connected from {address}, which is the maximum per address"
             )
         subscription = Subscription(self, after, selection, coalescing=coalescing, unstored=unstored)
         self._subscriptions.add(subscription)

@@ -391,9 +391,9 @@ async def test_each_subscriber_receives_each_event_once_and_in_order(debugged: b
     assert all(cursors(sink) == everything for sink in sinks)
 
 
-def test_addresses_of_the_same_client_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "SUBSCRIBERS_PER_ADDRESS", 1)
+def test_addresses_of_the_same_client_count_as_one() -> None:
     feed = Stored().feed
+    feed.max_per_address = 1
     with feed.subscribe(0, address="2001:db8::1"):
         with pytest.raises(TooManyError), feed.subscribe(0, address="2001:db8::2"):
             pass

@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from yarl import URL
 
 from embereye.hub.committer import Draft
-from embereye.hub.feeds import feed
 from embereye.hub.http.fleets import lists
 from embereye.hub.tables.webhooks import DEAD_LETTERS, DeadLetter
 from embereye.hub.webhooks.options import WebhookOptions
@@ -160,8 +159,8 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
         assert (await served.get(f"/v1/history?{query}"))[0] == 400
 
 
-async def test_one_address_cannot_take_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
+async def test_one_address_cannot_take_every_websocket(served: Served) -> None:
+    served.hub.feed.max_per_address = 1
     async with served.session.ws_connect(f"{served.base}/v1/alarms/ws"):
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await served.session.ws_connect(f"{served.base}/v1/alarms/ws")

@@ -89,10 +89,8 @@ async def test_an_impossible_feed_is_refused_by_name(served: Served, query: str,
     assert sentence in refusal["error"]
 
 
-async def test_a_client_that_reads_nothing_is_disconnected_unless_it_coalesces(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feed, "LAG", 300)
+async def test_a_client_that_reads_nothing_is_disconnected_unless_it_coalesces(served: Served) -> None:
+    served.hub.feed.max_lag = 300
     async with (
         served.session.ws_connect(f"{served.base}{WS}", max_msg_size=0) as slow,
         served.session.ws_connect(f"{served.base}{WS}?slow=coalesce", max_msg_size=0) as lazy,
