@@ -20,6 +20,7 @@ class Option:
     choices: Sequence[str] | None = None
     variable: str = ""
     is_flag: bool = False  # set by the option without a value, or by the variable's value "true"
+    is_list: bool = False  # repeatable; the variable's values are separated by spaces
 
     def add_to(self, parser: ArgumentParser | _ArgumentGroup) -> None:
         """Declare it on `parser`. A path without a default is None."""
@@ -30,6 +31,12 @@ class Option:
                 self.name, action="store_true", default=default == "true", help=f"{self.help} [{variable}=true]"
             )
             return
+        if self.is_list:
+            parser.add_argument(
+                self.name, action="append", default=default.split(), metavar=self.metavar,
+                help=f"{self.help} [{variable}, separated by spaces]",
+            )  # fmt: skip
+            return
         parser.add_argument(
             self.name,
             type=self.type,
@@ -38,6 +45,16 @@ class Option:
             choices=self.choices,
             help=f"{self.help} [{variable}]",
         )
+
+
+def folders_of_peer(name: str, peer: str, files: str) -> tuple[Option, Option]:
+    """The options for the folders with credentials and certificates for `peer`, a server that a process connects to."""
+    return (
+        Option(f"--{name}-credentials", f"folder with the files {files}, read again for each connection; default: none",
+               type=Path, metavar="DIR"),
+        Option(f"--{name}-tls", f"folder with ca.crt and, if {peer} requires a certificate, tls.crt and tls.key; "
+               "default: the system's authorities", type=Path, metavar="DIR"),
+    )  # fmt: skip
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, options: Iterable[Option]) -> None:

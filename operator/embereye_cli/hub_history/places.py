@@ -18,7 +18,7 @@ from embereye.hub.databases.store import lock_folder, open_database
 from embereye.hub.databases.transfer import CopiedTable
 from embereye.process.files import restrict
 from embereye.process.lifecycle import NotFoundError, UserError
-from embereye_cli.processes.hub import add_database
+from embereye_cli.processes.hub import DATABASE
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def add_place(parser: ArgumentParser) -> None:
     """Declare --data and --database; one of them is required. Options win over environment variables."""
     parser.add_argument("--data", type=Path, default=None,
                         help="the hub's data folder, if its database is there [EMBEREYE_DATA]")  # fmt: skip
-    add_database(parser)
+    DATABASE.add_to(parser)
     parser.set_defaults(database="")
 
 

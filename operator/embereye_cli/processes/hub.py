@@ -20,77 +20,88 @@ from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND, bracketed
-from embereye_cli.processes.peer_options import add_folders, env
-from embereye_cli.processes.shard_options import add_identity
+from embereye_cli.options import Option, add_options, folders_of_peer
+from embereye_cli.processes.shard_options import identity_options
 from embereye_cli.values import duration, port_number, size, split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
 
 
+def base_path(text: str) -> str:
+    """A path such as /fire, without a slash at its end."""
+    try:
+        return read_base_path(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+# fmt: off
+DATABASE = Option("--database", "PostgreSQL for history and state: postgresql://USER:PASSWORD@HOST/NAME, or @FILE with "
+                  "the address, read again for each connection; default: SQLite in the data folder", metavar="ADDRESS")
+BASE_PATH = Option("--base-path", "path of the console and the HTTP API behind a proxy, for example /fire; the proxy "
+                   "may remove it from requests or not; default: the root", type=base_path, metavar="PATH")
+OPTIONS = (
+    Option("--host", "address to listen on", default="[::]", type=bracketed),
+    Option("--outer-host", "address where people reach gRPC and console; default: --host", type=bracketed,
+           metavar="HOST"),
+    Option("--grpc-port", "gRPC port", default="50052", type=port_number),
+    Option("--http-port", "port of the console and the HTTP API", default="8080", type=port_number),
+    Option("--metrics-port", "port of only /metrics and /healthz, for a Prometheus without a token; default: none",
+           default="0", type=port_number, metavar="PORT"),
+    Option("--admin-token-file", "file with the admin's token, created if it is missing and read again when it "
+           "changes; default: admin-token in the data folder", type=Path, metavar="FILE"),
+    Option("--tls", "folder with tls.crt and tls.key, the certificate for people and programs: gRPC port and console "
+           "then require TLS", type=Path, metavar="DIR"),
+    *identity_options(50053),
+    Option("--namespace", "accept reports only from shards of these namespaces, needs --identity; repeatable; "
+           "default: all", metavar="NAME,…", variable="HUB_NAMESPACES", is_list=True),
+    Option("--data", "folder of clips and, without --database, of everything else; required", type=Path),
+    DATABASE,
+    Option("--advertise", "address where other hubs on the same --database reach this one: one hub owns the database, "
+           "the others forward to it and take over if it fails", metavar="HOST"),
+    Option("--retention", "retention of history, for example 12h or 30d", default="30d", type=duration),
+    Option("--clips", "space for clips, for example 500M or 20G; the oldest are deleted", default="5G", type=size),
+    Option("--allowed-host", "a host name that browsers can use for the hub, or *.DOMAIN; repeatable; addresses and "
+           "localhost always work", metavar="NAME", variable="ALLOWED_HOSTS", is_list=True),
+    BASE_PATH,
+    Option("--webhooks", "JSON file that declares webhooks (docs/how-to/feeds.md); default: none", type=Path,
+           metavar="FILE"),
+)
+MQTT = (
+    Option("--mqtt-broker", "mqtt://HOST:1883 or mqtts://HOST:8883; default: none", metavar="URL"),
+    *folders_of_peer("mqtt", "the broker", "username and password"),
+    Option("--mqtt-prefix", "prefix of all topics; each hub needs another one (%(default)s)", default="embereye",
+           metavar="PREFIX"),
+    Option("--mqtt-discovery", "prefix of Home Assistant's discovery; empty: no discovery (%(default)s)",
+           default="homeassistant", metavar="PREFIX"),
+)
+PROVIDER = (
+    Option("--oidc-issuer", "issuer of the provider's tokens; default: none", metavar="URL"),
+    Option("--oidc-client-id", "id of this hub at the provider; its redirect URI is https://HUB/login/oidc/callback, "
+           "with --base-path after HUB", metavar="ID"),
+    Option("--oidc-client-secret-file", "file with the client's secret, read again each time; default: a public "
+           "client", type=Path, metavar="FILE"),
+    Option("--oidc-role", "role (viewer, operator or admin) of people with VALUE in the claim; repeatable; the highest "
+           "one counts, people without one are refused", metavar="ROLE=VALUE", variable="OIDC_ROLES", is_list=True),
+    Option("--oidc-claim", "the claim with these values; a dot selects a field: realm_access.roles", default="groups",
+           metavar="CLAIM"),
+    Option("--oidc-scopes", "scopes to request from the provider", default="openid profile email", metavar="SCOPES"),
+)
+# fmt: on
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options; defaults come from EMBEREYE_* variables."""
-    parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
-                        help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
-    parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",
-                        help="address where people reach gRPC and console; default: --host "
-                        "[EMBEREYE_OUTER_HOST]")  # fmt: skip
-    parser.add_argument("--grpc-port", type=port_number, default=env("GRPC_PORT", "50052"),
-                        help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
-    parser.add_argument("--http-port", type=port_number, default=env("HTTP_PORT", "8080"),
-                        help="port of the console and the HTTP API [EMBEREYE_HTTP_PORT]")  # fmt: skip
-    parser.add_argument("--metrics-port", type=port_number, default=env("METRICS_PORT", "0"), metavar="PORT",
-                        help="port of only /metrics and /healthz, for a Prometheus without a token; "
-                        "default: none [EMBEREYE_METRICS_PORT]")  # fmt: skip
-    parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
-                        help="file with the admin's token, created if it is missing and read again when it changes; "
-                        "default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
-    parser.add_argument("--tls", type=Path, default=Path(env("TLS")) if env("TLS") else None, metavar="DIR",
-                        help="folder with tls.crt and tls.key, the certificate for people and programs: gRPC port and "
-                        "console then require TLS [EMBEREYE_TLS]")  # fmt: skip
-    add_identity(parser, 50053)
-    parser.add_argument("--namespace", action="append", default=[env("HUB_NAMESPACES")], metavar="NAME,…",
-                        help="accept reports only from shards of these namespaces, needs --identity; repeatable; "
-                        "default: all [EMBEREYE_HUB_NAMESPACES]")  # fmt: skip
-    parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
-                        help="folder of clips and, without --database, of everything else; required "
-                        "[EMBEREYE_DATA]")  # fmt: skip
-    add_database(parser)
-    parser.add_argument("--advertise", default=env("ADVERTISE"), metavar="HOST",
-                        help="address where other hubs on the same --database reach this one: one hub owns the "
-                        "database, the others forward to it and take over if it fails "
-                        "[EMBEREYE_ADVERTISE]")  # fmt: skip
-    parser.add_argument("--retention", type=duration, default=env("RETENTION", "30d"),
-                        help="retention of history, for example 12h or 30d [EMBEREYE_RETENTION]")  # fmt: skip
-    parser.add_argument("--clips", type=size, default=env("CLIPS", "5G"),
-                        help="space for clips, for example 500M or 20G; the oldest are deleted "
-                        "[EMBEREYE_CLIPS]")  # fmt: skip
-    parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
-                        help="a host name that browsers can use for the hub, or *.DOMAIN; repeatable; addresses and "
-                        "localhost always work [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
-    add_base_path(parser, env("BASE_PATH"), " [EMBEREYE_BASE_PATH]")
-    parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
-                        metavar="FILE", help="JSON file that declares webhooks (docs/how-to/feeds.md); default: none "
-                        "[EMBEREYE_WEBHOOKS]")  # fmt: skip
-    _add_mqtt(parser)
-    _add_provider(parser)
-    for addon in addon_modules("hub"):
-        addon.add_arguments(parser)
-
-
-def _add_mqtt(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group(
+    add_options(parser, OPTIONS)
+    mqtt = parser.add_argument_group(
         "MQTT", "publish the states of zones and devices to a broker (docs/how-to/mqtt.md)"
     )
-    group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
-                       help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
-    add_folders(group.add_argument, "mqtt", "the broker", "username and password")
-    group.add_argument("--mqtt-prefix", default=env("MQTT_PREFIX", "embereye"), metavar="PREFIX",
-                       help="prefix of all topics; each hub needs another one (%(default)s) "
-                       "[EMBEREYE_MQTT_PREFIX]")  # fmt: skip
-    group.add_argument("--mqtt-discovery", default=env("MQTT_DISCOVERY", "homeassistant"), metavar="PREFIX",
-                       help="prefix of Home Assistant's discovery; empty: no discovery (%(default)s) "
-                       "[EMBEREYE_MQTT_DISCOVERY]")  # fmt: skip
+    add_options(mqtt, MQTT)
+    provider = parser.add_argument_group("identity provider", "let people sign in to the console with OpenID Connect")
+    add_options(provider, PROVIDER)
+    for addon in addon_modules("hub"):
+        addon.add_arguments(parser)
 
 
 def broker_options(arguments: Namespace) -> MqttOptions | None:
@@ -104,29 +115,6 @@ def broker_options(arguments: Namespace) -> MqttOptions | None:
         )  # fmt: skip
     except ValueError as error:
         raise UserError(f"--mqtt-{error}") from error
-
-
-def _add_provider(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("identity provider", "let people sign in to the console with OpenID Connect")
-    group.add_argument("--oidc-issuer", default=env("OIDC_ISSUER"), metavar="URL",
-                       help="issuer of the provider's tokens; default: none [EMBEREYE_OIDC_ISSUER]")  # fmt: skip
-    group.add_argument("--oidc-client-id", default=env("OIDC_CLIENT_ID"), metavar="ID",
-                       help="id of this hub at the provider; its redirect URI is https://HUB/login/oidc/callback, with "
-                       "--base-path after HUB "
-                       "[EMBEREYE_OIDC_CLIENT_ID]")  # fmt: skip
-    group.add_argument("--oidc-client-secret-file", type=Path, default=env("OIDC_CLIENT_SECRET_FILE") or None,
-                       metavar="FILE", help="file with the client's secret, read again each time; default: a public "
-                       "client [EMBEREYE_OIDC_CLIENT_SECRET_FILE]")  # fmt: skip
-    group.add_argument("--oidc-role", action="append", metavar="ROLE=VALUE", default=env("OIDC_ROLES").split(),
-                       help="role (viewer, operator or admin) of people with VALUE in the claim; repeatable; the "
-                       "highest "
-                       "one counts, people without one are refused [EMBEREYE_OIDC_ROLES, separated by "
-                       "spaces]")  # fmt: skip
-    group.add_argument("--oidc-claim", default=env("OIDC_CLAIM", "groups"), metavar="CLAIM",
-                       help="the claim with these values; a dot selects a field: realm_access.roles "
-                       "[EMBEREYE_OIDC_CLAIM]")  # fmt: skip
-    group.add_argument("--oidc-scopes", default=env("OIDC_SCOPES", "openid profile email"), metavar="SCOPES",
-                       help="scopes to request from the provider [EMBEREYE_OIDC_SCOPES]")  # fmt: skip
 
 
 def _role_value(text: str) -> tuple[Role, str]:
@@ -162,30 +150,6 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
 def addons(arguments: Namespace) -> list[Addon]:
     """The hub's add-ons, with their options; UserError if one is wrong."""
     return [addon.read(arguments) for addon in addon_modules("hub")]
-
-
-def add_base_path(parser: ArgumentParser, default: str = "", note: str = "") -> None:
-    """Declare --base-path."""
-    parser.add_argument("--base-path", type=base_path, default=default, metavar="PATH",
-                        help="path of the console and the HTTP API behind a proxy, for example /fire; the proxy may "
-                        f"remove it from requests or not; default: the root{note}")  # fmt: skip
-
-
-def base_path(text: str) -> str:
-    """A path such as /fire, without a slash at its end."""
-    try:
-        return read_base_path(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-
-
-def add_database(parser: ArgumentParser) -> None:
-    """Declare --database."""
-    parser.add_argument("--database", default=os.environ.get("EMBEREYE_DATABASE", ""), metavar="ADDRESS",
-                        help="PostgreSQL for history and state: postgresql://USER:PASSWORD@HOST/NAME, or @FILE with "
-                        "the "
-                        "address, read again for each connection; default: SQLite in the data folder "
-                        "[EMBEREYE_DATABASE]")  # fmt: skip
 
 
 def _check_advertised(arguments: Namespace) -> None:

@@ -9,7 +9,7 @@ from embereye.process.addons import addon_modules
 from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
-from embereye_cli.processes.hub import add_base_path
+from embereye_cli.processes.hub import BASE_PATH, base_path
 from embereye_cli.values import duration_or_seconds, named_port, port_number
 from embereye_operator.runtime.local.runtime import HOST, Reach
 from embereye_operator.up.folder import load_fleets, load_webhooks, locked
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="first of the shards' own gRPC ports, for firewalls (default: free ports)")  # fmt: skip
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                         help="another host name of the console that browsers can use; repeatable")  # fmt: skip
-    add_base_path(parser)
+    parser.add_argument(BASE_PATH.name, type=base_path, default="", metavar=BASE_PATH.metavar, help=BASE_PATH.help)
     parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
                         help="YAML or JSON file that declares webhooks (docs/how-to/feeds.md)")  # fmt: skip
     for addon in addon_modules("up"):

@@ -13,14 +13,13 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_ARCHIVE."""
     group = parser.add_argument_group("archive", "upload evidence to an S3 bucket (addons/archive/README.md)")
-    group.add_argument(OPTION, type=Path, default=Path(env("ARCHIVE")) if env("ARCHIVE") else None, metavar="FILE",
-                       help="YAML file that names the bucket; default: none [EMBEREYE_ARCHIVE]")  # fmt: skip
+    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE").add_to(group)
 
 
 def read(arguments: Namespace) -> Addon:

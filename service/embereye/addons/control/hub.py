@@ -22,19 +22,17 @@ from embereye.process.grpc_server import Service
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 from embereye_cli.values import port_number
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
     group = parser.add_argument_group("control", "serve control loops with low latency (addons/control/README.md)")
-    group.add_argument("--association-port", type=port_number, default=env("ASSOCIATION_PORT", "0"), metavar="PORT",
-                       help="port for control loops with low latency: delimited protobuf over TCP, or over TLS with "
-                       "--tls; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip
-    group.add_argument("--association-socket", type=Path, default=env("ASSOCIATION_SOCKET") or None, metavar="PATH",
-                       help="Unix socket of the same, for processes of this user; default: none "
-                       "[EMBEREYE_ASSOCIATION_SOCKET]")  # fmt: skip
+    text = "port for control loops with low latency: delimited protobuf over TCP, or over TLS with --tls; default: none"
+    Option("--association-port", text, default="0", type=port_number, metavar="PORT").add_to(group)
+    text = "Unix socket of the same, for processes of this user; default: none"
+    Option("--association-socket", text, type=Path, metavar="PATH").add_to(group)
 
 
 def read(arguments: Namespace) -> Addon:

@@ -14,15 +14,14 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_DC09."""
     group = parser.add_argument_group("DC-09", "report to a monitoring station (addons/dc09/README.md)")
-    group.add_argument(OPTION, type=Path, default=Path(env("DC09")) if env("DC09") else None, metavar="FILE",
-                       help="YAML file with monitoring stations, and with fire panels that report here; default: none "
-                       "[EMBEREYE_DC09]")  # fmt: skip
+    text = "YAML file with monitoring stations, and with fire panels that report here; default: none"
+    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
 
 
 def read(arguments: Namespace) -> Addon:

@@ -15,7 +15,7 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 
 if TYPE_CHECKING:
     from embereye.addons.modbus.building import Building
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the option of `embereye hub`; its default comes from EMBEREYE_MODBUS."""
     group = parser.add_argument_group("Modbus", "switch outputs of the building (addons/modbus/README.md)")
-    group.add_argument(OPTION, type=Path, default=Path(env("MODBUS")) if env("MODBUS") else None, metavar="FILE",
-                       help="YAML file with rules from zones to coils and registers of panels, relays and PLCs; "
-                       "default: none [EMBEREYE_MODBUS]")  # fmt: skip
+    text = "YAML file with rules from zones to coils and registers of panels, relays and PLCs; default: none"
+    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
 
 
 def read(arguments: Namespace) -> Addon:

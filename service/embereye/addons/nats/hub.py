@@ -13,25 +13,29 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
-from embereye_cli.processes.peer_options import add_folders, env
+from embereye_cli.options import Option, add_options, folders_of_peer
 
 if TYPE_CHECKING:
     from embereye.addons.nats.jetstream import JetStreamBus
 
 
+# fmt: off
+OPTIONS = (
+    Option("--nats", "nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the database "
+           "acknowledges evidence", metavar="URL,…"),
+    Option("--nats-stream", "stream, created if it is missing; each hub needs another one (%(default)s)",
+           default="embereye", metavar="NAME"),
+    Option("--nats-copies", "servers with a copy of the stream when it is created: 1, 3 or 5 (%(default)s)",
+           default="1", type=int, metavar="NUMBER"),
+    *folders_of_peer("nats", "NATS", "username and password, or token"),
+)
+# fmt: on
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
     group = parser.add_argument_group("NATS", "acknowledge evidence by a JetStream stream (addons/nats/README.md)")
-    group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
-                       help="nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the "
-                       "database acknowledges evidence [EMBEREYE_NATS]")  # fmt: skip
-    group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
-                       help="stream, created if it is missing; each hub needs another one (%(default)s) "
-                       "[EMBEREYE_NATS_STREAM]")  # fmt: skip
-    group.add_argument("--nats-copies", type=int, default=env("NATS_COPIES", "1"), metavar="NUMBER",
-                       help="servers with a copy of the stream when it is created: 1, 3 or 5 (%(default)s) "
-                       "[EMBEREYE_NATS_COPIES]")  # fmt: skip
-    add_folders(group.add_argument, "nats", "NATS", "username and password, or token")
+    add_options(group, OPTIONS)
 
 
 def bus_options(arguments: Namespace) -> BusOptions | None:

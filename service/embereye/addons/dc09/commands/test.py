@@ -14,15 +14,14 @@ from rich.text import Text
 from embereye.addons.dc09.options import OPTION, Receiver, StationOptions, read_dc09, read_key
 from embereye.process.lifecycle import CheckFailedError, UserError
 from embereye.units import SECOND
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 from embereye_cli.terminal import print_json, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("stations", nargs="*", metavar="STATION", help="names of stations; default: all")
-    parser.add_argument(OPTION, type=Path, default=Path(env("DC09")) if env("DC09") else None, metavar="FILE",
-                        help="the file of the hub; required [EMBEREYE_DC09]")  # fmt: skip
+    Option(OPTION, "the file of the hub; required", type=Path, metavar="FILE").add_to(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, one line for each receiver")
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from embereye.addons.modbus.options import OPTION, PanelOptions, Place, Rule, read_modbus
 from embereye.process.lifecycle import CheckFailedError, UserError
-from embereye_cli.processes.peer_options import env
+from embereye_cli.options import Option
 from embereye_cli.terminal import print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ Result = tuple[str, str, str, str, str]  # panel, place, rule, value, problem
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("panels", nargs="*", metavar="PANEL", help="names of panels; default: all")
-    parser.add_argument(OPTION, type=Path, default=Path(env("MODBUS")) if env("MODBUS") else None, metavar="FILE",
-                        help="the file of the hub; required [EMBEREYE_MODBUS]")  # fmt: skip
+    Option(OPTION, "the file of the hub; required", type=Path, metavar="FILE").add_to(parser)
     parser.add_argument("--dry-run", action="store_true", help="write nothing: read each output and show its rule")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each output is on (%(default)s)")
     parser.add_argument("--yes", action="store_true", help="switch real outputs on: needed without --dry-run")
