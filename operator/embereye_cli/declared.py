@@ -3,7 +3,7 @@
 An error names the option, the file, the line, the place and the remedy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,14 @@ def read_declared(path: Path, option: str, parse: Callable[[Fields], T]) -> T:
         raise UserError(f"{option} {path}: {error.strerror or error}") from error
     except (DeclaredError, RecursionError) as error:
         raise UserError(f"{option} {path}: {error}") from error
+
+
+def chosen(names: Sequence[str], declared: Mapping[str, T], kind: str) -> list[T]:
+    """The values of `names`, or all of them without names; UserError for a name that is not declared."""
+    for name in names:
+        if name not in declared:
+            raise UserError(f'no {kind} "{name[:80]}" is declared. Declared: {", ".join(declared) or "none"}.')
+    return [declared[name] for name in names or declared]
 
 
 def parse_declared(content: bytes | str, parse: Callable[[Fields], T]) -> T:

@@ -40,6 +40,7 @@ from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK
 from embereye.process.daemon import Daemon
+from embereye.process.extras import needed_by
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
@@ -217,10 +218,8 @@ def _provider(options: HubOptions) -> "Provider | None":
 def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
     if options.mqtt is None:
         return None
-    try:
+    with needed_by("--mqtt-broker", "aiomqtt", "mqtt"):
         from embereye.hub.mqtt.publisher import MqttPublisher
-    except ImportError as error:
-        raise UserError(f"--mqtt-broker needs aiomqtt: pip install 'embereye[mqtt]' ({error})") from error
     return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
 
 

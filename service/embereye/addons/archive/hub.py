@@ -12,7 +12,7 @@ from embereye.addons.archive.tables import Progress
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.lifecycle import UserError
+from embereye.process.extras import needed_by
 from embereye_cli.options import Option
 
 
@@ -37,10 +37,8 @@ class ArchiveAddon(Addon):
         """Make the uploader; see `Addon.attach`."""
         if self._options is None:
             return Parts(collectors=[ArchiveMetrics(None)])
-        try:
+        with needed_by(OPTION, "obstore", "s3"):
             from embereye.addons.archive.uploader import Uploader
-        except ImportError as error:
-            raise UserError(f"{OPTION} needs obstore: pip install 'embereye[s3]' ({error})") from error
         progress = Progress()
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options)

@@ -13,7 +13,7 @@ from embereye.addons.dc09.tables import Rows
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.lifecycle import UserError
+from embereye.process.extras import needed_by
 from embereye_cli.options import Option
 
 
@@ -39,11 +39,9 @@ class Dc09Addon(Addon):
         """Make stations and listener; see `Addon.attach`."""
         if self._options is None:
             return Parts(collectors=[Dc09Metrics()])
-        try:
+        with needed_by(OPTION, "siadc09", "dc09"):
             from embereye.addons.dc09.listener import Listener
             from embereye.addons.dc09.station import Station
-        except ImportError as error:
-            raise UserError(f"{OPTION} needs siadc09: pip install 'embereye[dc09]' ({error})") from error
         rows = Rows()
         hub.add_part(rows)
         stations = [Station(hub, rows, options) for options in self._options.stations]

@@ -14,7 +14,7 @@ from embereye.addons.modbus.options import OPTION, ModbusOptions, read_modbus
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.lifecycle import UserError
+from embereye.process.extras import needed_by
 from embereye_cli.options import Option
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ class ModbusAddon(Addon):
 
 
 def _open(hub: Hub, options: ModbusOptions) -> "Building":
-    try:
+    with needed_by(OPTION, "pymodbus", "modbus"):
         from embereye.addons.modbus.building import Building
-    except ImportError as error:
-        raise UserError(f"{OPTION} needs pymodbus: pip install 'embereye[modbus]' ({error})") from error
     logging.getLogger("pymodbus.logging").setLevel(logging.CRITICAL)  # `Panel` logs failures, once
     return Building(hub, options)

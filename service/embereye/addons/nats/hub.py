@@ -12,6 +12,7 @@ from embereye.addons.nats.options import BusOptions, read_bus
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.process.extras import needed_by
 from embereye.process.lifecycle import UserError
 from embereye_cli.options import Option, add_options, folders_of_peer
 
@@ -76,9 +77,7 @@ class NatsAddon(Addon):
 
 
 def _open_bus(options: BusOptions, hub: Hub | None) -> "JetStreamBus":
-    try:
+    with needed_by("--nats", "nats-py", "nats"):
         from embereye.addons.nats.intake import StreamIntake
         from embereye.addons.nats.jetstream import JetStreamBus
-    except ImportError as error:
-        raise UserError(f"--nats needs nats-py: pip install 'embereye[nats]' ({error})") from error
     return JetStreamBus(options, StreamIntake(hub, options.stream) if hub else None)

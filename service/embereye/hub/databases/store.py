@@ -34,6 +34,7 @@ from embereye.hub.tables.access import AUDIT, AuditEntry
 from embereye.hub.tables.events import EVENTS
 from embereye.hub.tables.table import Log, RowReader, Table
 from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.process.extras import needed_by
 from embereye.process.files import open_file
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.silence import LATE_SECONDS
@@ -221,12 +222,8 @@ def open_database(folder: Path, address: str = "", *, writer: bool = True, adver
     """
     if not address:
         return SqliteDatabase(folder / "hub.sqlite")
-    try:
+    with needed_by("a database in PostgreSQL", "psycopg", "postgres"):
         from embereye.hub.databases.postgres import PostgresDatabase
-    except ImportError as error:
-        raise UserError(
-            f"a database in PostgreSQL needs psycopg: pip install 'embereye[postgres]' ({error})"
-        ) from error
     return PostgresDatabase(lambda: read_address(address), writer=writer, advertisement=advertisement)
 
 

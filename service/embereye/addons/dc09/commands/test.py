@@ -12,8 +12,10 @@ from pathlib import Path
 from rich.text import Text
 
 from embereye.addons.dc09.options import OPTION, Receiver, StationOptions, read_dc09, read_key
+from embereye.process.extras import needed_by
 from embereye.process.lifecycle import CheckFailedError, UserError
 from embereye.units import SECOND
+from embereye_cli.declared import chosen
 from embereye_cli.options import Option
 from embereye_cli.terminal import print_json, print_table
 
@@ -30,15 +32,10 @@ def run(arguments: Namespace) -> int:
     if arguments.dc09 is None:
         raise UserError(f"{OPTION} is missing. Name the file of the hub.")
     known = {station.name: station for station in read_dc09(arguments.dc09).stations}
-    for name in arguments.stations:
-        if name not in known:
-            raise UserError(f'no station "{name[:80]}" is declared. Declared: {", ".join(known) or "none"}.')
-    chosen = [known[name] for name in arguments.stations or known]
-    try:
+    stations = chosen(arguments.stations, known, "station")
+    with needed_by("this", "siadc09", "dc09"):
         import siadc09  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"this needs siadc09: pip install 'embereye[dc09]' ({error})") from error
-    results = asyncio.run(_ask_all(chosen))
+    results = asyncio.run(_ask_all(stations))
     if arguments.json:
         for name, receiver, problem in results:
             print_json({"station": name, "receiver": receiver, "problem": problem})

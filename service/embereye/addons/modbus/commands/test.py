@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from embereye.addons.modbus.options import OPTION, PanelOptions, Place, Rule, read_modbus
+from embereye.process.extras import needed_by
 from embereye.process.lifecycle import CheckFailedError, UserError
+from embereye_cli.declared import chosen
 from embereye_cli.options import Option
 from embereye_cli.terminal import print_json, print_table
 
@@ -45,17 +47,11 @@ def run(arguments: Namespace) -> int:
     if not 0 < arguments.seconds <= 60:
         raise UserError(f"--seconds: {arguments.seconds:g} is not from 0 to 60")
     options = read_modbus(arguments.modbus)
-    known = {panel.name: panel for panel in options.panels}
-    for name in arguments.panels:
-        if name not in known:
-            raise UserError(f'no panel "{name[:80]}" is declared. Declared: {", ".join(known) or "none"}.')
-    chosen = [known[name] for name in arguments.panels or known]
-    try:
+    panels = chosen(arguments.panels, {panel.name: panel for panel in options.panels}, "panel")
+    with needed_by("this", "pymodbus", "modbus"):
         import pymodbus  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"this needs pymodbus: pip install 'embereye[modbus]' ({error})") from error
     logging.getLogger("pymodbus.logging").setLevel(logging.CRITICAL)
-    results = asyncio.run(_check(chosen, 0.0 if arguments.dry_run else arguments.seconds))
+    results = asyncio.run(_check(panels, 0.0 if arguments.dry_run else arguments.seconds))
     _show(results, json=arguments.json)
     if failed := sorted({result[0] for result in results if result[4]}):
         raise CheckFailedError(f"not all outputs can be used: {', '.join(failed)}")
