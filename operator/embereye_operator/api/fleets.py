@@ -92,13 +92,9 @@ class FleetReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(FleetReference):
     """A fleet as declared."""
 
-    type: FleetType
-    namespace: str
-    name: str
-    uid: str
     generation: int
     spec: SensorFleetSpec | CameraFleetSpec
     annotations: Mapping[str, str]
@@ -110,16 +106,6 @@ class Fleet:
         """Compute the names of its children."""
         names = FleetNames(self.type.resource, self.kind, self.type.component, self.namespace, self.name, self.uid)
         object.__setattr__(self, "names", names)
-
-    @property
-    def kind(self) -> FleetKind:
-        """Return `sensors` or `cameras`."""
-        return self.type.kind
-
-    @property
-    def key(self) -> str:
-        """Return `namespace/kind/name`, the `fleet` of the protocol."""
-        return f"{self.namespace}/{self.kind}/{self.name}"
 
     @property
     def devices(self) -> tuple[Sensor, ...] | tuple[Camera, ...]:

@@ -20,7 +20,7 @@ from lightkube.types import PatchType
 from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
-from embereye_operator.api.fleets import Fleet, FleetReference
+from embereye_operator.api.fleets import FleetReference
 from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
@@ -44,7 +44,7 @@ class EventWriter:
         self._backoff = Backoff(floor=0.5, cap=30.0)
         self._failing = Condition(logger)
 
-    def note(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
+    def note(self, fleet: FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         """Queue an Event about `fleet`."""
         subject = FleetReference(fleet.type, fleet.namespace, fleet.name, fleet.uid)
         self._correlator.record(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())

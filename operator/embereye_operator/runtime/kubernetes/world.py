@@ -271,7 +271,7 @@ class KubernetesWorld:
         return peer_address(fleet, shard, service.cluster_ip if service else "")
 
 
-def fleet_key(fleet: Fleet | FleetReference) -> ObjectKey:
+def fleet_key(fleet: FleetReference) -> ObjectKey:
     """Return the fleet's key in the cache."""
     return fleet.type.resource, fleet.namespace, fleet.name
 

@@ -184,7 +184,7 @@ class KubernetesWriter:
         rolled = {"kind": "Deployment", "metadata": metadata, "spec": {"template": pod}}
         self._world.cache.put(await self._patch(rolled))
 
-    async def write_status(self, fleet: Fleet | FleetReference, status: Manifest) -> None:
+    async def write_status(self, fleet: FleetReference, status: Manifest) -> None:
         """See Writer."""
         self._fence([fleet_key(fleet)])
         body = {
@@ -208,7 +208,7 @@ class KubernetesWriter:
         self._world.cache.put(stored)
 
     async def event(
-        self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
+        self, fleet: FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
         """See Writer."""
         with contextlib.suppress(NotLeadingError):
