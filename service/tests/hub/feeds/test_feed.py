@@ -381,11 +381,11 @@ async def test_each_subscriber_receives_each_event_once_and_in_order(debugged: b
         followed = [stack.enter_context(stored.feed.subscribe(0)) for _ in sinks]
         running += [asyncio.ensure_future(follow(*pair, [])) for pair in zip(followed, sinks, strict=True)]
         await asyncio.sleep(0)
-        await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 50)
+        await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 100)
         while stored.feed.lag:
             await asyncio.sleep(0.001)
         stored.feed.close()
-        await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 10)
+        await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 60)
     everything = list(range(1, number + 1))
     assert all(mine == everything for mine in seen[: consumers // 2])
     assert all(cursors(sink) == everything for sink in sinks)
