@@ -34,7 +34,7 @@ VISIBLE_S = 0.5  # after its onset smoke is certainly visible
 CHANGED_SHARE = 0.4  # of the weight of pictures changed as cameras change them
 PASTED_SHARE = 0.5  # weight of places with pasted smoke, relative to those with real smoke
 CLIP_WEIGHT = 4.0  # of a clip; a source of stills has the root of its size
-FREEDOM = 0.018  # weight of the mean picture against a Gaussian prior of 1
+STRENGTH = 10.0  # of the prior, in variances of a channel: with less, sources that are left out rank worse
 COVERED, UNCOVERED = 0.15, 0.02  # share of a place that pasted smoke hides, for a place with and without smoke
 TOP_SMOKE, TOP_OTHER, ANY_OTHER = 5, 2, 5  # places used per picture
 PASTED_PLACES = 12_000  # of each kind, at most
@@ -228,17 +228,21 @@ class _Samples:
         return float(sum(weights.sum() for smoke, weights in pairs if smoke[0]))
 
     def fit(self) -> Head:
-        """Fit a logistic regression to the standardised features."""
-        features, smoke = np.concatenate(self._features), np.concatenate(self._smoke)
+        """Fit regularised least squares to the standardised features, then the scale of the odds by their labels."""
+        features, smoke = np.concatenate(self._features).astype(np.float32), np.concatenate(self._smoke)
         weights = np.concatenate(self._weights)
         for label in (False, True):
             weights[smoke == label] *= 0.5 / weights[smoke == label].sum()
         mean = np.average(features, axis=0, weights=weights)
         deviation = np.sqrt(np.average((features - mean) ** 2, axis=0, weights=weights)) + 1e-3
-        regression = LogisticRegression(C=1.0, max_iter=300)
-        regression.fit((features - mean) / deviation, smoke, sample_weight=1000 * FREEDOM * weights)
-        kernel = regression.coef_[0] / deviation
-        return Head(kernel.astype(np.float32), float(regression.intercept_[0] - kernel @ mean))
+        standard = ((features - mean) / deviation).astype(np.float32)
+        weighted = standard * weights[:, None].astype(np.float32)
+        moments = (weighted.T @ standard).astype(np.float64)
+        truth = np.where(smoke, 1.0, -1.0)
+        kernel = np.linalg.solve(moments + STRENGTH * np.eye(len(moments)), weighted.T @ truth)
+        scale = LogisticRegression(C=1e6).fit((standard @ kernel)[:, None], smoke, sample_weight=len(weights) * weights)
+        kernel *= scale.coef_[0, 0] / deviation
+        return Head(kernel.astype(np.float32), float(scale.intercept_[0] - kernel @ mean))
 
 
 def _fit_whole(packs: Sequence[Pack]) -> Head:
