@@ -166,15 +166,20 @@ class SmokeLikeness:
     def _judge(self, elapsed: int) -> None:
         self._result = None
         limits, recent = self._limits, self._recent()
-        smoky = len(recent) >= limits.inspections_min and self._level(recent) >= limits.likeness_pre + self._more
+        smoky = len(recent) >= limits.inspections_min and self._level(recent) >= self._suspicion()
         self._everywhere = self._is_everywhere(recent)
         smoky = smoky and not self._everywhere and self._is_stirring(recent)
         gained = elapsed if smoky else -2 * elapsed
         self._persistence_ns = min(max(0, self._persistence_ns + gained), limits.likeness_most_ns)
-        in_part = smoky and int(np.count_nonzero(recent[-1].smoky)) <= limits.cover_share * self._visible
+        in_part = smoky and int(np.count_nonzero(recent[-1].smoky)) <= limits.fog_share * self._visible
         self._began_in_part = self._persistence_ns > 0 and (self._began_in_part or in_part)
         grows = smoky and self._is_growing()
         self._growing_ns = self._growing_ns + elapsed if grows else 0
+
+    def _suspicion(self) -> float:
+        """Return the level of a suspicion: less is enough in a part of the picture that was clear before."""
+        limits = self._limits
+        return (limits.likeness_pre_new if self._is_rising() else limits.likeness_pre) + self._more
 
     @staticmethod
     def _level(recent: list[_Judged]) -> float:
@@ -241,7 +246,7 @@ class SmokeLikeness:
         certain = certain and self._began_in_part  # else it may be fog that was there first
         mean = _Judged(0, level, np.mean([entry.places for entry in recent], axis=0), recent[-1].usual, recent[-1].stir)
         terms = self._terms(mean, needed_ns)
-        score = 1.0 / (1.0 + math.exp(limits.likeness_pre + self._more - level))
+        score = 1.0 / (1.0 + math.exp(self._suspicion() - level))
         pre_alarm_ns = int(limits.scene.patience * limits.likeness_pre_ns)
         box = _box(mean.smoky, shape)
         return Smoke(score, self._persistence_ns, box, terms, needed_ns if certain else None, pre_alarm_ns)
@@ -254,7 +259,7 @@ class SmokeLikeness:
         terms = [
             Term(name="smoke.likeness", value=_percent(likeness), threshold=_percent(max(usual, 0.0)), unit="%"),
             Term(name="smoke.usual", value=_percent(usual), unit="%"),
-            Term(name="smoke.level", value=entry.level, threshold=limits.likeness_pre + self._more, unit="1"),
+            Term(name="smoke.level", value=entry.level, threshold=self._suspicion(), unit="1"),
         ]
         if self._growing_ns:
             terms.append(Term(name="smoke.growing", value=self._growing_ns / SECOND, unit="s"))

@@ -289,7 +289,7 @@ class SmokeThresholds:
     # The appearance network. An inspection takes 5 ms. Intervals: calm, and while smoke is suspected.
     inspect_ns: int = 5_000_000_000
     inspect_suspected_ns: int = 1_000_000_000
-    suspect_odds: float = 0.5  # log odds of a single inspection, for the shorter interval
+    suspect_odds: float = 0.0  # log odds of a single inspection, for the shorter interval
     span_ns: int = 5_500_000_000  # whose inspections count, as their mean
     inspections_min: int = 3  # for a mean
     gap_ns: int = 15_000_000_000  # longest interval between two inspections
@@ -298,10 +298,12 @@ class SmokeThresholds:
     top_places: int = 3  # of 64: smoke of 5 % of the picture
     # Levels: log odds of the whole picture plus those of its top places, both above the usual of the view.
     likeness_pre: float = 2.0
+    likeness_pre_new: float = 0.0  # in a part of the picture that was clear before
     likeness_alarm: float = 3.6
-    likeness_alarm_new: float = 3.3  # if it rose or grows
+    likeness_alarm_new: float = 2.7  # if it rose or grows
     rise_odds: float = 1.5  # by which top places exceed what was before
     cover_share: float = 0.85  # of the places that rise together: fog, a lens that mists over
+    fog_share: float = 0.6  # of the places: smoke that covers more from the start may be fog, a pre-alarm at most
     growth_places: int = 3
     drift_min: float = 0.06  # of the picture
     # Smoke stirs; mist over hills and a painted cloud do not. Counts of grey within stir_ns.

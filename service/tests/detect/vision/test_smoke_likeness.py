@@ -115,6 +115,19 @@ def test_fog_that_stays_is_no_smoke():
     assert watch.highest < Level.ALARM
 
 
+def test_a_little_smoke_counts_where_the_view_was_clear_before():
+    little = 0.2, places(smoke=0.6, rows=slice(4, 6), columns=slice(3, 5))
+    rises = Watch().run(lambda second: little if second > 20 else (-2.0, places()), seconds=45)
+    assert rises.highest == Level.PRE_ALARM
+    assert rises.first(Level.PRE_ALARM) > 20
+    assert Watch().run(lambda _: little, seconds=45).highest == Level.CLEAR
+
+
+@pytest.mark.parametrize(("rows", "highest"), [(4, Level.ALARM), (5, Level.PRE_ALARM)])
+def test_smoke_over_most_of_the_view_from_the_start_may_be_fog(rows, highest):
+    assert Watch().run(lambda _: (3.0, places(rows=slice(rows), columns=slice(None))), seconds=60).highest == highest
+
+
 def test_fog_that_is_there_when_a_shard_starts_is_at_most_a_pre_alarm():
     assert Watch().run(lambda _: (3.0, places(3.0)), seconds=80).highest <= Level.PRE_ALARM
 
