@@ -189,10 +189,18 @@ class Notifier:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self.incidents.pass_time(self.now_ns(), self.local())
+            self._hurry()
             self._store()
             for outlet in self.outlets.values():
                 outlet.wake.set()  # quiet hours may be over
+
+    def _hurry(self) -> None:
+        """Begin the steps that are due, and those that follow a step whose routes all fail."""
+        failing = {name for name, outlet in self.outlets.items() if outlet.failing}
+        if failing:
+            self.incidents.hurry(failing, self.now_ns(), self.local())
+        else:
+            self.incidents.pass_time(self.now_ns(), self.local())
 
     def _store(self) -> None:
         """Store all changes together, and wake the senders of new deliveries."""
@@ -250,8 +258,7 @@ class Notifier:
                     name, each.incident.title, counted(each.delivery.attempts, "attempt"), refusal.why,
                 )  # fmt: skip
         self._drop_oldest_dead()
-        failing = {other for other, each in self.outlets.items() if each.failing}
-        self.incidents.hurry(failing, now_ns, self.local())
+        self._hurry()
         self._store()
         outlet.quiet_until = loop.time() + max(outlet.backoff.next(), refusal.wait)
 

@@ -72,7 +72,10 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(stored: Stored, wanted: NotifyOptions, *, http: bool = False) -> AsyncIterator[Running]:
+async def running(
+    stored: Stored, wanted: NotifyOptions, *, http: bool = False, pause: float = 0.05
+) -> AsyncIterator[Running]:
+    """Run a hub whose routes wait `pause` seconds or twice as long after a failed attempt."""
     store = stored.threads()
     hub = Hub(store, retention_ns=10**18)
     await hub.open()
@@ -85,7 +88,7 @@ async def running(stored: Stored, wanted: NotifyOptions, *, http: bool = False) 
     def make(each: Route) -> Channel:
         return PushChannel(each, clock, devices, "") if each.is_web_push else Channel(each, clock)
 
-    notifier = Notifier(wanted, hub, make, backoff=lambda: Backoff(floor=0.05, cap=0.1))
+    notifier = Notifier(wanted, hub, make, backoff=lambda: Backoff(floor=pause, cap=2 * pause))
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
     parts = Parts(

@@ -115,6 +115,18 @@ async def test_a_step_whose_routes_fail_does_not_wait_for_the_next(stored: Store
         assert site.notifier.find("phone").failing.why == "it cannot be reached: Connection refused"
 
 
+async def test_a_new_alarm_does_not_wait_for_a_route_that_is_known_to_fail(stored: Stored, mail: MailServer) -> None:
+    steps = (Step(("phone",)), Step(("mail",), after=3_600))
+    escalations = (Escalation("fire", frozenset({ALARM}), steps),)
+    wanted = options(route("phone", "ntfy://127.0.0.1:9/alarms"), route("mail", mail.url), escalations=escalations)
+    async with running(stored, wanted, pause=3_600) as site:
+        for number, zone in enumerate(("hall", "attic")):
+            site.ignite(zone)
+            await eventually(lambda count=number + 1: len(mail.received) == count)
+        assert site.notifier.find("phone").failed == 1
+    assert mail.subjects() == ["ALARM: default/hall", "ALARM: default/attic"]
+
+
 async def test_what_no_service_accepts_is_a_dead_letter_that_can_be_sent_again(stored: Stored) -> None:
     with mail_server() as server:
         url, port = server.url, server.port
