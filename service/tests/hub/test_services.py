@@ -16,7 +16,6 @@ from harness.stored import Stored
 from embereye.hub.coverage.skew import Skew
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
-from embereye.hub.feeds import feed
 from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
@@ -140,8 +139,8 @@ async def test_after_a_future_cursor_there_is_no_history(link: Hubs) -> None:
         assert (len(page.events), page.next) == (0, 0)
 
 
-async def test_one_address_cannot_take_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
+async def test_one_address_cannot_take_every_feed(link: Hubs) -> None:
+    link.hub.feed.max_per_address = 1
     first = AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10)
     await first.initial_metadata()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
