@@ -6,6 +6,7 @@ owns the database, and `stand_by` while it is a standby replica. Imports run onl
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from prometheus_client.registry import Collector
@@ -32,6 +33,7 @@ class Parts:
     routes: Sequence[object] = ()  # of the HTTP interface, as in `embereye.hub.http.route`
     schemas: Mapping[str, dict[str, object]] = field(default_factory=dict)  # that the routes' answers refer to, by name
     scripts: Sequence[str] = ()  # addresses of JavaScript modules that the console loads
+    messages: Sequence[Traversable] = ()  # folders with the texts of these scripts: en.json, de.json
     collectors: Sequence[Collector] = ()  # of metrics
     tasks: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)  # by name, until the end
     listen: Callable[[str, ServerTls | None], Awaitable[None]] = _do_nothing  # on the host for people, with its TLS

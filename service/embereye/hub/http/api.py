@@ -70,7 +70,10 @@ class Api:
         self._hosts = hosts or AllowedHosts()
         oidc = OidcRoutes(hub, provider)
         self._parts = (
-            PageRoutes([script for addon in addons for script in addon.scripts]),
+            PageRoutes(
+                [script for addon in addons for script in addon.scripts],
+                [folder for addon in addons for folder in addon.messages],
+            ),
             RunbookRoutes(),
             AccessRoutes(hub, oidc.sign_out_url),
             oidc,

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
 from embereye.hub.http.base_path import base_of, with_base
+from embereye.hub.http.languages import Languages
 from embereye.hub.http.openapi.parts import answer, file_of, part
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
@@ -32,27 +34,30 @@ STATIC = {
     "live.js": "text/javascript",
     "wall.js": "text/javascript",
     "keys.js": "text/javascript",
+    "messages.js": "text/javascript",
     "offline.html": HTML,
     "manifest.webmanifest": "application/manifest+json",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }
+TRANSLATED = frozenset({"offline.html", "manifest.webmanifest"})
 
 
 class PageRoutes:
     """Serves the console, the sign-in page, and their files."""
 
-    def __init__(self, scripts: Sequence[str] = ()) -> None:
-        """`scripts` are addresses of add-ons' JavaScript modules."""
+    def __init__(self, scripts: Sequence[str] = (), messages: Sequence[Traversable] = ()) -> None:
+        """`scripts` are addresses of add-ons' JavaScript modules, `messages` folders with their texts."""
+        self._languages = Languages(messages)
         self._scripts = "".join(f'<script src="{script}" type="module"></script>\n' for script in scripts)
 
     @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")})
     async def _console(self, request: web.Request) -> web.Response:
-        return _file("index.html", HTML, base_of(request), self._scripts)
+        return self._page(request, "index.html", self._scripts)
 
     @Route("GET", "/login", None, "The sign-in page", {200: file_of("the page", HTML)})
     async def _login(self, request: web.Request) -> web.Response:
-        return _file("login.html", HTML, base_of(request))
+        return self._page(request, "login.html")
 
     @Route("GET", "/service-worker.js", None, "The script of the installed console", {200: file_of("it is", SCRIPT)})
     async def _service_worker(self, _: web.Request) -> web.Response:
@@ -69,11 +74,25 @@ class PageRoutes:
         name = request.match_info["name"]
         if name not in STATIC:
             raise web.HTTPNotFound
+        if name in TRANSLATED:
+            return self._page(request, name)
         return _file(name, STATIC[name])
 
+    def _page(self, request: web.Request, name: str, head: str = "") -> web.Response:
+        """Read the page `name` in the caller's language, with `head` and links below the base path."""
+        page = self._languages.translate(_read(name), self._languages.of(request))
+        page = page.replace("</head>", f"{head}</head>", 1) if head else page
+        return _response(with_base(page, base_of(request)), STATIC.get(name, HTML), Vary="Accept-Language, Cookie")
 
-def _file(name: str, content_type: str, base: str = "", head: str = "") -> web.Response:
-    """Read the file `name`, with `head` and links below `base`; browsers check for a newer version each time."""
-    text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
-    text = text.replace("</head>", f"{head}</head>", 1) if head else text
-    return web.Response(text=with_base(text, base), content_type=content_type, headers={"Cache-Control": "no-cache"})
+
+def _file(name: str, content_type: str) -> web.Response:
+    return _response(_read(name), content_type)
+
+
+def _read(name: str) -> str:
+    return resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def _response(text: str, content_type: str, **headers: str) -> web.Response:
+    """Browsers check for a newer version each time."""
+    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache", **headers})

@@ -22,6 +22,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.levels import ZoneState
+from embereye.process.timing.zone import zone_name
 from embereye.v1.alarms_pb2 import Zone
 from embereye.zone.state import NotAllowedError
 
@@ -58,6 +59,7 @@ class ZoneRoutes:
         return {
             "cursor": str(self._hub.feed.latest),
             "timeNs": str(time.time_ns()),
+            "timeZone": zone_name(),
             "declared": sum(zone.declared for zone in self._listed),
             "covered": sum(zone.covered for zone in self._listed),
             "failing": self._hub.committer.failing,

@@ -1,6 +1,7 @@
 // One alarm: its signs, decisions and actions, in order. People can mark it as false.
 
-import { ask, dateTime, drawClips, describeEvent, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast, zoneName } from "./lib.js";
+import { ask, bothTimes, dateTime, drawClips, describeEvent, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast, zoneName } from "./lib.js";
+import { t, timeOfDay } from "./messages.js";
 
 let current = "", shown = 0;
 
@@ -23,15 +24,15 @@ async function refresh() {
 
 function draw(alarm, clips) {
   const ended = alarm.endedNs !== "0";
-  say(get("alarm-title"), `${STATES[alarm.worst] === "alarm" ? "Alarm" : "Pre-alarm"} in ${zoneName(alarm)}`);
-  say(get("alarm-when"), `${dateTime(alarm.beganNs)}, ${ended ? `for ${span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs))}` : "open"} · ${alarm.alarm}`);
+  say(get("alarm-title"), t(STATES[alarm.worst] === "alarm" ? "alarm.title" : "alarm.title-pre-alarm", { zone: zoneName(alarm) }));
+  say(get("alarm-when"), `${bothTimes(alarm.beganNs)}, ${ended ? t("alarm.for", { span: span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs)) }) : t("alarm.open")} · ${alarm.alarm}`);
   const mark = alarm.falseAlarm;
   get("alarm-marked").hidden = !mark;
-  if (mark) say(get("alarm-marked"), `Marked as false by ${mark.who} on ${dateTime(mark.timeNs)}: ${mark.reason}. Similar detections here raise a pre-alarm only, unless stronger, longer or confirmed by another sign.`);
+  if (mark) say(get("alarm-marked"), t("alarm.marked", { who: mark.who, time: dateTime(mark.timeNs), reason: mark.reason }));
   sync(get("alarm-events"), alarm.events, (event) => event.cursor, (event) => {
     const item = make("li");
     item.dataset.state = STATES[event.state] || "normal";
-    const time = make("time", "", new Date(milliseconds(event.timeNs)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }));
+    const time = make("time", "", timeOfDay(milliseconds(event.timeNs), { fractionalSecondDigits: 3 }));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
     item.append(time, make("p", "head", describeEvent(event)[1]), make("p", "why", event.why));
     const signs = make("ul", "signs");
@@ -42,15 +43,15 @@ function draw(alarm, clips) {
   drawClips(get("alarm-clips"), clips);
   const button = get("alarm-mark");
   button.disabled = !mayAct() || Boolean(page.failing);
-  say(button, mark ? "Remove the mark" : "Mark as false …");
+  say(button, mark ? t("alarm.remove-mark") : t("alarm.mark"));
   button.onclick = () => (mark ? removeMark(alarm) : markFalse(alarm.alarm, zoneName(alarm))).then(refresh);
 }
 
 /** Ask for a reason, and mark the alarm as false. */
 export async function markFalse(id, zone) {
   await ask({
-    title: `False alarm: ${zone}`, ok: "Mark as false", required: "What it was (a reason)",
-    text: "The recording is retained. Similar detections here will raise a pre-alarm only, unless stronger, longer or confirmed by another sign.",
+    title: t("alarm.false-title", { zone }), ok: t("alarm.mark-ok"), required: t("alarm.reason"),
+    text: t("alarm.false-text"),
     send: ({ who, note }) => postJson(`/v1/alarms/${encodeURIComponent(id)}/false`, { who, reason: note }),
   });
 }

@@ -1,8 +1,8 @@
 // The console shows people the hub's state. All text from the hub enters the page as text, never as markup.
 
 import {
-  amount, ask, button, clockTime, counted, describeEvent, deviceKey, devicePath, elapsed, fetchJson, followFocus, get, hubNow, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, renew, restoreFocus, say,
-  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, sync, toast, wait, zoneKey, zoneName,
+  amount, ask, button, bothTimes, clockTime, describeEvent, deviceKey, devicePath, elapsed, fetchJson, followFocus, get, hubNow, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, renew, restoreFocus, say,
+  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, stateWord, sync, toast, wait, zoneKey, zoneName,
 } from "./lib.js";
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -18,6 +18,7 @@ import { endLive, liveAge, refreshLive, showLive } from "./live.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { refreshWall, setUpWall } from "./wall.js";
 import { drawSilences, silenceButton, updateSilenceButton } from "./silences.js";
+import { figure, hubTime, locale, offerLanguages, t, timeOfDay } from "./messages.js";
 
 const ZONES_MS = 1000;       // between two requests for the zones
 const VIEWS_MS = 2000;
@@ -58,6 +59,7 @@ async function loadZones() {
   page.clipsFailing = body.clipsFailing;
   page.busFailing = body.busFailing;
   page.openFleets = body.openFleets || [];
+  page.timeZone = body.timeZone || "";
   page.answered = { at: Date.now(), elapsed: elapsed() };
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub that lost its history starts counting again. A list that is older than an event is normal: it is shared by many clients.
@@ -136,8 +138,8 @@ async function test(zone) {
   const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/test`;
   try {
     const sent = await ask({
-      title: `${zone.testing ? "End the test" : "Test the zone"}: ${zoneName(zone)}`, text: "Alarms are still raised, and are marked as a test.",
-      ok: zone.testing ? "End test" : "Start test", send: ({ who, note }) => postJson(path, { who, note }),
+      title: `${zone.testing ? t("test.end-title") : t("test.title")}: ${zoneName(zone)}`, text: t("test.text"),
+      ok: zone.testing ? t("test.end") : t("test.start"), send: ({ who, note }) => postJson(path, { who, note }),
     });
     if (sent) await loadZones();
   } catch (error) {
@@ -170,30 +172,32 @@ function draw() {
     drawEvents();
     drawViews();
   }
-  say(get("me"), page.me ? `${page.me.name} · ${page.me.role}` : "");
+  say(get("me"), page.me ? `${page.me.name} · ${t(`role.${page.me.role}`)}` : "");
   const open = page.openFleets || [];
   get("open-access").hidden = !open.length;
-  say(get("open-access"), open.length ? `Open access: ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}. Anyone who reaches their ports can send data for any device. Restrict it with spec.access.` : "");
+  say(get("open-access"), open.length ? t("banner.open-access", { list: open.slice(0, 3).join(", "), more: open.length > 3 ? t("and-more", { number: open.length - 3 }) : "" }) : "");
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
-  say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
+  say(get("clock"), [timeOfDay(hubNow()), hubTime(hubNow(), page.timeZone)].filter(Boolean).join(" · "));
   requestAnimationFrame(restoreFocus);  // by then the browser has taken the focus from elements that cannot have it
 }
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 function drawBanner(stale) {
   const link = get("link");
   link.className = `link ${stale ? "lost" : "live"}`;
-  say(get("link-text"), stale ? (page.answered ? "hub unreachable" : "connecting …") : "live");
+  say(get("link-text"), stale ? (page.answered ? t("link.unreachable") : t("link.connecting")) : t("live"));
   let text = "";
-  if (stale && page.answered) text = "The hub is unreachable. What you see is old and may no longer be true.";
-  else if (stale && elapsed() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
-  else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can acknowledge or reset.`;
-  else if (page.databaseLoss) text = `${page.databaseLoss[0].toUpperCase()}${page.databaseLoss.slice(1)}. New alarms are recorded.`;
-  else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected. Clips wait at their shards.`;
-  else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected as long as this hub runs and can write its database.`;
+  if (stale && page.answered) text = t("banner.stale");
+  else if (stale && elapsed() > STALE_MS) text = t("banner.unreachable");
+  else if (page.failing) text = t("banner.failing", { why: capital(page.failing) });
+  else if (page.databaseLoss) text = t("banner.database-loss", { why: capital(page.databaseLoss) });
+  else if (page.clipsFailing) text = t("banner.clips", { why: capital(page.clipsFailing) });
+  else if (page.busFailing) text = t("banner.bus", { why: capital(page.busFailing) });
   get("banner").hidden = !text;
   say(get("banner-text"), text);
-  say(get("banner-age"), stale && page.answered ? `Last answer ${span(sinceAnswer())} ago.` : "");  // not read out every second
+  say(get("banner-age"), stale && page.answered ? t("banner.age", { span: span(sinceAnswer()) }) : "");  // not read out every second
 }
 
 function drawVerdict(stale) {
@@ -201,41 +205,41 @@ function drawVerdict(stale) {
   const worst = open.reduce((most, zone) => (severity(zone) > SEVERITY.indexOf(most) ? stateOf(zone) : most), "normal");
   const named = (state) => open.filter((zone) => stateOf(zone) === state).sort(newestFirst);
   const faults = page.zones.reduce((sum, zone) => sum + (zone.faults || []).length, 0);
-  let look = worst, word = worst.toUpperCase(), detail = "";
+  let look = worst, word = stateWord(worst).toLocaleUpperCase(locale), detail = "";
   if (stale) {
     look = "unknown";
-    word = "UNKNOWN";
-    detail = page.answered ? `The hub does not answer. Last known: ${worst}.` : "Nothing is known yet.";
+    word = t("verdict.unknown");
+    detail = page.answered ? t("verdict.last-known", { worst: stateWord(worst) }) : t("verdict.nothing-known");
   } else if (worst !== "normal") {
     const zones = named(worst);
-    word = `${word} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? ` and ${zones.length - 3} more` : ""}`;
+    word = `${word} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? t("and-more", { number: zones.length - 3 }) : ""}`;
     detail = zones[0].why || "";
   } else if (page.failing) {
     look = "fault";
-    word = "FAULT";
-    detail = "No alarm, but the hub cannot record anything.";
+    word = t("verdict.fault");
+    detail = t("verdict.cannot-record");
   } else if (!page.declared) {
     look = "unknown";
-    word = "NOTHING WATCHED";
-    detail = "No device is declared, or no shard has reported yet.";
+    word = t("verdict.nothing-watched");
+    detail = t("verdict.no-device");
   } else if (faults || page.covered < page.declared) {
     look = faults ? "fault" : "unknown";
-    word = faults ? "FAULT" : "NOT ALL WATCHED";
-    detail = `No alarm, but ${page.declared - page.covered || faults} of ${counted(page.declared, "device")} cannot be relied on.`;
+    word = faults ? t("verdict.fault") : t("verdict.not-all-watched");
+    detail = t("verdict.unreliable", { bad: page.declared - page.covered || faults, n: page.declared });
   } else {
-    word = "NORMAL";
-    detail = `No alarm in ${counted(page.zones.length, "zone")}; every device is watched.`;
+    word = t("verdict.normal");
+    detail = t("verdict.all-watched", { n: page.zones.length });
   }
   const shown = worst === "normal" ? [] : named(worst);
   const silenced = !stale && shown.length > 0 && shown.every((zone) => zone.silenced);
-  if (silenced) detail = `Silenced. ${detail}`;
+  if (silenced) detail = t("verdict.silenced", { detail });
   document.body.toggleAttribute("data-silenced", silenced);
   document.body.dataset.worst = look;
   document.body.toggleAttribute("data-alarm", page.zones.some((zone) => zone.alarm));
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
   showInDialogs(word, detail);
-  const urgent = stale ? "? " : silenced ? `${worst}, silenced · ` : ["alarm", "pre-alarm"].includes(worst) ? `${worst.toUpperCase()} · ` : faults ? "FAULT · " : "";
+  const urgent = stale ? "? " : silenced ? `${t("title.silenced", { worst: stateWord(worst) })} · ` : ["alarm", "pre-alarm"].includes(worst) ? `${stateWord(worst).toLocaleUpperCase(locale)} · ` : faults ? `${t("verdict.fault")} · ` : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
 }
 
@@ -244,23 +248,23 @@ function drawCoverage(stale) {
   const missing = page.declared - page.covered;
   const dark = missing > 0 ? page.dark.filter((device) => !device.covered && device.declared) : [];
   box.classList.toggle("dark", page.covered < page.declared);
-  say(get("coverage-count"), stale && !page.answered ? "–" : `${page.covered} of ${page.declared}`);
+  say(get("coverage-count"), stale && !page.answered ? "–" : t("of", { covered: page.covered, declared: page.declared }));
   get("coverage-bar").style.width = page.declared ? `${(100 * page.covered) / page.declared}%` : "0";
   const lines = dark.map((device) => ({ key: deviceKey(device), text: `${device.id}: ${device.reason}` }));
-  if (dark.length && missing > dark.length) lines.push({ key: "more", text: `and ${missing - dark.length} more, in the table of devices` });
+  if (dark.length && missing > dark.length) lines.push({ key: "more", text: t("coverage.more", { number: missing - dark.length }) });
   sync(get("coverage-dark"), lines, (line) => line.key, () => make("li"), (item, line) => say(item, line.text));
 }
 
 function drawZones(stale) {
-  say(get("zones-count"), `${page.zones.length}${page.zones.some((zone) => zone.alarm) ? `, ${page.covered} of ${counted(page.declared, "device")} watched` : ""}`);
+  say(get("zones-count"), `${page.zones.length}${page.zones.some((zone) => zone.alarm) ? t("zones.watched", { covered: page.covered, n: page.declared }) : ""}`);
   get("no-zones").hidden = page.zones.length > 0 || !page.answered;
   const severalNamespaces = new Set(page.zones.map((zone) => zone.namespace)).size > 1;
   sync(get("zones"), page.zones, zoneKey, (zone) => {
     const item = make("li", "zone");
     const name = make("p", "name", zone.name);
-    name.append(make("span", "tag testing", "test"), make("span", "tag muted", "silenced"));
+    name.append(make("span", "tag testing", t("tag.test")), make("span", "tag muted", t("tag.silenced")));
     item.append(make("p", "namespace"), name, make("p", "state"), make("p", "facts"));
-    const button = make("button", "quiet", "Test");
+    const button = make("button", "quiet", t("test.button"));
     button.type = "button";
     button.onclick = () => test(page.zones.find((current) => zoneKey(current) === zoneKey(zone)) || zone);
     const actions = make("div", "actions");
@@ -277,16 +281,16 @@ function drawZones(stale) {
     item.querySelector(".testing").hidden = !zone.testing;
     item.querySelector(".muted").hidden = !(zone.silences || []).some((silence) => !silence.device);
     updateSilenceButton(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
-    const word = !faults.length ? state : state === "normal" ? "fault" : `${state} · fault`;
-    say(item.querySelector(".state"), `${stale ? "last known: " : ""}${word}`);
+    const word = [state === "normal" && faults.length ? "" : stateWord(state), faults.length ? stateWord("fault") : ""].filter(Boolean).join(" · ");
+    say(item.querySelector(".state"), `${stale ? t("last-known") : ""}${word}`);
     const declared = zone.declared || 0, covered = zone.covered || 0;
-    const since = zone.sinceNs && state !== "normal" ? `for ${span(hubNow() - milliseconds(zone.sinceNs))} · ` : "";
+    const since = zone.sinceNs && state !== "normal" ? t("zone.since", { span: span(hubNow() - milliseconds(zone.sinceNs)) }) : "";
     const facts = item.querySelector(".facts");
-    say(facts, `${since}${declared ? `${covered} of ${declared} watched` : "no device declared"}`);
+    say(facts, `${since}${declared ? t("zone.watched", { covered, declared }) : t("zone.no-device")}`);
     facts.classList.toggle("bad", covered < declared);
     const button = item.querySelector("button");
-    say(button, zone.testing ? "End test" : "Test");
-    button.setAttribute("aria-label", `${zone.testing ? "End test of" : "Test"} ${zoneName(zone)}`);
+    say(button, zone.testing ? t("test.end") : t("test.button"));
+    button.setAttribute("aria-label", t(zone.testing ? "test.end-of" : "test.of", { zone: zoneName(zone) }));
     button.disabled = stale || !mayAct();
   });
 }
@@ -298,7 +302,7 @@ function drawEvents() {
     item.dataset.state = look;
     const time = make("time", "", clockTime(event.timeNs));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
-    time.title = new Date(milliseconds(event.timeNs)).toLocaleString("en-GB");
+    time.title = bothTimes(event.timeNs);
     const head = make("p", "head", zoneName(event));
     head.append(make("span", "", word));
     item.append(time, head, make("p", "why", event.why));
@@ -313,7 +317,7 @@ function drawViews() {
   const state = (device) => states.get(`${device.namespace}/${device.zone}`) || "normal";
   const { devices: shown, total } = page.views;
   get("views-section").hidden = !total;
-  say(get("views-count"), total > shown.length ? `${shown.length} of ${total}, the most urgent first` : `${total}`);
+  say(get("views-count"), total > shown.length ? t("views.some", { shown: shown.length, total }) : `${total}`);
   sync(get("views"), shown, deviceKey, (device) => {
     const item = make("li", "view");
     const screen = make(device.thermal && device.pictureNs === "0" ? "canvas" : "img", "screen");
@@ -322,7 +326,7 @@ function drawViews() {
     const link = deviceLink(device, "whole");
     caption.append(make("b"), make("span"), make("span", "age"));
     caption.firstChild.append(link);
-    if (device.fleet.includes("/cameras/")) item.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`, "quiet over"));
+    if (device.fleet.includes("/cameras/")) item.append(button(t("overlay.button"), () => adjustOverlay(device), t("overlay.button-label", { id: device.id }), "quiet over"));
     if (screen.tagName === "IMG") { const live = make("canvas", "screen live blank"); live.setAttribute("aria-hidden", "true"); item.prepend(live); }
     item.prepend(screen, make("p", "hot"), make("p", "dark"), caption);
     return item;
@@ -340,21 +344,21 @@ function drawViews() {
       else item.coming = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { item.dataset.shown = at; });
     }
     const hot = device.thermal && device.thermal.hottest !== null ? device.thermal : null;
-    say(item.querySelector(".hot"), hot ? (hot.relative ? `${amount(hot.hottest)} (rise)` : `${hot.hottest.toFixed(1)} °C`) : "");
-    const label = `${device.id}, ${zoneName(device)}${hot && !hot.relative ? `, hottest ${hot.hottest.toFixed(1)} °C` : ""}`;
+    say(item.querySelector(".hot"), hot ? (hot.relative ? t("view.rise", { value: amount(hot.hottest) }) : `${figure(hot.hottest, 1)} °C`) : "");
+    const label = `${device.id}, ${zoneName(device)}${hot && !hot.relative ? t("view.hottest", { value: figure(hot.hottest, 1) }) : ""}`;
     if (thermal) screen.setAttribute("aria-label", label);
     else if (screen.alt !== label + describeOverlay(device)) screen.alt = label + describeOverlay(device);
     if (!thermal) drawOverlay(item, device);
     const [, about, age] = item.querySelector(".caption").children;
-    say(about, device.declared ? zoneName(device) : "not declared");
+    say(about, device.declared ? zoneName(device) : t("view.undeclared"));
     const old = Math.min(living, item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
-    say(age, Number.isFinite(old) ? (old < LIVE_MS ? "live" : span(old)) : "");
+    say(age, Number.isFinite(old) ? (old < LIVE_MS ? t("live") : span(old)) : "");
     age.classList.toggle("bad", old > OLD_MS);
     const dark = item.querySelector(".dark");
     dark.hidden = device.covered || !device.declared;
     if (!dark.hidden && dark.dataset.reason !== device.reason) {
       dark.dataset.reason = device.reason;
-      dark.replaceChildren(make("b", "", "DARK"), make("span", "", device.reason));
+      dark.replaceChildren(make("b", "", t("dark")), make("span", "", device.reason));
     }
   });
 }
@@ -397,8 +401,8 @@ async function showAudit(before) {
     if (!before) get("audit-entries").replaceChildren();
     for (const entry of entries) {
       const row = make("tr");
-      const time = new Date(milliseconds(entry.timeNs)).toLocaleString("en-GB");
-      for (const text of [time, `${entry.who} · ${entry.role}`, entry.address, entry.action, entry.subject, entry.detail]) row.append(make("td", "", text));
+      const time = bothTimes(entry.timeNs);
+      for (const text of [time, `${entry.who} · ${t(`role.${entry.role}`)}`, entry.address, entry.action, entry.subject, entry.detail]) row.append(make("td", "", text));
       get("audit-entries").append(row);
     }
     get("audit-more").disabled = entries.length < 100;
@@ -427,6 +431,7 @@ setUpPlan();
 setUpOverlay();
 setUpKeys();
 setUpWall();
+offerLanguages(get("language"));
 setInterval(() => { refreshLive(); refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow(ZONES_MS, loadZones);

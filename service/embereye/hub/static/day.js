@@ -1,8 +1,9 @@
 // One day: each zone's states, dark devices and clips, at a time that can be moved.
 
-import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view, zoneName } from "./lib.js";
+import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, stateWord, sync, view, zoneName } from "./lib.js";
 import { onHub } from "./address.js";
 import { openAlarm } from "./alarm.js";
+import { hubTime, t, timeOfDay } from "./messages.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
 const PICTURES = 4;          // pictures shown for one moment
@@ -36,12 +37,12 @@ async function load(from) {
     const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
     if (asked !== day.from) return;
     Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, known: body.truncated ? 0 : now, loaded: elapsed(), failing: false });
-    say(get("day-note"), day.truncated ? "Too many events: only the first part of the day is shown."
-      : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
+    say(get("day-note"), day.truncated ? t("day.too-many")
+      : day.lanes.length ? "" : t("day.nothing"));
   } catch (error) {
     if (asked !== day.from) return;
     day.failing = true;
-    say(get("day-note"), `The day cannot be shown: ${problem(error)}`);
+    say(get("day-note"), t("day.failed", { problem: problem(error) }));
   }
   move(Math.min(Math.max(day.at, day.from), day.until - 1000));
 }
@@ -75,16 +76,16 @@ function drawScale(from, until, place) {
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
     item.style.left = `clamp(1.3rem, ${place(at)}, 100% - 1.3rem)`;  // fully visible at both ends
-    say(item, new Date(at).toLocaleTimeString("en-GB", step < 60000 ? {} : { hour: "2-digit", minute: "2-digit" }));
+    say(item, timeOfDay(at, step < 60000 ? {} : { second: undefined }));
   });
 }
 
 function drawTrack(track, lane, from, until, place) {
   const parts = [
-    ...lane.dark.map((dark) => ({ ...dark, look: "dark", text: `${dark.device} dark: ${dark.reason}` })),
-    ...lane.states.map((state) => ({ ...state, look: STATES[state.state], text: `${STATES[state.state]}: ${state.why}` })),
+    ...lane.dark.map((dark) => ({ ...dark, look: "dark", text: t("focus.dark", { id: dark.device, reason: dark.reason }) })),
+    ...lane.states.map((state) => ({ ...state, look: STATES[state.state], text: `${stateWord(STATES[state.state])}: ${state.why}` })),
     ...day.clips.filter((clip) => clip.namespace === lane.namespace && clip.zone === lane.zone)
-      .map((clip) => ({ ...clip, look: "clip", text: `${clip.media === "MEDIA_STILL" ? "still" : "clip"} of ${clip.device}` })),
+      .map((clip) => ({ ...clip, look: "clip", text: t(clip.media === "MEDIA_STILL" ? "clip.still-of" : "clip.clip-of", { device: clip.device }) })),
   ].filter((part) => { const [start, end] = spanOf(part); return end >= from && start <= until; });
   sync(track, parts, (part) => `${part.look}/${part.sha256 || part.device || part.state}/${part.fromNs}`, (part) => {
     const bar = make("div", "part");
@@ -107,23 +108,23 @@ function drawMoment() {
     const state = lane.states.find((part) => covers(part, at));
     if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: zoneName(lane), text: state.why, alarm: state.alarm });
     for (const dark of lane.dark.filter((part) => covers(part, at))) {
-      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
+      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: t("day.was-dark", { device: dark.device, reason: dark.reason }), alarm: "" });
     }
   }
   lines.sort((a, b) => ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
-  say(get("day-time"), new Date(at).toLocaleTimeString("en-GB"));
+  say(get("day-time"), [timeOfDay(at), hubTime(at, page.timeZone)].filter(Boolean).join(" · "));
   get("day-quiet").hidden = lines.length > 0;
-  say(get("day-quiet"), at > hubNow() ? "This time is still to come." : at > day.known ? "Nothing is known about this time." : "No alarm, and every device was watched.");
+  say(get("day-quiet"), at > hubNow() ? t("day.to-come") : at > day.known ? t("day.unknown") : t("day.quiet"));
   sync(get("day-states"), lines, (line) => `${line.key}/${line.look}/${line.text}`, (line) => {
     const item = make("li");
     item.dataset.state = line.look;
     const head = make("p", "head", line.title);
-    head.append(make("span", "", line.look));
+    head.append(make("span", "", stateWord(line.look)));
     item.append(head, make("p", "why", line.text));
     if (line.alarm) {
-      const more = make("button", "quiet", "Explain");
+      const more = make("button", "quiet", t("explain"));
       more.type = "button";
-      more.setAttribute("aria-label", `Explain the alarm in ${line.title}`);
+      more.setAttribute("aria-label", t("explain.in", { zone: line.title }));
       more.onclick = () => openAlarm(line.alarm);
       item.append(more);
     }
@@ -144,14 +145,14 @@ function drawPictures() {
     if (video) Object.assign(screen, { src: onHub(clip.url), muted: true, playsInline: true, preload: "auto" });
     const caption = make("p", "caption");
     caption.append(make("b", "", clip.device), make("span", "", zoneName(clip)));
-    const play = make("button", "quiet", clip.media === "MEDIA_STILL" ? "Show" : "Play");
+    const play = make("button", "quiet", clip.media === "MEDIA_STILL" ? t("clip.show") : t("clip.play"));
     play.type = "button";
     play.onclick = () => view(clip.view, `${clip.device}, ${clockTime(clip.fromNs)}`);
     caption.append(play);
     item.append(screen, caption);
     return item;
   }, (item, clip) => {
-    const screen = item.querySelector(".screen"), label = `${clip.device} at ${clockTime(nanoseconds(at))}`;
+    const screen = item.querySelector(".screen"), label = t("clip.at", { device: clip.device, time: clockTime(nanoseconds(at)) });
     if (clip.media === "MEDIA_VIDEO") {
       screen.setAttribute("aria-label", label);
       screen.currentTime = Math.max(0, (at - milliseconds(clip.fromNs)) / 1000);

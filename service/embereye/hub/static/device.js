@@ -1,10 +1,11 @@
 // One device: its picture, its state with the reason and a remedy, its last hour, its alarms, and its ledger in words.
 
 import { asked, pageName } from "./address.js";
-import { button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
+import { bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
+import { figure, t } from "./messages.js";
 
 const REFRESH_MS = 1000;
 const EVENTS_MS = 5000;
@@ -29,16 +30,16 @@ const wanted = () => ({ fleet: asked().get("fleet") || "", id: asked().get("id")
 
 // First matching line: what to do about a reason.
 const REMEDIES = [
-  [/cannot connect|connection refused|timed out|timeout|unreachable|no route|name or service/i, "Nothing answers at its address. Check the address in the fleet, its power, and the network in between."],
-  [/never heard|no check-in yet/, "It has not sent anything yet. Check that it has power and network, and that its address in the fleet is right."],
-  [/silent for.*(401|403|unauthori[sz]ed|password|credentials)/i, "It refuses the user name or the password. Check the Secret that the fleet names."],
-  [/silent for|last check-in/, "It was heard before. Check its power and its network, then the addresses in between."],
-  [/overload|frames wait|not analysed|last analysed/, "Its shard is overloaded. The Fleets page shows the load and the number of shards."],
-  [/no shard reports|works under assignment/, "Its shard is starting, or lost. The Fleets page shows the shards."],
-  [/picture|see|blind|blur|dark scene|covered|moved/, "Look at its picture: something may cover or blind it, or it points elsewhere."],
-  [/not declared/, "It sends data, but no fleet declares it. Add it to the fleet, or stop its sender."],
+  [/cannot connect|connection refused|timed out|timeout|unreachable|no route|name or service/i, t("remedy.address")],
+  [/never heard|no check-in yet/, t("remedy.never-heard")],
+  [/silent for.*(401|403|unauthori[sz]ed|password|credentials)/i, t("remedy.credentials")],
+  [/silent for|last check-in/, t("remedy.silent")],
+  [/overload|frames wait|not analysed|last analysed/, t("remedy.overload")],
+  [/no shard reports|works under assignment/, t("remedy.shard")],
+  [/picture|see|blind|blur|dark scene|covered|moved/, t("remedy.picture")],
+  [/not declared/, t("remedy.undeclared")],
 ];
-const remedy = (reason) => (REMEDIES.find(([pattern]) => pattern.test(reason)) || ["", "See the runbook for devices that are not watched."])[1];
+const remedy = (reason) => (REMEDIES.find(([pattern]) => pattern.test(reason)) || ["", t("remedy.runbook")])[1];
 
 async function load() {
   shown.at = elapsed();
@@ -68,7 +69,7 @@ function drawState(device, stale) {
   const box = get("device-state");
   const state = stale ? "unknown" : device.covered ? (device.degraded ? "degraded" : "watched") : device.declared ? "dark" : "undeclared";
   box.dataset.state = state;
-  say(box.children[0], { unknown: "Unknown: the hub does not answer", watched: "Watched", degraded: "Watched, with a limit", dark: "Dark: not watched", undeclared: "Not declared" }[state]);
+  say(box.children[0], { unknown: t("device.unknown"), watched: t("device.watched"), degraded: t("device.degraded"), dark: t("device.dark"), undeclared: t("device.undeclared") }[state]);
   say(box.children[1], state === "dark" || state === "undeclared" ? device.reason : state === "degraded" ? device.degraded : device.state || "");
   say(box.children[2], state === "dark" || state === "undeclared" ? remedy(device.reason) : "");
 }
@@ -83,7 +84,7 @@ function drawPicture(device) {
   if (hasPicture) {
     if (shown.pictureNs !== device.pictureNs && liveAge(live) === Infinity && shown.coming?.complete !== false) {
       const at = shown.pictureNs = device.pictureNs, { path } = shown;
-      get("device-picture").alt = `What ${device.id} sees`;
+      get("device-picture").alt = t("picture.sees", { id: device.id });
       shown.coming = renew(get("device-picture"), `${path}/snapshot.jpg?at=${at}`, () => { if (path === shown.path) { get("device-picture").hidden = false; shown.shownNs = at; } });
     }
     age = Math.min(liveAge(live), shown.shownNs ? hubNow() - milliseconds(shown.shownNs) : Infinity);
@@ -92,17 +93,17 @@ function drawPicture(device) {
     if (shown.thermalNs !== device.thermalNs) {
       shown.thermalNs = device.thermalNs;
       fetchJson(`${shown.path}/thermal`).then((body) => paint(canvas, body), () => { shown.thermalNs = ""; });
-      canvas.setAttribute("aria-label", `Thermal picture of ${device.id}`);
+      canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
     }
   }
-  say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : "This device has sent no picture.");
-  say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? "live" : `${span(age)} old`) : "");
-  say(get("device-why"), liveReason(live) ? `Not live: ${liveReason(live)}` : "");
+  say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : t("device.no-picture"));
+  say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
+  say(get("device-why"), liveReason(live) ? t("device.not-live", { why: liveReason(live) }) : "");
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 
-const NAMES = { "temperature.max": "Highest temperature", "temperature.mean": "Mean temperature", fps: "Pictures", "fps.target": "Pictures wanted", age: "Age when analysed", motion: "Motion", smoke: "Smoke", gas: "Gas", "view.familiar": "View known" };
-const nameOf = (term) => NAMES[term.name] || (term.name || "value").replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
+const NAMES = { "temperature.max": t("term.temperature-max"), "temperature.mean": t("term.temperature-mean"), fps: t("term.pictures"), "fps.target": t("term.pictures-wanted"), age: t("term.age"), motion: t("term.motion"), smoke: t("term.smoke"), gas: t("term.gas"), "view.familiar": t("term.view") };
+const nameOf = (term) => NAMES[term.name] || (term.name || t("term.value")).replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
 
 /** The points of a line chart, without gaps being bridged. */
 function line(values, low, high) {
@@ -119,7 +120,7 @@ function line(values, low, high) {
 
 function drawHour(body) {
   const series = body.measured || [];
-  say(get("device-hour-none"), series.length ? "" : "Nothing was measured yet.");
+  say(get("device-hour-none"), series.length ? "" : t("device.not-measured"));
   sync(get("device-hour"), series, (one) => `${one.name} ${one.unit}`, (one) => {
     const item = make("li", "hour"), figure = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     figure.setAttribute("viewBox", `0 0 ${CHART.join(" ")}`);
@@ -134,7 +135,7 @@ function drawHour(body) {
     const least = Math.min(...values), most = Math.max(...values), room = Math.max((most - least) * 0.1, Math.abs(most) * 0.02, 0.5);
     const [, now, figure, about] = item.children, latest = (body.device.latest || []).find((term) => term.name === one.name);
     figure.firstChild.setAttribute("d", line(one.values, least - room, most + room));
-    const words = `from ${amount(least, one.unit)} to ${amount(most, one.unit)} in the last hour`;
+    const words = t("device.range", { least: amount(least, one.unit), most: amount(most, one.unit) });
     figure.setAttribute("aria-label", `${nameOf(one)}: ${words}`);
     say(now, latest ? measured(latest) : "");
     say(about, words);
@@ -143,14 +144,14 @@ function drawHour(body) {
 
 /** The ledger in plain words: every message is accounted for. */
 function ledgerWords(ledger) {
-  if (!Number((ledger || {}).offered || 0)) return ["It has offered no data yet."];
-  const count = (number) => Number(number || 0).toLocaleString();
+  if (!Number((ledger || {}).offered || 0)) return [t("ledger.none")];
+  const count = (number) => figure(Number(number || 0));
   const reasons = (found) => Object.entries(found || {}).map(([reason, number]) => `${count(number)} ${reason}`).join(", ");
-  const words = [`${count(ledger.offered)} messages arrived${Number(ledger.sinceNs || 0) ? ` since ${dateTime(ledger.sinceNs)}` : ""}.`, `${count(ledger.analysed)} were analysed.`];
-  if (Number(ledger.duplicate || 0)) words.push(`${count(ledger.duplicate)} had been received before.`);
-  if (ledger.shed) words.push(`Dropped under load: ${reasons(ledger.shed)}.`);
-  if (ledger.rejected) words.push(`Not usable: ${reasons(ledger.rejected)}.`);
-  if (Number(ledger.waiting || 0)) words.push(`${count(ledger.waiting)} are waiting.`);
+  const words = [t("ledger.arrived", { offered: count(ledger.offered), more: Number(ledger.sinceNs || 0) ? t("ledger.since", { time: dateTime(ledger.sinceNs) }) : "" }), t("ledger.analysed", { analysed: count(ledger.analysed) })];
+  if (Number(ledger.duplicate || 0)) words.push(t("ledger.duplicate", { duplicate: count(ledger.duplicate) }));
+  if (ledger.shed) words.push(t("ledger.shed", { shed: reasons(ledger.shed) }));
+  if (ledger.rejected) words.push(t("ledger.rejected", { rejected: reasons(ledger.rejected) }));
+  if (Number(ledger.waiting || 0)) words.push(t("ledger.waiting", { waiting: count(ledger.waiting) }));
   return words;
 }
 
@@ -164,11 +165,11 @@ function limitsOf(device) {
 function drawFacts(device) {
   const heard = Number(device.heardNs || 0), analysed = Number(device.analysedNs || 0), limits = limitsOf(device);
   const facts = [
-    ["Zone", zoneName(device) || "–"], ["Location", device.location || "–"], ["Fleet", device.fleet], ["Address", device.source || "–"],
-    ["Last data", heard ? `${span(hubNow() - milliseconds(device.heardNs))} ago` : "never"],
-    ["Last analysed", analysed ? `${span(hubNow() - milliseconds(device.analysedNs))} ago` : "never"],
-    ["Shard", (device.shards || []).join(", ") || "none"],
-    ...(device.latest || []).map((term) => [nameOf(term), `${measured(term)}${limits.has(term.name) ? ` (limit ${limits.get(term.name)})` : ""}`]),
+    [t("device.zone"), zoneName(device) || "–"], [t("device.location"), device.location || "–"], [t("device.fleet"), device.fleet], [t("device.address"), device.source || "–"],
+    [t("device.last-data"), heard ? t("ago", { span: span(hubNow() - milliseconds(device.heardNs)) }) : t("never")],
+    [t("device.last-analysed"), analysed ? t("ago", { span: span(hubNow() - milliseconds(device.analysedNs)) }) : t("never")],
+    [t("device.shard"), (device.shards || []).join(", ") || t("device.no-shard")],
+    ...(device.latest || []).map((term) => [nameOf(term), `${measured(term)}${limits.has(term.name) ? t("limit", { value: limits.get(term.name) }) : ""}`]),
   ];
   sync(get("device-facts"), facts, ([name]) => name, ([name]) => {
     const item = make("div");
@@ -180,16 +181,16 @@ function drawFacts(device) {
 }
 
 function drawEvents() {
-  say(get("device-events-none"), shown.events.length ? "" : "No event of this device in the retained history.");
+  say(get("device-events-none"), shown.events.length ? "" : t("device.no-event"));
   sync(get("device-events"), shown.events, (event) => event.cursor, (event) => {
     const item = make("li"), [look, word] = describeEvent(event), head = make("p", "head", zoneName(event));
     item.dataset.state = look;
     head.append(make("span", "", word));
     const time = make("time", "", clockTime(event.timeNs));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
-    time.title = dateTime(event.timeNs);
+    time.title = bothTimes(event.timeNs);
     const why = make("p", "why", event.why);
-    if (event.alarm) why.append(" ", button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${zoneName(event)} of ${dateTime(event.timeNs)}`));
+    if (event.alarm) why.append(" ", button(t("explain"), () => openAlarm(event.alarm), t("explain.of", { zone: zoneName(event), time: dateTime(event.timeNs) })));
     item.append(time, head, why);
     return item;
   });
@@ -198,7 +199,7 @@ function drawEvents() {
 function draw() {
   if (pageName() !== "device") return;
   const { id } = wanted(), { body } = shown, known = body && shown.path === devicePath(wanted());
-  say(get("device-title"), id || "No device");
+  say(get("device-title"), id || t("device.none"));
   say(get("device-note"), known && !shown.failing ? "" : shown.failing || "…");
   get("device-body").hidden = !known;
   if (!known) return;

@@ -1,8 +1,9 @@
 // The table of devices, dark ones first. Only visible rows exist, and only these are requested.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, zoneName } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, stateWord, zoneName } from "./lib.js";
 import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
+import { figure, t } from "./messages.js";
 
 const ROW = 34;              // pixels; console.css has the same number
 const BEYOND = 12;           // rows above and below the visible ones
@@ -22,16 +23,16 @@ function column(term) {
 
 function analysed(ledger) {
   const offered = Number((ledger || {}).offered || 0);
-  if (!offered) return ["–", "no data was offered yet"];
+  if (!offered) return ["–", t("ledger.no-data")];
   const sum = (reasons) => Object.values(reasons || {}).reduce((total, count) => total + Number(count), 0);
-  const parts = [`analysed ${ledger.analysed || 0}`, `duplicate ${ledger.duplicate || 0}`, `waiting ${ledger.waiting || 0}`];
+  const parts = [t("ledger.part.analysed", { count: ledger.analysed || 0 }), t("ledger.part.duplicate", { count: ledger.duplicate || 0 }), t("ledger.part.waiting", { count: ledger.waiting || 0 })];
   for (const name of ["shed", "rejected"]) {
     const reasons = Object.entries(ledger[name] || {});
     const detail = reasons.length ? ` (${reasons.map((entry) => entry.join(" ")).join(", ")})` : "";
-    parts.push(`${name} ${sum(ledger[name])}${detail}`);
+    parts.push(t(`ledger.part.${name}`, { count: `${sum(ledger[name])}${detail}` }));
   }
   const share = Math.floor((1000 * Number(ledger.analysed || 0)) / offered) / 10;
-  return [`${share} %`, `offered ${offered} = ${parts.join(" + ")}`];
+  return [`${figure(share)} %`, t("ledger.sum", { offered, list: parts.join(" + ") })];
 }
 
 /** The first and the last row to draw: the visible ones and some beyond. */
@@ -66,7 +67,7 @@ function loadSoon() {
 
 function draw() {
   const [first, last] = inSight(), table = get("devices-table");
-  say(get("devices-count"), list.failing || (list.total ? `${list.total}` : get("filter").value.trim() ? "No device matches." : "No device is known."));
+  say(get("devices-count"), list.failing || (list.total ? `${list.total}` : get("filter").value.trim() ? t("devices.no-match") : t("devices.none")));
   table.setAttribute("aria-rowcount", String(list.total + 1));
   get("devices-above").style.height = `${first * ROW}px`;
   get("devices-below").style.height = `${Math.max(0, list.total - last) * ROW}px`;
@@ -82,7 +83,7 @@ function makeRow() {
   row.firstChild.scope = "row";
   row.firstChild.append(make("a", "device"));
   row.children[2].append(make("span"));
-  row.children[11].append(button("Silence …", () => {
+  row.children[11].append(button(t("silence.button"), () => {
     const { namespace, zone, id } = row.device, existing = silenceOf(namespace, zone, id);
     return existing ? endSilence(existing) : silence(namespace, zone, id);
   }));
@@ -114,12 +115,12 @@ function fill(row, number, device) {
   say(cells[1], device.location ? `${zoneName(device)} · ${device.location}` : zoneName(device));
   const watched = cells[2].firstChild;
   watched.className = device.covered ? "yes" : "no";
-  say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? "dark" : "not watched"}: ${device.reason}`);
+  say(watched, device.covered ? `${t("yes")}${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? stateWord("dark") : t("devices.not-watched")}: ${device.reason}`);
   if (cells[2].title !== watched.textContent) cells[2].title = watched.textContent;
   ["max", "mean", "smoke", "gas"].forEach((name, index) => say(cells[3 + index], values[name].join(" / ")));
   say(cells[7], values.also.join(", "));
   if (cells[7].title !== cells[7].textContent) cells[7].title = cells[7].textContent;
-  say(cells[8], Number(device.heardNs || 0) ? span(hubNow() - milliseconds(device.heardNs)) : "never");
+  say(cells[8], Number(device.heardNs || 0) ? span(hubNow() - milliseconds(device.heardNs)) : t("never"));
   const [share, detail] = analysed(device.ledger);
   say(cells[9], share);
   if (cells[9].title !== detail) cells[9].title = detail;

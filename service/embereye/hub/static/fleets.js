@@ -1,15 +1,16 @@
 // Fleets: their shards, the number they need, their load, and the reason of the last change.
 
-import { counted, elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
+import { elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, stateWord, sync } from "./lib.js";
+import { figure, t } from "./messages.js";
 
 const REFRESH_MS = 2000;
 const STALE_MS = 90000;     // after this time the operator's report may be out of date
 const SHOWN = 40;           // fleets shown; the filter finds the others
 const list = { fleets: [], total: 0, at: -Infinity, turn: 0, failing: "" };
 
-const number = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10).toLocaleString("en-GB");
+const number = (value) => figure(value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
 const percent = (share) => `${Math.round(100 * share)} %`;
-const ago = (ns) => `${span(hubNow() - milliseconds(ns))} ago`;
+const ago = (ns) => t("ago", { span: span(hubNow() - milliseconds(ns)) });
 
 async function load() {
   list.at = elapsed();
@@ -28,16 +29,17 @@ async function load() {
 }
 
 function draw() {
-  const some = list.total > list.fleets.length ? `${list.fleets.length} of ${list.total}, including all that need attention` : `${list.total}`;
+  const some = list.total > list.fleets.length ? t("fleets.some", { shown: list.fleets.length, total: list.total }) : `${list.total}`;
   say(get("fleets-note"), list.failing || some);
   const empty = get("fleets-empty");
   empty.hidden = list.fleets.length > 0;
-  say(empty, get("fleets-filter").value.trim() ? "No fleet matches." : "No fleet is known.");
+  say(empty, get("fleets-filter").value.trim() ? t("fleets.no-match") : t("fleets.none"));
   sync(get("fleets"), list.fleets, (fleet) => fleet.fleet, (fleet) => {
     const item = make("li", "fleet"), [namespace, kind, name] = fleet.fleet.split("/");
     const table = make("table"), head = make("tr"), body = make("tbody"), section = make("thead");
-    for (const title of ["Shard", "State", "Devices", "CPU", "Arrivals /s", "Queue", "Oldest"]) {
-      const cell = make("th", ["Shard", "State"].includes(title) ? "" : "number", title);
+    const titles = [t("fleets.shard"), t("fleets.state"), t("fleets.devices"), t("fleets.cpu"), t("fleets.arrivals-per-second"), t("fleets.queue"), t("fleets.oldest")];
+    for (const [index, title] of titles.entries()) {
+      const cell = make("th", index < 2 ? "" : "number", title);
       cell.scope = "col";
       head.append(cell);
     }
@@ -46,25 +48,25 @@ function draw() {
     const box = make("div", "scroll");
     box.tabIndex = 0;
     box.setAttribute("role", "region");
-    box.setAttribute("aria-label", `Shards of ${name}`);
+    box.setAttribute("aria-label", t("fleets.shards-of", { name }));
     box.append(table);
     item.append(make("h3", "name", `${name} `), make("dl", "figures"), make("p", "why"), make("p", "last"), make("p", "aside"), box);
-    item.firstChild.append(make("span", "aside", `${kind} in ${namespace}`));
+    item.firstChild.append(make("span", "aside", t(`fleets.kind.${kind}`, { namespace })));
     return item;
   }, drawFleet);
 }
 
 function drawFleet(item, fleet) {
   const scaling = fleet.scaling, load = scaling && scaling.load;
-  const figures = [["Watched", `${fleet.covered} of ${fleet.declared}`, fleet.covered < fleet.declared]];
+  const figures = [[t("fleets.watched"), t("of", { covered: fleet.covered, declared: fleet.declared }), fleet.covered < fleet.declared]];
   if (scaling) {
-    const limits = scaling.mode !== "none" ? `, from ${scaling.minShards} to ${scaling.maxShards}` : "";
+    const limits = scaling.mode !== "none" ? t("fleets.limits", { minShards: scaling.minShards, maxShards: scaling.maxShards }) : "";
     figures.push(
-      ["Shards", `${scaling.readyShards} of ${scaling.shards} ready${limits}`, scaling.readyShards < scaling.shards],
-      ["Required", scaling.known ? `${scaling.requiredShards}` : "unknown", !scaling.known],
-      ["CPU", load ? `${percent(load.utilization)} of a core each` : "unknown", !load],
-      ["Arrivals", load ? `${number(load.arrivalRate)} /s` : "unknown", !load],
-      ["Queue", load ? `${number(load.queueDepth)}, oldest ${span(1000 * load.oldestAge)}` : "unknown", !load],
+      [t("fleets.shards"), t("fleets.ready", { readyShards: scaling.readyShards, shards: scaling.shards, limits }), scaling.readyShards < scaling.shards],
+      [t("fleets.required"), scaling.known ? `${scaling.requiredShards}` : stateWord("unknown"), !scaling.known],
+      [t("fleets.cpu"), load ? t("fleets.core", { percent: percent(load.utilization) }) : stateWord("unknown"), !load],
+      [t("fleets.arrivals"), load ? `${number(load.arrivalRate)} /s` : stateWord("unknown"), !load],
+      [t("fleets.queue"), load ? t("fleets.queued", { number: number(load.queueDepth), span: span(1000 * load.oldestAge) }) : stateWord("unknown"), !load],
     );
   }
   sync(item.querySelector(".figures"), figures, ([name]) => name, ([name]) => {
@@ -72,12 +74,12 @@ function drawFleet(item, fleet) {
     pair.append(make("dt", "", name), make("dd"));
     return pair;
   }, (pair, [, value, bad]) => { say(pair.lastChild, value); pair.classList.toggle("bad", bad); });
-  say(item.querySelector(".why"), scaling ? `Scaling: ${scaling.mode}${scaling.reason ? ` – ${scaling.reason}` : ""}` : "");
+  say(item.querySelector(".why"), scaling ? t("fleets.scaling", { mode: scaling.mode }) + (scaling.reason ? ` – ${scaling.reason}` : "") : "");
   const last = scaling && scaling.last;
-  say(item.querySelector(".last"), last ? `Last change: from ${last.before} to ${counted(last.after, "shard")}, ${ago(last.timeNs)}: ${last.reason}`
-    : scaling ? "The number of shards has not changed." : "No operator reports on this fleet: only its shards' reports are shown.");
+  say(item.querySelector(".last"), last ? t("fleets.last", { before: last.before, n: last.after, ago: ago(last.timeNs), reason: last.reason })
+    : scaling ? t("fleets.unchanged") : t("fleets.no-operator"));
   const age = scaling ? hubNow() - milliseconds(scaling.timeNs) : 0, aside = item.querySelector("p.aside");
-  say(aside, scaling ? `as of ${ago(scaling.timeNs)}${age > STALE_MS ? ": the operator may be down" : ""}` : "");
+  say(aside, scaling ? t("fleets.as-of", { ago: ago(scaling.timeNs), more: age > STALE_MS ? t("fleets.operator-down") : "" }) : "");
   aside.classList.toggle("bad", age > STALE_MS);
   sync(item.querySelector("tbody"), fleet.shards, (shard) => shard.name, () => {
     const row = make("tr");
@@ -86,7 +88,7 @@ function drawFleet(item, fleet) {
     return row;
   }, (row, shard) => {
     const load = shard.load, values = load ? [percent(load.utilization), number(load.arrivalRate), number(load.queueDepth), span(1000 * load.oldestAge)] : ["–", "–", "–", "–"];
-    [shard.name, shard.state, `${shard.covered} of ${shard.devices}`, ...values].forEach((value, index) => say(row.children[index], value));
+    [shard.name, shard.state, t("of", { covered: shard.covered, declared: shard.devices }), ...values].forEach((value, index) => say(row.children[index], value));
   });
 }
 

@@ -1,12 +1,13 @@
 // The alarm in focus: its newest picture, one sentence that keeps up, and its buttons, which never move.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, KINDS, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, sync, toast, zoneKey,
+  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, KINDS, kindWord, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
 import { endLive, liveAge, showLive } from "./live.js";
 import { markFalse, openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
+import { figure, locale, t } from "./messages.js";
 
 const DEVICES_MS = 1000;     // between two requests for the devices of the zone
 const STEADY_MS = 400;      // a press sooner after a change of the layout may be meant for something else
@@ -64,7 +65,7 @@ function noteLayout() {
 function press(action) {
   const zone = focused();
   if (!zone) return undefined;
-  if (elapsed() - focus.movedAt < STEADY_MS) return toast("The page moved as you pressed. Check the alarm, then press again.");
+  if (elapsed() - focus.movedAt < STEADY_MS) return toast(t("focus.moved"));
   return action(zone);
 }
 
@@ -84,11 +85,11 @@ const ACTIONS = {
   acknowledge: (zone) => send(zone, "acknowledge"),
   false: (zone) => markFalse(zone.alarm, zoneName(zone)).then(() => focus.reload()).catch(() => {}),
   escalate: (zone) => send(zone, "escalate", {
-    title: `Escalate: ${zoneName(zone)}`, ok: "Escalate",
-    text: "Notifies everybody who is notified of this alarm once more, with your note, even during a silence.",
+    title: t("escalate.title", { zone: zoneName(zone) }), ok: t("escalate.ok"),
+    text: t("escalate.text"),
   }),
   reset: (zone) => send(zone, "reset", {
-    title: `Reset the alarm: ${zoneName(zone)}`, ok: "Reset", text: "The alarm is over. If signs of fire remain, a new alarm follows.",
+    title: t("reset.title", { zone: zoneName(zone) }), ok: t("reset.ok"), text: t("reset.text"),
   }),
   explain: (zone) => openAlarm(zone.alarm),
   silence: (zone) => {
@@ -123,9 +124,9 @@ function trend(value, signs) {
   const first = focus.trend[0];
   const change = first && value !== undefined && now - first.at > 2000 ? value - first.value : 0;
   const least = Math.max(TREND_KELVIN, TREND_SHARE * (value || 0));
-  if (change > least) return "growing";
-  if (signs.some((sign) => (sign.why || []).some((candidate) => candidate.name === "smoke.growing" && candidate.value))) return "growing";
-  return change < -least ? "falling" : "";
+  if (change > least) return t("focus.growing");
+  if (signs.some((sign) => (sign.why || []).some((candidate) => candidate.name === "smoke.growing" && candidate.value))) return t("focus.growing");
+  return change < -least ? t("focus.falling") : "";
 }
 
 function kindWords(zone, signs, heat) {
@@ -133,15 +134,14 @@ function kindWords(zone, signs, heat) {
   for (const kind of ["KIND_FLAME", "KIND_HEAT", "KIND_SMOKE", "KIND_GAS"]) {
     const seen = signs.filter((sign) => sign.kind === kind);
     if (!seen.length) continue;
-    if (kind === "KIND_HEAT" && heat !== undefined) words.push(`${heat.toFixed(heat < 100 ? 1 : 0)} °C`);
+    if (kind === "KIND_HEAT" && heat !== undefined) words.push(`${figure(heat, heat < 100 ? 1 : 0)} °C`);
     else if (kind === "KIND_GAS") {
       const over = (seen[0].why || []).find((candidate) => candidate.unit === "ppm");
-      words.push(over ? `${Math.round(over.value).toLocaleString()} ppm of gas` : "gas");
-    } else words.push(KINDS[kind][0]);
+      words.push(over ? t("focus.gas", { value: Math.round(over.value) }) : kindWord(kind));
+    } else words.push(kindWord(kind));
   }
-  const [first, ...others] = words;
-  const joined = others.length > 1 ? `${[first, ...others.slice(0, -1)].join(", ")} and ${others.at(-1)}` : words.join(" and ");
-  return joined && joined[0].toUpperCase() + joined.slice(1);
+  const joined = new Intl.ListFormat(locale).format(words);
+  return joined && joined[0].toLocaleUpperCase(locale) + joined.slice(1);
 }
 
 const began = (zone) => {
@@ -152,11 +152,11 @@ const began = (zone) => {
 /** One plain sentence about `zone` as it is now. */
 function sentence(zone, stale) {
   const signs = (zone.contributions || []).filter(isActive), heat = hottest(zone, signs), since = began(zone);
-  const time = `since ${clockTime(since * 1e6)} (${span(Math.max(0, hubNow() - since))})`;
+  const time = t("focus.since", { time: clockTime(since * 1e6), span: span(Math.max(0, hubNow() - since)) });
   const words = kindWords(zone, signs, heat), change = trend(heat, signs);
-  const lost = stale ? "Last known: " : "";
-  if (!words) return `${lost}No sign of fire in ${zoneName(zone)} now. The alarm has been open ${time}.`;
-  return `${lost}${words} in ${zoneName(zone)}${change ? `, ${change}` : ""}, ${time}`;
+  const lost = stale ? t("focus.last-known") : "";
+  if (!words) return t("focus.no-sign", { lost, zone: zoneName(zone), time });
+  return t("focus.sentence", { lost, words, zone: zoneName(zone), more: change ? `, ${change}` : "", time });
 }
 
 // ---- pictures
@@ -188,7 +188,7 @@ function drawCamera(zone, device) {
   const key = deviceKey(device), at = device.pictureNs;
   if (focus.camera !== key) blank(key);
   const screen = get("focus-screen");
-  screen.alt = `What ${device.id} sees now`;
+  screen.alt = t("focus.sees-now", { id: device.id });
   if (at !== "0" && focus.wanted !== at && liveAge(get("focus-live")) === Infinity && focus.loading?.complete !== false) {
     focus.wanted = at;
     // Of another camera by then: `screen` has left the page, and the new picture with it.
@@ -212,14 +212,14 @@ function drawThermal(canvas, device) {
       paint(canvas, body);
     }, () => {}).finally(() => { focus.painting = false; });
   }
-  canvas.setAttribute("aria-label", `Thermal picture of ${device.id}`);
+  canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
 }
 
 function caption(place, device, age) {
   const [name, about, old] = place.children;
   say(name, device ? device.id : "");
   say(about, device ? device.location : "");
-  say(old, device && Number.isFinite(age) ? (age < LIVE_MS ? "live" : `${span(age)} old`) : "");
+  say(old, device && Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
   old.classList.toggle("bad", age > OLD_MS);
 }
 
@@ -239,9 +239,9 @@ function drawPictures(zone) {
   if (sensor) drawThermal(camera ? canvas : heat, sensor);
   if (camera && sensor) caption(get("focus-sensor"), sensor, hubNow() - milliseconds(sensor.thermalNs));
   else caption(get("focus-sensor"));
-  say(get("focus-none"), !known ? "Loading …" : dark ? `${camera.id} is dark: ${camera.reason}`
-    : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? "Loading the picture …" : camera || sensor ? "" : "No camera and no thermal picture in this zone.");
-  say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? "No thermal picture in this zone." : "No camera in this zone.");
+  say(get("focus-none"), !known ? t("loading") : dark ? t("focus.dark", { id: camera.id, reason: camera.reason })
+    : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? t("focus.loading") : camera || sensor ? "" : t("focus.no-pictures"));
+  say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? t("focus.no-thermal") : t("focus.no-camera"));
 }
 
 // ---- the card
@@ -256,16 +256,16 @@ function drawSigns(card, zone) {
   }, (line, sign) => {
     line.classList.toggle("over", !isActive(sign));
     say(line.firstChild, signText(sign));
-    say(line.lastChild, `${isActive(sign) ? "seen" : "ended"} ${span(hubNow() - milliseconds(sign.untilNs))} ago`);
+    say(line.lastChild, t(isActive(sign) ? "focus.seen" : "focus.ended", { span: span(hubNow() - milliseconds(sign.untilNs)) }));
   });
   const more = get("focus-more");
   more.hidden = signs.length <= SIGNS;
   more.setAttribute("aria-expanded", String(focus.all));
-  say(more, focus.all ? "Fewer" : `${signs.length - SIGNS} more`);
+  say(more, focus.all ? t("focus.fewer") : t("focus.more", { number: signs.length - SIGNS }));
   const seen = signs.filter((sign) => sign.sense === "SENSE_CAMERA" && KINDS[sign.kind]);
   sync(card.querySelector(".pictures"), seen, (sign) => `${zone.alarm}/${sign.key}`, (sign) => {
     const picture = make("img");
-    picture.alt = `What ${sign.device} saw`;
+    picture.alt = t("focus.saw", { device: sign.device });
     picture.onerror = () => { picture.hidden = true; };
     load(picture, picture.dataset.address = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`);
     return picture;
@@ -275,8 +275,8 @@ function drawSigns(card, zone) {
 function drawButtons(card, zone, stale) {
   const state = stateOf(zone), may = !stale && mayAct() && !page.failing, name = zoneName(zone);
   const labels = {
-    acknowledge: `Acknowledge the alarm in ${name}`, reset: `Reset the alarm in ${name}`, escalate: `Escalate … the alarm in ${name}`,
-    false: `False alarm … in ${name}`, explain: `Explain the alarm in ${name}`,
+    acknowledge: t("acknowledge.label", { name }), reset: t("reset.label", { name }), escalate: t("escalate.label", { name }),
+    false: t("false.label", { name }), explain: t("explain.in", { zone: name }),
   };
   const allowed = { acknowledge: state === "alarm", reset: ["acknowledged", "restored"].includes(state), escalate: true, false: !zone.falseAlarm, explain: true };
   for (const element of card.querySelectorAll("button[data-action]:not([data-action=silence])")) {
@@ -284,7 +284,7 @@ function drawButtons(card, zone, stale) {
     element.setAttribute("aria-label", labels[action]);
     element.disabled = !allowed[action] || (action !== "explain" && !may);
   }
-  say(card.querySelector("[data-action=acknowledge]"), ["acknowledged", "restored"].includes(state) ? "Acknowledged" : "Acknowledge");
+  say(card.querySelector("[data-action=acknowledge]"), ["acknowledged", "restored"].includes(state) ? t("acknowledge.done") : t("acknowledge"));
   updateSilenceButton(card.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
 }
 
@@ -294,18 +294,18 @@ export function drawFocus(stale) {
   choose(open);
   say(get("alarms-count"), open.length ? `${open.length}` : "");
   get("no-alarms").hidden = open.length > 0;
-  say(get("no-alarms"), stale ? "Unknown: the hub does not answer." : "No alarm is open.");
+  say(get("no-alarms"), stale ? t("alarms.unknown") : t("alarms.none"));
   card.hidden = !open.length;
   drawQueue(open);
   if (!open.length) return;
   const zone = focused(), state = stateOf(zone), mark = zone.falseAlarm;
   card.dataset.state = state;
   say(get("focus-name"), zoneName(zone));
-  say(get("focus-state"), state);
+  say(get("focus-state"), stateWord(state));
   say(get("focus-sentence"), sentence(zone, stale));
-  say(get("focus-why"), zone.why ? `It began with: ${zone.why}` : "");
+  say(get("focus-why"), zone.why ? t("focus.began", { why: zone.why }) : "");
   get("focus-marked").hidden = !mark;
-  if (mark) say(get("focus-marked"), `Marked as false by ${mark.who}: ${mark.reason}`);
+  if (mark) say(get("focus-marked"), t("focus.marked", { who: mark.who, reason: mark.reason }));
   drawPictures(zone);
   drawSigns(card, zone);
   drawClips(card.querySelector(".clips"), page.clips.get(zone.alarm) || []);
@@ -330,7 +330,7 @@ function drawQueue(open) {
     const current = keyOf(zone) === focus.key;
     item.classList.toggle("current", current);
     item.querySelector("button").setAttribute("aria-pressed", String(current));
-    say(item.querySelector(".state"), stateOf(zone));
+    say(item.querySelector(".state"), stateWord(stateOf(zone)));
     say(item.querySelector(".when"), clockTime(zone.sinceNs));
   });
 }

@@ -1,8 +1,9 @@
 // The past: alarms and events. The search is written into the address, so that a link shows the same.
 
 import { asked as address, ask as setAddress, pageName } from "./address.js";
-import { button, dateTime, elapsed, describeEvent, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, zoneName } from "./lib.js";
+import { bothTimes, button, dateTime, elapsed, describeEvent, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, stateWord, sync, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
+import { t } from "./messages.js";
 
 const PAGE = 100;
 const EVENTS = 50;           // events on a page
@@ -81,7 +82,7 @@ async function loadAlarms(after = "") {
     if (turn !== past.turn) return;
     past.entries = after ? [...past.entries, ...body.alarms] : body.alarms;
     past.next = body.next || "";
-    say(get("past-note"), past.entries.length ? `${past.entries.length}${past.next ? " so far" : ""}` : "No alarm matches.");
+    say(get("past-note"), past.entries.length ? `${past.entries.length}${past.next ? t("history.so-far") : ""}` : t("history.no-alarm"));
   } catch (error) {
     if (turn === past.turn) fail(error, "past-note", () => loadAlarms(after));
   }
@@ -94,17 +95,17 @@ function drawAlarms() {
     const row = make("tr"), open = make("td");
     row.append(make("td"), make("th"), make("td"), make("td", "number"), make("td", "why"), make("td"), open);
     row.children[1].scope = "row";
-    open.append(button("Explain", () => openAlarm(alarm.alarm), `Explain the alarm in ${zoneName(alarm)} of ${dateTime(alarm.beganNs)}`));
+    open.append(button(t("explain"), () => openAlarm(alarm.alarm), t("explain.of", { zone: zoneName(alarm), time: dateTime(alarm.beganNs) })));
     return row;
   }, (row, alarm) => {
     const ended = alarm.endedNs !== "0", cells = row.children;
     row.dataset.state = STATES[alarm.worst] || "normal";
-    say(cells[0], dateTime(alarm.beganNs));
+    say(cells[0], bothTimes(alarm.beganNs));
     say(cells[1], zoneName(alarm));
-    say(cells[2], `${STATES[alarm.worst] || ""}${ended ? "" : ", open"}`);
+    say(cells[2], `${stateWord(STATES[alarm.worst] || "normal")}${ended ? "" : t("history.open")}`);
     say(cells[3], ended ? span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs)) : "");
     say(cells[4], alarm.why);
-    say(cells[5], alarm.falseAlarm ? `false: ${alarm.falseAlarm.reason}` : "");
+    say(cells[5], alarm.falseAlarm ? t("history.false", { reason: alarm.falseAlarm.reason }) : "");
   });
 }
 
@@ -135,8 +136,8 @@ async function loadEvents() {
       if (!before) break;
     }
     Object.assign(results, { events, next: before });
-    say(get("events-note"), events.length ? `${events.length}${before ? ", older ones exist" : ""}`
-      : before ? "No match so far. Continue with Older." : "No event matches.");
+    say(get("events-note"), events.length ? `${events.length}${before ? t("history.older") : ""}`
+      : before ? t("history.no-match-yet") : t("history.no-event"));
   } catch (error) {
     if (turn === results.turn) fail(error, "events-note", loadEvents);
   }
@@ -151,8 +152,8 @@ function drawEvents() {
     const zone = make("th", "", zoneName(event));
     zone.scope = "row";
     row.dataset.state = look;
-    row.append(make("td", "", dateTime(event.timeNs)), zone, make("td", "what", word), make("td", "why", event.why), make("td", "", event.who || ""), open);
-    if (event.alarm) open.append(button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${zoneName(event)} of ${dateTime(event.timeNs)}`));
+    row.append(make("td", "", bothTimes(event.timeNs)), zone, make("td", "what", word), make("td", "why", event.why), make("td", "", event.who || ""), open);
+    if (event.alarm) open.append(button(t("explain"), () => openAlarm(event.alarm), t("explain.of", { zone: zoneName(event), time: dateTime(event.timeNs) })));
     return row;
   });
 }

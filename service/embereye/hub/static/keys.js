@@ -2,6 +2,7 @@
 
 import { pageName } from "./address.js";
 import { get, make } from "./lib.js";
+import { t } from "./messages.js";
 
 const STORED = "embereye.keys";
 const go = (page) => () => { location.hash = page; };
@@ -15,11 +16,11 @@ const focusOn = (selector) => () => {
 
 // Key → what it does, and how.
 const KEYS = {
-  n: ["Page Now", go("now")], d: ["Page Day", go("day")], h: ["Page History", go("history")], p: ["Page Plan", go("plan")],
-  v: ["Page Devices", go("devices")], f: ["Page Fleets", go("fleets")], w: ["Page Wall", go("wall")],
-  a: ["Go to Acknowledge; Enter presses it", focusOn("#focus [data-action=acknowledge]")],
-  j: ["Go to the next open alarm", focusOn("#alarm-list li:not(.current) button")],
-  "?": ["This sheet", () => get("keys").showModal()],
+  n: [t("keys.now"), go("now")], d: [t("keys.day"), go("day")], h: [t("keys.history"), go("history")], p: [t("keys.plan"), go("plan")],
+  v: [t("keys.devices"), go("devices")], f: [t("keys.fleets"), go("fleets")], w: [t("keys.wall"), go("wall")],
+  a: [t("keys.acknowledge"), focusOn("#focus [data-action=acknowledge]")],
+  j: [t("keys.next-alarm"), focusOn("#alarm-list li:not(.current) button")],
+  "?": [t("keys.sheet"), () => get("keys").showModal()],
 };
 
 const enabled = () => { try { return localStorage.getItem(STORED) !== "off"; } catch { return true; } };

@@ -1,6 +1,7 @@
 // Functions that all pages of the console share. All text from the hub enters the page as text, never as markup.
 
 import { onHub } from "./address.js";
+import { dateAndTime, figure, hubTime, t, timeOfDay } from "./messages.js";
 
 const REQUEST_MS = 2500;     // longest wait for an answer
 const PICTURE_MS = 10000;    // longest wait for a picture
@@ -12,11 +13,15 @@ export const STATES = {
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
 
+/** A state and a kind of fire in the words of the page's language. */
+export const stateWord = (state) => t(`state.${state}`);
+export const kindWord = (kind) => t(`kind.${(KINDS[kind] || ["sign"])[0]}`);
+
 export const RETRY_MS = 2000; // before a failed request is repeated, while the hub answers
 export const STALE_MS = 4000; // without an answer for this time, the page must not look current
 
 export const page = {
-  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, me: null,
+  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, timeZone: "", me: null,
 };
 
 export const get = (id) => document.getElementById(id);
@@ -114,7 +119,7 @@ export const mayAct = () => page.me !== null && page.me.role !== "viewer";
 
 export function span(ms) {
   const seconds = Math.max(0, ms) / 1000;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 10) return `${figure(seconds, 1)} s`;
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
@@ -122,17 +127,22 @@ export function span(ms) {
 }
 
 export function clockTime(ns) {
-  return new Date(milliseconds(ns)).toLocaleTimeString("en-GB");
+  return timeOfDay(milliseconds(ns));
 }
 
 export function dateTime(ns) {
-  return new Date(milliseconds(ns)).toLocaleString("en-GB");
+  return dateAndTime(milliseconds(ns));
+}
+
+/** The date and time, followed by the hub's time if its zone differs from the reader's. */
+export function bothTimes(ns) {
+  const atHub = hubTime(milliseconds(ns), page.timeZone);
+  return atHub ? `${dateTime(ns)} (${atHub})` : dateTime(ns);
 }
 
 export function amount(value, unit) {
   const number = Number(value);
-  const digits = Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
-  const short = digits.replace(/\.?0+$/, "");
+  const short = figure(Number(number.toFixed(Math.abs(number) >= 10 ? 1 : 2)));
   if (!unit || unit === "1") return short;
   return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
@@ -140,43 +150,41 @@ export function amount(value, unit) {
 /** The measured value of a term with its unit, or another value in that unit. */
 export const measured = (term, value = term.value) => amount(value || 0, term.unit);
 
-/** A number with its noun: "1 shard", "2 shards"; `many` is the plural if it is not `noun` with an s. */
-export const counted = (number, noun, many = `${noun}s`) => `${number} ${number === 1 ? noun : many}`;
-
-const DRIFTS = { left: "to the left", right: "to the right", up: "upwards", down: "downwards" };
+const DRIFTS = ["left", "right", "up", "down"];
 
 /** What the appearance network saw of smoke. */
 function smokeWords(terms) {
   const values = new Map(terms.map((term) => [term.name, term.value || 0]));
   const percent = (name) => `${Math.round(values.get(name) || 0)} %`;
   const growing = values.get("smoke.growing");
-  const drift = Object.keys(DRIFTS).find((direction) => values.has(`smoke.drift.${direction}`));
-  return `-like ${percent("smoke.likeness")} of this place, usually ${percent("smoke.usual")}`
-    + (growing ? `; growing for ${Math.round(growing)} s` : "") + (drift ? `; drifts ${DRIFTS[drift]}` : "");
+  const drift = DRIFTS.find((direction) => values.has(`smoke.drift.${direction}`));
+  return [t("sign.smoke", { likeness: percent("smoke.likeness"), usual: percent("smoke.usual") }),
+    growing ? t("sign.growing", { span: span(1000 * growing) }) : "", drift ? t(`sign.drift.${drift}`) : ""].filter(Boolean).join("; ");
 }
 
 export function signText(item) {
-  const [kind] = KINDS[item.kind] || ["sign"];
+  const kind = kindWord(item.kind);
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
-  if (terms.some((term) => term.name === "smoke.likeness")) return `${kind}${smokeWords(terms)} at ${item.device}`;
-  const reading = !over ? (item.score ? ` score ${amount(item.score)}` : "")
-    : ` ${measured(over)}${over.name === "temperature.over_normal" ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
-  return `${kind}${reading} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
+  if (terms.some((term) => term.name === "smoke.likeness")) return t("sign.at", { sign: smokeWords(terms), device: item.device });
+  const reading = !over ? (item.score ? t("sign.score", { score: amount(item.score) }) : "")
+    : (over.name === "temperature.over_normal" ? t("sign.over-normal", { value: measured(over) }) : measured(over)) + (over.threshold ? t("limit", { value: measured(over, over.threshold) }) : "");
+  const sign = t("sign.at", { sign: [kind, reading].filter(Boolean).join(" "), device: item.device });
+  return `${sign}${item.relative ? t("sign.relative") : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
 /** The appearance and the name of an event. */
 export function describeEvent(event) {
   switch (event.type) {
-    case "TYPE_SILENCE": return ["test", Number(event.timeNs) > Number(event.silence.sinceNs) ? "silence over" : "silenced"];
-    case "TYPE_FALSE_ALARM": return ["test", "false alarm"];
-    case "TYPE_TEST": return ["test", "test"];
-    case "TYPE_FAULT_CLEARED": return ["normal", "fault cleared"];
+    case "TYPE_SILENCE": return ["test", t(Number(event.timeNs) > Number(event.silence.sinceNs) ? "event.silence-over" : "event.silenced")];
+    case "TYPE_FALSE_ALARM": return ["test", t("event.false-alarm")];
+    case "TYPE_TEST": return ["test", t("event.test")];
+    case "TYPE_FAULT_CLEARED": return ["normal", t("event.fault-cleared")];
     default: {
       const state = STATES[event.state] || "normal";
-      if (event.type === "TYPE_EVIDENCE" && event.who) return [state, "escalated"];
-      const [look, word] = { TYPE_FAULT: ["fault", "fault"], TYPE_EVIDENCE: ["evidence", "sign"] }[event.type] || [state, state];
-      return [look, event.silence ? `${word}, silenced` : word];
+      if (event.type === "TYPE_EVIDENCE" && event.who) return [state, t("event.escalated")];
+      const [look, word] = { TYPE_FAULT: ["fault", stateWord("fault")], TYPE_EVIDENCE: ["evidence", t("kind.sign")] }[event.type] || [state, stateWord(state)];
+      return [look, event.silence ? t("title.silenced", { worst: word }) : word];
     }
   }
 }
@@ -189,11 +197,11 @@ function signInAgain() {
 
 export async function fetchJson(path, options = {}) {
   const response = await fetch(onHub(path), { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
-    .catch((error) => { throw error instanceof TypeError ? new Error("The hub cannot be reached.", { cause: error }) : error; });
+    .catch((error) => { throw error instanceof TypeError ? new Error(t("hub.unreachable"), { cause: error }) : error; });
   if (response.status === 401) signInAgain();
   // A proxy in front of a hub that is down answers with its error page.
   const body = await response.json().catch((error) => { if (response.ok || !(error instanceof SyntaxError)) throw error; return {}; });
-  if (!response.ok) throw new Error(body.error || `The hub answered ${response.status}.`);
+  if (!response.ok) throw new Error(body.error || t("hub.answered", { status: response.status }));
   return body;
 }
 
@@ -203,7 +211,7 @@ export const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** The problem in words for people. */
 export function problem(error) {
-  return error.name === "TimeoutError" ? "The hub did not answer. This may not have taken effect." : error.message;
+  return error.name === "TimeoutError" ? t("hub.timeout") : error.message;
 }
 
 /** The open dialog, if any. Content behind it is neither visible nor read out. */
@@ -258,7 +266,7 @@ export function ask({ title, text, ok, send, required = "", hours = 0 }) {
   say(get("ask-title"), title);
   say(get("ask-text"), text);
   say(get("ask-ok"), ok);
-  say(get("ask-note-label"), required || "Note (optional)");
+  say(get("ask-note-label"), required || t("ask.note"));
   note.required = Boolean(required);
   get("ask-end").hidden = !hours;
   dialog.dataset.about = title;
@@ -352,13 +360,13 @@ export function drawClips(list, clips) {
   sync(list, clips, (clip) => clip.sha256, (clip) => {
     const item = make("li"), still = clip.media === "MEDIA_STILL";
     const seconds = (milliseconds(clip.untilNs) - milliseconds(clip.fromNs)) / 1000;
-    const label = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
-    const show = button(still ? "Show" : "Play", () => view(clip.view, label), `${still ? "Show the still" : "Play the clip"} of ${label}`);
-    const download = make("a", "", "download");
+    const label = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${figure(seconds, 1)} s`}`;
+    const show = button(still ? t("clip.show") : t("clip.play"), () => view(clip.view, label), t(still ? "clip.show-of" : "clip.play-of", { label }));
+    const download = make("a", "", t("clip.download"));
     download.href = onHub(clip.url);
     download.download = "";
-    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${label}`);
-    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${label}${clip.note ? ` (${clip.note})` : ""}`), show, download);
+    download.setAttribute("aria-label", t(still ? "clip.download-still" : "clip.download-clip", { label }));
+    item.append(make("span", "kind", t(still ? "clip.still" : "clip.clip")), make("span", "what", `${label}${clip.note ? ` (${clip.note})` : ""}`), show, download);
     return item;
   });
 }

@@ -1,6 +1,7 @@
 // The sign-in page: with a token, or with a link's code, which is behind the # so that it reaches no log.
 
 import { onHub, PAGES } from "./address.js";
+import { offerLanguages, t } from "./messages.js";
 
 const get = (id) => document.getElementById(id);
 
@@ -26,10 +27,10 @@ async function signIn(proof) {
     if (response.ok) return location.replace(next());
     // A proxy in front of a hub that is down answers with its error page.
     const reason = (await response.json().catch(() => ({}))).error;
-    if (response.status !== 401) showProblem(reason || `The hub answered ${response.status}.`);
-    else showProblem(proof.code ? "This link was used already or has expired. Ask for a new one, or sign in with a token." : "The hub does not know this token. It may have been revoked.");
+    if (response.status !== 401) showProblem(reason || t("hub.answered", { status: response.status }));
+    else showProblem(proof.code ? t("login.link-used") : t("login.unknown-token"));
   } catch (error) {
-    showProblem(error.name === "TimeoutError" || error instanceof TypeError ? "The hub does not answer." : error.message);
+    showProblem(error.name === "TimeoutError" || error instanceof TypeError ? t("hub.silent") : error.message);
   }
   get("send").disabled = false;
   get("token").select();
@@ -45,7 +46,7 @@ async function offerProvider() {
   const { provider } = await (await fetch(onHub("/v1/session"))).json();
   if (!provider) return;
   get("provider").href = onHub("/login/oidc?") + new URLSearchParams({ next: next() });
-  get("provider").textContent = `Sign in with ${provider}`;
+  get("provider").textContent = t("login.provider", { provider });
   get("provider").hidden = false;
 }
 
@@ -55,13 +56,15 @@ async function continueSignedIn() {
   if (ok) location.replace(next());
 }
 
+offerLanguages(get("language"));
+
 // A link to a page that led here still has the page's name behind the #.
 const hash = location.hash.slice(1), code = PAGES.includes(hash.split("?")[0]) ? "" : hash;
 if (code) {
   history.replaceState(null, "", location.pathname + location.search);
   signIn({ code });
 } else {
-  if (new URLSearchParams(location.search).has("ended")) showProblem("Your session has ended, or its token was revoked. Sign in again to return to your page.");
+  if (new URLSearchParams(location.search).has("ended")) showProblem(t("login.ended"));
   else continueSignedIn().catch(() => {});
   get("token").focus();
   offerProvider().catch(() => {});

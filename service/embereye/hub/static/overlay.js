@@ -1,6 +1,7 @@
 // A sensor's thermal picture over a camera's picture, as somebody has adjusted it; stored for all users.
 
 import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, load as loadPicture, make, mayAct, milliseconds, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
+import { t } from "./messages.js";
 
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
@@ -72,7 +73,7 @@ export function drawOverlay(item, device) {
 
 export const describeOverlay = (device) => {
   const overlay = overlays.all.get(deviceKey(device));
-  return overlay ? `, under the thermal picture of ${overlay.sensor}` : "";
+  return overlay ? t("overlay.under", { sensor: overlay.sensor }) : "";
 };
 
 // ---- adjusting
@@ -101,22 +102,22 @@ export async function adjustOverlay(device) {
       sensors.push(...body.devices.filter((candidate) => candidate.thermal));
     }
     sensors.sort((a, b) => (b.zone === device.zone) - (a.zone === device.zone) || a.id.localeCompare(b.id));
-    if (overlay && !sensors.some((sensor) => deviceKey(sensor) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: "no picture now" });
+    if (overlay && !sensors.some((sensor) => deviceKey(sensor) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: t("overlay.no-picture") });
     get("overlay-sensor").replaceChildren(...sensors.map((sensor) => {
       const option = make("option", "", `${sensor.id} · ${sensor.zone}`);
       option.value = deviceKey(sensor);
       Object.assign(option.dataset, { fleet: sensor.fleet, id: sensor.id });
       return option;
     }));
-    if (!sensors.length) { toast("No sensor has a thermal picture."); return; }
+    if (!sensors.length) { toast(t("overlay.no-sensor")); return; }
   } catch (error) { toast(problem(error)); return; }
   if (overlay) get("overlay-sensor").value = deviceKey(sensorOf(overlay));
   for (const name of CONTROLS) get(`overlay-${name}`).value = String((overlay || DEFAULT)[name]);
-  say(get("overlay-title"), `Thermal picture over ${device.id}`);
+  say(get("overlay-title"), t("overlay.title", { id: device.id }));
   get("overlay-remove").hidden = !overlay;
   get("overlay-save").disabled = get("overlay-remove").disabled = !mayAct() || Boolean(page.failing);
   loadPicture(get("overlay-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
-  get("overlay-picture").alt = `What ${device.id} sees`;
+  get("overlay-picture").alt = t("picture.sees", { id: device.id });
   get("overlay").showModal();
   preview();
 }

@@ -1,7 +1,8 @@
 // Plans of the building: devices at their places, zones coloured by state. An admin uploads plans and places devices.
 
 import { asked, ask as address, onHub, pageName } from "./address.js";
-import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
+import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, stateWord, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
+import { t } from "./messages.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key press that moved a device
@@ -43,7 +44,7 @@ function draw() {
   get("plan-placing").hidden = !editing || !shown;
   get("plan-remove").hidden = !shown;
   get("plan-view").hidden = !shown;
-  const none = mayEdit() ? "There is no plan yet. Choose Edit, then upload a picture of a floor." : "There is no plan yet. An admin can upload one.";
+  const none = mayEdit() ? t("plan.none-admin") : t("plan.none");
   say(get("plan-empty"), plan.failing || none);
   get("plan-empty").hidden = Boolean(shown) && !plan.failing;
   sync(get("plan-tabs"), plan.all, (candidate) => candidate.name, (candidate) => {
@@ -54,7 +55,7 @@ function draw() {
   if (!shown) return;
   const image = get("plan-image");
   const picture = onHub(shown.image);
-  if (image.getAttribute("src") !== picture) { image.src = picture; image.alt = `Plan: ${shown.name}`; }
+  if (image.getAttribute("src") !== picture) { image.src = picture; image.alt = t("plan.alt", { name: shown.name }); }
   const zones = new Map(page.zones.map((zone) => [zoneKey(zone), zone])), groups = byZone(shown.devices);
   drawAreas(shown, zones, groups);
   sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, (item, device) => drawMarker(item, device, zones));
@@ -64,9 +65,9 @@ function draw() {
 
 /** A zone's appearance: its state, or fault if one of its devices is dark. */
 function lookOf(zone) {
-  if (!zone) return ["unknown", "unknown"];
+  if (!zone) return ["unknown", stateWord("unknown")];
   const state = stateOf(zone), faults = (zone.faults || []).length;
-  const words = [state, faults ? `${faults} dark` : "", (zone.silences || []).length ? "silenced" : "", zone.testing ? "test" : ""].filter(Boolean);
+  const words = [stateWord(state), faults ? t("plan.dark", { faults }) : "", (zone.silences || []).length ? t("tag.silenced") : "", zone.testing ? t("tag.test") : ""].filter(Boolean);
   return [state === "normal" && faults ? "fault" : state, words.join(", ")];
 }
 
@@ -137,7 +138,7 @@ function drawMarker(item, device, zones) {
   marker.dataset.state = device.covered ? lookOf(zone)[0] === "fault" ? "normal" : lookOf(zone)[0] : "dark";
   marker.classList.toggle("chosen", plan.chosen === deviceKey(device));
   say(marker, device.covered ? "" : "!");
-  const text = `${device.id}, ${device.zone || "no zone"}: ${device.covered ? lookOf(zone)[1] : `dark, ${device.reason}`}`;
+  const text = `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? lookOf(zone)[1] : t("plan.dark-reason", { reason: device.reason })}`;
   if (marker.title !== text) { marker.title = text; marker.setAttribute("aria-label", text); }
   if (plan.editing) marker.setAttribute("aria-describedby", "plan-keys");
   else marker.removeAttribute("aria-describedby");
@@ -153,8 +154,8 @@ function drawZones(zones, groups) {
     const zone = zones.get(key), [look, words] = lookOf(zone), dark = members.filter((device) => !device.covered);
     item.dataset.state = look;
     say(item.querySelector("span"), words);
-    const reasons = [zone ? zone.why || "" : "", ...dark.map((device) => `${device.id} is dark: ${device.reason}`)].filter(Boolean);
-    say(item.querySelector(".why"), reasons.join("; ") || `${counted(members.length, "device")} here`);
+    const reasons = [zone ? zone.why || "" : "", ...dark.map((device) => t("focus.dark", { id: device.id, reason: device.reason }))].filter(Boolean);
+    say(item.querySelector(".why"), reasons.join("; ") || t("plan.devices-here", { n: members.length }));
   });
 }
 
@@ -173,9 +174,9 @@ function drawInspected() {
   const device = inspected();
   get("plan-chosen").hidden = !device;
   if (!device) return;
-  say(get("plan-detail"), `${device.id}, ${device.zone || "no zone"}: ${device.covered ? "watched" : `dark, ${device.reason}`}`);
+  say(get("plan-detail"), `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? t("page.watched") : t("plan.dark-reason", { reason: device.reason })}`);
   get("plan-picture").hidden = !device.fleet.includes("/cameras/");
-  get("plan-picture").alt = `What ${device.id} sees`;
+  get("plan-picture").alt = t("picture.sees", { id: device.id });
 }
 
 /** Load the shown camera's present picture, unless one is loading. */
@@ -195,7 +196,7 @@ function put(device, x, y) {
   device.y = within(y);
   plan.unsaved.set(deviceKey(device), { x: device.x, y: device.y });
   plan.changes += 1;
-  say(get("plan-note"), `${device.id}: ${Math.round(100 * device.x)} % from the left, ${Math.round(100 * device.y)} % from the top`);
+  say(get("plan-note"), t("plan.place", { id: device.id, left: Math.round(100 * device.x), top: Math.round(100 * device.y) }));
   draw();
 }
 
@@ -244,7 +245,7 @@ async function removeDevice(device) {
     plan.unsaved.delete(deviceKey(device));
     plan.changes += 1;
     plan.shown.devices = plan.shown.devices.filter((placed) => placed !== device);
-    say(get("plan-note"), `${device.id} was removed from the plan.`);
+    say(get("plan-note"), t("plan.removed", { id: device.id }));
     (get("plan-devices").querySelector("button") || get("plan-find")).focus();
   } catch (error) { toast(problem(error)); }
   draw();
@@ -267,10 +268,10 @@ async function find() {
     }
     unknown = !declared;
     free.splice(FOUND);
-    say(get("plan-found"), free.length ? "" : "No matching device, or all are on this plan already.");
+    say(get("plan-found"), free.length ? "" : t("plan.no-device"));
     sync(get("plan-free"), free, deviceKey, (device) => {
       const item = make("li");
-      item.append(button(`${device.id} · ${device.zone}`, () => add(device), `Place ${device.id} of ${device.zone}`));
+      item.append(button(`${device.id} · ${device.zone}`, () => add(device), t("plan.place-device", { id: device.id, zone: device.zone })));
       return item;
     });
   } catch (error) { say(get("plan-found"), problem(error)); }
@@ -288,18 +289,18 @@ async function add(device) {
     draw();
     await find();
     [...get("plan-devices").children].find((item) => item.dataset.key === deviceKey(device)).firstChild.focus();
-    say(get("plan-note"), `${device.id} was placed in the middle.`);
+    say(get("plan-note"), t("plan.placed", { id: device.id }));
   } catch (error) { toast(problem(error)); }
 }
 
 async function upload(event) {
   event.preventDefault();
   const [file] = get("plan-file").files, name = get("plan-name").value.trim();
-  if (!file) { say(get("plan-note"), "Choose a picture: PNG, JPEG or WebP."); return; }
-  say(get("plan-note"), "uploading …");
+  if (!file) { say(get("plan-note"), t("plan.choose")); return; }
+  say(get("plan-note"), t("plan.uploading"));
   try {
     await fetchJson(path(name), { method: "PUT", headers: { "Content-Type": file.type || "application/octet-stream" }, body: file, patience: 90000 });
-    say(get("plan-note"), `The plan ${name} is stored.`);
+    say(get("plan-note"), t("plan.stored", { name }));
     get("plan-form").reset();
     choose(name);
   } catch (error) { say(get("plan-note"), problem(error)); }
@@ -307,8 +308,8 @@ async function upload(event) {
 
 async function remove() {
   const { name } = plan.shown;
-  const text = "Its picture and the places of its devices are deleted.";
-  if (!await ask({ title: `Remove the plan ${name}`, text, ok: "Remove", send: () => sendJson("DELETE", path(name), {}) })) return;
+  const text = t("plan.remove-text");
+  if (!await ask({ title: t("plan.remove-title", { name }), text, ok: t("plan.remove-ok"), send: () => sendJson("DELETE", path(name), {}) })) return;
   address({});
   load();
 }

@@ -1,6 +1,6 @@
 // The console as an installed app. Without the hub it shows a page that says that nobody watches here; it never shows an old page.
 
-const CACHE = "embereye-offline-1";
+const CACHE = "embereye-offline-2";
 const OFFLINE = ["static/offline.html", "static/console.css", "static/icon.svg", "static/theme.js"];
 
 const here = (path) => new URL(path, self.registration.scope).href;

@@ -1,8 +1,9 @@
 // Silences: who pauses notifications, why and until when. They are shown on every page while they last.
 
 import { ask, fetchJson, get, hubNow, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, span, sync, toast, button, zoneName } from "./lib.js";
+import { t, timeOfDay } from "./messages.js";
 
-const hourMinute = (ns) => new Date(milliseconds(ns)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+const hourMinute = (ns) => timeOfDay(milliseconds(ns), { second: undefined });
 let zones = null, gathered = [];
 /** All silences, gathered once per answer of the hub, because every zone and device searches them. */
 function all() {
@@ -26,8 +27,8 @@ async function refresh() {
 export async function silence(namespace, zone, device = "") {
   const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`, called = zoneName({ namespace, zone });
   await ask({
-    title: `Silence ${device ? `${device} in ${called}` : `zone ${called}`}`, ok: "Silence", required: "Why (a reason)", hours: 1,
-    text: "Pauses notifications for faults, pre-alarms and updates to the current alarm. New alarms still notify, and so does the first critical sign. Devices remain watched and recorded.",
+    title: device ? t("silence.device", { device, zone: called }) : t("silence.zone", { zone: called }), ok: t("silence.ok"), required: t("silence.reason"), hours: 1,
+    text: t("silence.text"),
     send: ({ who, note, hours }) => postJson(path, { who, reason: note, minutes: Math.round(60 * hours), device }),
   });
   await refresh();
@@ -41,7 +42,7 @@ export async function endSilence(silence) {
 
 /** A button that starts a silence, or ends the present one; call `updateSilenceButton` whenever something may have changed. */
 export function silenceButton(namespace, zone, device = "") {
-  const made = button("Silence …", () => {
+  const made = button(t("silence.button"), () => {
     const existing = silenceOf(namespace, zone, device);
     return existing ? endSilence(existing) : silence(namespace, zone, device);
   });
@@ -50,9 +51,9 @@ export function silenceButton(namespace, zone, device = "") {
 }
 
 export function updateSilenceButton(element, stale, namespace, zone, device = "") {
-  const existing = silenceOf(namespace, zone, device), called = zoneName({ namespace, zone }), name = device ? `${device} in ${called}` : called;
-  say(element, existing ? "End silence" : "Silence …");
-  element.setAttribute("aria-label", existing ? `End silence of ${name}` : `Silence … ${name}`);
+  const existing = silenceOf(namespace, zone, device), called = zoneName({ namespace, zone }), name = device ? t("silence.device-in", { device, zone: called }) : called;
+  say(element, existing ? t("silence.end") : t("silence.button"));
+  element.setAttribute("aria-label", existing ? t("silence.end-of", { name }) : t("silence.of", { name }));
   element.disabled = stale || !mayAct() || Boolean(page.failing);
 }
 
@@ -63,10 +64,10 @@ export function drawSilences(stale = false) {
   sync(get("silences"), silences, (silence) => silence.id, (silence) => {
     const item = make("li");
     item.append(make("b", "", silence.device ? `${silence.device} · ${zoneName(silence)}` : zoneName(silence)), make("span", "until"), make("span", "why", `${silence.reason} – ${silence.who}`));
-    item.append(button("End silence", () => endSilence(silence), `End silence of ${silence.device ? `${silence.device} in ` : ""}${zoneName(silence)}`));
+    item.append(button(t("silence.end"), () => endSilence(silence), t("silence.end-of", { name: silence.device ? t("silence.device-in", { device: silence.device, zone: zoneName(silence) }) : zoneName(silence) })));
     return item;
   }, (item, silence) => {
-    say(item.querySelector(".until"), `until ${hourMinute(silence.untilNs)}, ${span(milliseconds(silence.untilNs) - hubNow())} left`);
+    say(item.querySelector(".until"), t("silence.until", { time: hourMinute(silence.untilNs), span: span(milliseconds(silence.untilNs) - hubNow()) }));
     item.querySelector("button").disabled = stale || !mayAct() || Boolean(page.failing);
   });
 }

@@ -4,6 +4,7 @@ import { ask as setAddress, asked, pageName } from "./address.js";
 import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, zoneKey, zoneName } from "./lib.js";
 import { deviceLink } from "./device.js";
 import { liveAge, showLive } from "./live.js";
+import { t } from "./messages.js";
 
 const REFRESH_MS = 2000;
 const MOST = 25;             // cameras on the wall
@@ -42,7 +43,7 @@ function choose(key) {
 function draw() {
   if (pageName() !== "wall") return;
   const cameras = shown(), keys = cameras.map(deviceKey), states = new Map(page.zones.map((zone) => [zoneKey(zone), stateOf(zone)]));
-  say(get("wall-note"), wall.failing || (wall.cameras.length ? `${cameras.length} of ${wall.cameras.length}` : "No camera is declared yet."));
+  say(get("wall-note"), wall.failing || (wall.cameras.length ? t("of", { covered: cameras.length, declared: wall.cameras.length }) : t("wall.none")));
   const columns = Math.ceil(Math.sqrt(cameras.length * (innerWidth > innerHeight ? 1 : 0.4))) || 1;
   get("wall").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   sync(get("wall"), cameras, deviceKey, (device) => {
@@ -59,15 +60,15 @@ function draw() {
     showLive(live, device);
     if (at !== "0" && item.dataset.at !== at && liveAge(live) === Infinity && item.coming?.complete !== false) {
       item.dataset.at = at;
-      still.alt = `What ${device.id} sees`;
+      still.alt = t("picture.sees", { id: device.id });
       item.coming = renew(still, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { item.dataset.shown = at; });
     }
     const age = Math.min(liveAge(live), item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     const [, about, old] = item.querySelector(".caption").children, dark = item.querySelector(".dark");
     say(about, zoneName(device));
-    say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? "live" : `${span(age)} old`) : "");
+    say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
     dark.hidden = device.covered;
-    say(dark, device.covered ? "" : `DARK: ${device.reason}`);
+    say(dark, device.covered ? "" : t("wall.dark", { reason: device.reason }));
   });
   sync(get("wall-choices"), wall.cameras, deviceKey, (device) => {
     const item = make("li");

@@ -162,6 +162,7 @@ SCHEMAS: dict[str, Json] = {
             "zones": list_of(reference("Zone")),
             "cursor": {"type": "string", "description": "of the newest event: a feed continues from it"},
             "timeNs": NANOSECONDS,
+            "timeZone": {"type": "string", "description": "of the hub, such as Europe/Vienna; empty: unknown"},
             "declared": whole(), "covered": whole(),
             "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
             "databaseLoss": {"type": "string", "description": "damage to the database; empty: none is listed"},
