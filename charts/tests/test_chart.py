@@ -87,7 +87,8 @@ VALUE_SETS = {
     "another user": ("--set", "runAs=1001"),
     "an identity provider": (
         "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
-        "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
+        "--set", "hub.oidc.roles.operator={fire wardens}", "--set-json", 'hub.oidc.zones={"fire wardens": ["hall/*"]}',
+        "--set", "hub.oidc.clientSecret.existingSecret=oidc",
     ),
     "webhooks": (
         "--set-json",
@@ -230,6 +231,7 @@ def pod_of(deployment: Any) -> Any:
         ("hub.oidc.issuer=http://accounts.example", "hub.oidc.issuer"),
         ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
+        ("hub.oidc.zones.a={hall}", "hub.oidc.zones.a.0"),
         ("hub.webhooks[0].name=Pager", "hub.webhooks.0"),
         ("hub.mqtt.broker=broker.example", "hub.mqtt.broker"),
         ("hub.mqtt.prefix=site/#", "hub.mqtt.prefix"),
@@ -529,7 +531,7 @@ def test_the_hub_gets_the_identity_provider_and_starts_without_its_secret() -> N
     arguments = [word for word in hub["containers"][0]["args"] if word.startswith("--oidc")]
     assert arguments == [
         "--oidc-issuer=https://accounts.example", "--oidc-client-id=embereye", "--oidc-scopes=openid profile email",
-        "--oidc-claim=groups", "--oidc-role=operator=fire wardens",
+        "--oidc-claim=groups", "--oidc-role=operator=fire wardens", "--oidc-zone=hall/*=fire wardens",
         "--oidc-client-secret-file=/etc/embereye/oidc/client-secret",
     ]  # fmt: skip
     (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]

@@ -34,6 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     create.add_argument("--role", choices=ROLES, required=True,
                         help="viewer: sees everything; operator: also acts on alarms; admin: also "
                         "manages access")  # fmt: skip
+    create.add_argument("--zone", action="append", default=[], metavar="NAMESPACE/ZONE",
+                        help="limit it to this zone, with * for any characters, such as hall/*; can be repeated; "
+                        "default: all zones")  # fmt: skip
     actions.add_parser("list", help="list all tokens, without their secret part")
     revoke = actions.add_parser("revoke", help="end a token, and the sessions and feeds that were opened with it")
     revoke.add_argument("name", metavar="NAME", help="name of the token, as in the list")
@@ -68,7 +71,7 @@ async def _run(arguments: Namespace) -> None:
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role])
+    request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role], zones=arguments.zone)
     created = await AccessStub(link).CreateToken(request, timeout=SECONDS)
     if arguments.json:
         print_json(created)
@@ -82,8 +85,16 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
         for token in tokens:
             print_json(token)
         return
-    rows = [(token.name, WORDS.get(token.role, "?"), local_time(token.made_ns), token.made_by) for token in tokens]
-    print_table(("Name", "Role", "Created", "By"), rows, empty="No tokens, except the admin's from the hub's start.")
+    rows = [
+        (
+            token.name, WORDS.get(token.role, "?"), ", ".join(token.zones) or "all", local_time(token.made_ns),
+            token.made_by,
+        )
+        for token in tokens
+    ]  # fmt: skip
+    print_table(
+        ("Name", "Role", "Zones", "Created", "By"), rows, empty="No tokens, except the admin's from the hub's start."
+    )
 
 
 async def _revoke(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -135,4 +146,4 @@ async def _print_identity(link: grpc.aio.Channel, arguments: Namespace) -> None:
     if arguments.json:
         print_json(caller)
     else:
-        print(f"{caller.name}, {WORDS.get(caller.role, '?')}")
+        print(", ".join((caller.name, WORDS.get(caller.role, "?"), *caller.zones)))

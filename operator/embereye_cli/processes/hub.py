@@ -5,14 +5,16 @@ import os
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from embereye.hub.access.keeper import check_scope
 from embereye.hub.addon import Addon
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.base_path import read_base_path
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
-from embereye.hub.roles import Role, role_named
+from embereye.hub.roles import Role, Scope, read_scope, role_named
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
@@ -84,6 +86,8 @@ PROVIDER = (
            "client", type=Path, metavar="FILE"),
     Option("--oidc-role", "role (viewer, operator or admin) of people with VALUE in the claim; repeatable; the highest "
            "one counts, people without one are refused", metavar="ROLE=VALUE", variable="OIDC_ROLES", is_list=True),
+    Option("--oidc-zone", "limit people with VALUE in the claim to the zone NAMESPACE/ZONE, with * for any text; "
+           "repeatable; not for admins", metavar="ZONE=VALUE", variable="OIDC_ZONES", is_list=True),
     Option("--oidc-claim", "the claim with these values; a dot selects a field: realm_access.roles", default="groups",
            metavar="CLAIM"),
     Option("--oidc-scopes", "scopes to request from the provider", default="openid profile email", metavar="SCOPES"),
@@ -127,6 +131,25 @@ def _role_value(text: str) -> tuple[Role, str]:
         raise UserError(f"--oidc-role {error}") from error
 
 
+def _zones(texts: Sequence[str], roles: Mapping[str, Role]) -> dict[str, Scope]:
+    """Read the zones of each value; UserError if one is wrong, or its value gives no role that can be limited."""
+    patterns: dict[str, list[str]] = {}
+    for text in texts:
+        zone, separator, value = text.partition("=")
+        if not separator or not value:
+            raise UserError(f'--oidc-zone "{text}" is not of the form ZONE=VALUE, such as hall/*=night-guards')
+        if value not in roles:
+            raise UserError(f'--oidc-zone "{text}": no --oidc-role gives "{value}" a role')
+        patterns.setdefault(value, []).append(zone)
+    try:
+        scopes = {value: read_scope(zones) for value, zones in patterns.items()}
+        for value, scope in scopes.items():
+            check_scope(roles[value], scope)
+    except ValueError as error:
+        raise UserError(f"--oidc-zone: {error}") from error
+    return scopes
+
+
 def provider_options(arguments: Namespace) -> ProviderOptions | None:
     """The identity provider that the options name, if any; UserError if an option is wrong or missing."""
     if not arguments.oidc_issuer:
@@ -140,7 +163,8 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
         values[value] = max(role, values.get(value, role))
     try:
         return ProviderOptions(
-            arguments.oidc_issuer, arguments.oidc_client_id, RoleRules(arguments.oidc_claim, values),
+            arguments.oidc_issuer, arguments.oidc_client_id,
+            RoleRules(arguments.oidc_claim, values, _zones(arguments.oidc_zone, values)),
             arguments.oidc_client_secret_file, arguments.oidc_scopes,
         )  # fmt: skip
     except ValueError as error:

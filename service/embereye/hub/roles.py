@@ -1,8 +1,14 @@
 """Roles, and principals: people and programs that have proved who they are."""
 
+import functools
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
+
+MAX_PATTERNS = 100  # of one scope
+MAX_PATTERN = 320  # characters
 
 
 class Role(IntEnum):
@@ -27,6 +33,55 @@ def role_named(word: str) -> Role:
 
 
 @dataclass(frozen=True)
+class Scope:
+    """The zones that a person or program sees and acts on."""
+
+    patterns: tuple[str, ...] = ()  # NAMESPACE/ZONE, with * for any characters; empty: all zones
+
+    @property
+    def is_limited(self) -> bool:
+        """True if there can be zones outside."""
+        return bool(self.patterns)
+
+    def has_zone(self, namespace: str, zone: str) -> bool:
+        """True if the zone is in the scope."""
+        return not self.patterns or bool(_expression(self.patterns).fullmatch(f"{namespace}/{zone}"))
+
+    @property
+    def words(self) -> str:
+        """The patterns for people; "all zones" if there are none."""
+        return ", ".join(self.patterns) or "all zones"
+
+
+EVERYWHERE = Scope()
+
+
+def read_scope(patterns: Iterable[str]) -> Scope:
+    """Read the patterns of a scope; ValueError says which one is wrong."""
+    read = tuple(dict.fromkeys(pattern.strip() for pattern in patterns))
+    if len(read) > MAX_PATTERNS:
+        raise ValueError(f"{len(read)} zones are too many. Use at most {MAX_PATTERNS}, such as hall/* for a namespace.")
+    for pattern in read:
+        namespace, _, zone = pattern.partition("/")
+        if not namespace or not zone or not pattern.isprintable() or len(pattern) > MAX_PATTERN:
+            raise ValueError(
+                f'"{pattern[:80]}" is not of the form NAMESPACE/ZONE, such as default/kitchen or default/*'
+            )
+    return Scope(read)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    def part(text: str, wildcard: str) -> str:
+        return wildcard.join(map(re.escape, text.split("*")))
+
+    halves = (pattern.partition("/") for pattern in patterns)
+    return re.compile(
+        "|".join(f"{part(namespace, '[^/]*')}/{part(zone, '.*')}" for namespace, _, zone in halves), re.DOTALL
+    )
+
+
+@dataclass(frozen=True)
 class Principal:
     """A person or program that has proved who they are."""
 
@@ -36,6 +91,7 @@ class Principal:
     address: str = ""  # where the request came from
     session: bytes = b""  # digest of a browser's session; empty: the token itself was shown
     proved: int | None = None  # steady nanoseconds of the provider's proof behind a link; None: just now
+    scope: Scope = EVERYWHERE
 
     def acting_as(self, who: str) -> str:
         """The name for the record: the proved name, after the claimed name if there is one."""

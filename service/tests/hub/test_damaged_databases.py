@@ -14,7 +14,7 @@ from harness.hubs import HubProcess
 from harness.stored import Stored
 
 from embereye.hub.database import ReloadRequiredError
-from embereye.hub.databases import losses, salvage
+from embereye.hub.databases import losses, salvage, schema
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.events import EVENTS
@@ -386,7 +386,7 @@ async def test_rows_that_only_salvage_can_read_survive_a_hub_that_had_to_wait_fo
 def test_a_newer_versions_database_is_not_mistaken_for_damage(tmp_path: Path) -> None:
     Stored(tmp_path).open().close()
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as newer:
-        newer.execute("PRAGMA user_version = 2")
+        newer.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     with pytest.raises(UserError, match="newer version"):
         Stored(tmp_path).open()
     assert not losses.read_losses(tmp_path)

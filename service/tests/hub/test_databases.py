@@ -120,15 +120,18 @@ def test_there_are_no_dead_letters_past_a_cursor_of_the_future(stored: Stored) -
     store.close()
 
 
+NEXT = schema.VERSION + 1
+
+
 @pytest.fixture
-def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def next_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub of the next version, with one more column for episodes."""
     key = "PRIMARY KEY (alarm, episode)"
     altered = schema.TABLES.replace(key, f"place TEXT, {key}")
     assert altered != schema.TABLES
     monkeypatch.setattr(schema, "TABLES", altered)
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: "ALTER TABLE episodes ADD COLUMN place TEXT"})
+    monkeypatch.setattr(schema, "MIGRATIONS", {NEXT: "ALTER TABLE episodes ADD COLUMN place TEXT"})
+    monkeypatch.setattr(schema, "VERSION", NEXT)
 
 
 def test_an_older_database_is_migrated_and_a_newer_one_is_refused(
@@ -138,7 +141,7 @@ def test_an_older_database_is_migrated_and_a_newer_one_is_refused(
     store.commit(Transaction({EPISODES: {("a", "e"): 7}}))
     store.close()
     with monkeypatch.context():
-        request.getfixturevalue("version_2")
+        request.getfixturevalue("next_version")
         for _ in range(2):
             store = stored.open()
             assert episodes_of_alarm(store, "a") == ["e"]
@@ -146,19 +149,32 @@ def test_an_older_database_is_migrated_and_a_newer_one_is_refused(
         assert stored.query("SELECT alarm, episode, time_ns, place FROM episodes") == [("a", "e", 7, None)]
     monkeypatch.undo()
     remedy = "restore a backup from this version into another" if stored.address else "move the file away and restore"
-    with pytest.raises(UserError, match=rf"written by a newer version of the hub \(format 2, not 1\)\. .*{remedy}"):
+    newer = rf"written by a newer version of the hub \(format {NEXT}, not {NEXT - 1}\)\. .*{remedy}"
+    with pytest.raises(UserError, match=newer):
         stored.open()
     if not stored.address:
         (stored.folder / "hub.sqlite").rename(stored.folder / "newer")
         stored.open().close()
 
 
+def test_tokens_of_the_first_version_are_for_all_zones(tmp_path: Path) -> None:
+    first = schema.TABLES.replace(", zones TEXT NOT NULL DEFAULT ''", "")
+    with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as old:
+        old.executescript(first)
+        old.execute("INSERT INTO tokens VALUES ('ada', x'01', 2, 7, 'admin')")
+        old.execute("PRAGMA user_version = 1")
+        old.commit()
+    store = Stored(tmp_path).open()
+    assert store.load()[TOKENS] == {"ada": TokenRecord("ada", b"\x01", Role.OPERATOR, 7, "admin")}
+    store.close()
+
+
 def test_a_failed_migration_leaves_the_database_unchanged(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     stored.open().close()
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "VERSION", 2)
+        patch.setattr(schema, "VERSION", NEXT)
         patch.setattr(
-            schema, "MIGRATIONS", {2: "ALTER TABLE episodes ADD COLUMN place TEXT; ALTER TABLE none RENAME TO n"}
+            schema, "MIGRATIONS", {NEXT: "ALTER TABLE episodes ADD COLUMN place TEXT; ALTER TABLE none RENAME TO n"}
         )
         database = open_database(stored.folder, stored.address)
         assert "none" in database.failing

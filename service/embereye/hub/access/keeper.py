@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from embereye.hub.access.attempts import Attempts
 from embereye.hub.committer import Committer, Draft, Step
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import EVERYWHERE, Principal, Role, Scope
 from embereye.hub.tables.access import ADMIN_PLACES, AUDIT, SESSIONS, TOKENS, AuditEntry, SessionRecord, TokenRecord
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.process.addresses import place_of
@@ -208,7 +208,7 @@ class Access:
         record = self._tokens.get(digest)
         if record is None or not hmac.compare_digest(digest, record.digest):
             return None
-        return Principal(record.name, record.role, record.name)
+        return Principal(record.name, record.role, record.name, scope=record.scope)
 
     def _by_session(self, cookie: bytes) -> Principal | None:
         candidates = (self._sessions.get(self._session_digest(cookie, token)) for token in ("", ADMIN))
@@ -223,7 +223,7 @@ class Access:
             return None
         session.used = self._steady()
         self._sessions.move_to_end(record.digest)
-        return Principal(record.name, record.role, record.token, session=record.digest)
+        return Principal(record.name, record.role, record.token, session=record.digest, scope=record.scope)
 
     def _session_digest(self, cookie: bytes, token: str) -> bytes:
         """The key of a session, made from `cookie`, which is the digest of its cookie.
@@ -238,8 +238,8 @@ class Access:
         """All created tokens by name."""
         return [self._names[name] for name in sorted(self._names)]
 
-    async def create_token(self, by: Principal, name: str, role: Role) -> str:
-        """Create a token and return its text, which is stored nowhere.
+    async def create_token(self, by: Principal, name: str, role: Role, scope: Scope = EVERYWHERE) -> str:
+        """Create a token, for the zones in `scope`, and return its text, which is stored nowhere.
 
         ValueError if `name` is not allowed, NameTakenError if it exists, StoreFailingError if nothing can be written.
         """
@@ -247,6 +247,7 @@ class Access:
             raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
         if name == ADMIN:
             raise NameTakenError(f"{ADMIN}: this is the name of the token that the hub was started with")
+        check_scope(role, scope)
         if len(self._names) >= MAX_TOKENS:
             raise ValueError(f"{MAX_TOKENS} tokens exist, which is the maximum. Revoke some first.")
         text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
@@ -254,10 +255,11 @@ class Access:
         def step(draft: Draft) -> None:
             if name in self._names:
                 raise NameTakenError(f"a token {name} exists already. Revoke it first, or choose another name.")
-            record = TokenRecord(name, _digest(text), role, draft.now_ns + draft.stepped_ns, by.name)
+            record = TokenRecord(name, _digest(text), role, draft.now_ns + draft.stepped_ns, by.name, scope)
             self._names[name] = self._tokens[record.digest] = record
             draft.transaction[TOKENS][name] = record
-            add_entry(draft, by, "create token", name, role.word)
+            limit = f", {scope.words}" if scope.is_limited else ""
+            add_entry(draft, by, "create token", name, f"{role.word}{limit}")
 
         await self._committer.commit(step)
         return text
@@ -295,7 +297,8 @@ class Access:
         digest = self._session_digest(_digest(text), principal.token)
         now = self._steady()
         began = now if principal.proved is None else principal.proved
-        record = SessionRecord(digest, principal.name, principal.role, principal.token, self._clock() - (now - began))
+        made_ns = self._clock() - (now - began)
+        record = SessionRecord(digest, principal.name, principal.role, principal.token, made_ns, principal.scope)
         session = _Session(record, now, began)
         if self._session_counts[session.holder] >= SESSIONS_EACH:
             digests = [digest for digest, known in self._sessions.items() if known.holder == session.holder]
@@ -373,7 +376,8 @@ class Access:
         code = secrets.token_urlsafe(SECRET_BYTES)
         # A person from a provider has to sign in there again in time, no matter how many links are used in between.
         session, until = None if by.token else self._sessions.get(by.session), self._steady() + LINK_NS
-        principal = Principal(name, min(role, by.role), by.token, proved=session.began if session else None)
+        proved = session.began if session else None
+        principal = Principal(name, min(role, by.role), by.token, proved=proved, scope=by.scope)
         if session:
             until = min(until, session.began + PROVIDER_NS)
         self._links[_digest(code)] = _Link(principal, (by.token, by.name), until)
@@ -418,6 +422,12 @@ class Access:
             self._revoked.add(task)
             task.cancel()
         return len(ended)
+
+
+def check_scope(role: Role, scope: Scope) -> None:
+    """Raise ValueError if `role` cannot be limited to `scope`."""
+    if role is Role.ADMIN and scope.is_limited:
+        raise ValueError("an admin is for all zones: the role manages everybody's access. Use viewer or operator.")
 
 
 def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: str = "") -> None:

@@ -31,7 +31,7 @@ from embereye.hub.tables.webhooks import DEAD_LETTERS, WEBHOOKS
 from embereye.hub.tables.zones import ZONES
 from embereye.process.addons import addon_modules
 
-VERSION = 1  # of the tables below; raise it when an existing table is altered, and add to MIGRATIONS
+VERSION = 2  # of the tables below; raise it when an existing table is altered, and add to MIGRATIONS
 
 # The hub's tables, in the order of creation. Add new ones at the end: the order determines where salvage finds tables
 # in a damaged file.
@@ -46,7 +46,12 @@ TABLES = "".join(table.create for table in ALL)  # the statements that create th
 
 # Version → the statements that alter the previous version's tables. A new table needs none: missing tables are created
 # whenever a database is opened.
-MIGRATIONS: Mapping[int, str] = {}
+MIGRATIONS: Mapping[int, str] = {
+    2: """
+ALTER TABLE tokens ADD COLUMN zones TEXT NOT NULL DEFAULT '';
+ALTER TABLE sessions ADD COLUMN zones TEXT NOT NULL DEFAULT '';
+""",
+}
 
 
 def statements(script: str) -> list[str]:

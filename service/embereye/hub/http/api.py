@@ -96,14 +96,16 @@ class Api:
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """Make the application, with the metrics of `registry`."""
-        app, roles = web.Application(), dict[web.AbstractRoute, Role | None]()
+        app, roles, scoped = web.Application(), dict[web.AbstractRoute, Role | None](), set[web.AbstractRoute]()
         for part in (*self._parts, _MachineRoutes(registry, self)):
-            roles |= add_routes(app.router, part, {"", self._base_path})
+            added = add_routes(app.router, part, {"", self._base_path})
+            roles |= {route: declaration.role for route, declaration in added.items()}
+            scoped |= {route for route, declaration in added.items() if declaration.scoped}
         app[BASE] = self._base_path
         if self._base_path:
             for method in ("GET", "HEAD"):
                 roles[app.router.add_route(method, self._base_path, _add_slash)] = None
-        app.middlewares.extend([error_middleware, guard(self._hosts), authenticate(self._hub.access, roles)])
+        app.middlewares.extend([error_middleware, guard(self._hosts), authenticate(self._hub.access, roles, scoped)])
         app.on_shutdown.append(self._close_feed)
         return app
 
@@ -148,6 +150,8 @@ class _MachineRoutes:
     async def _metrics(self, _: web.Request) -> web.Response:
         return page_response(self._pages["/metrics"])
 
-    @Route("GET", "/v1/openapi.json", Role.VIEWER, "This description", {200: answer("OpenAPI 3.1", NOTHING)})
+    @Route(
+        "GET", "/v1/openapi.json", Role.VIEWER, "This description", {200: answer("OpenAPI 3.1", NOTHING)}, scoped=True
+    )  # fmt: skip
     async def _openapi(self, _: web.Request) -> web.Response:
         return web.json_response(describe(self._api.routes(), self._api.schemas, self._api.base_path))

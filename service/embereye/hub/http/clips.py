@@ -12,6 +12,7 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.clips.store import SUFFIXES, ClipStore
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.devices import picture_response
 from embereye.hub.http.openapi.parts import JPEG, Json, answer, file_of, list_of, part, query, record, reference, whole
 from embereye.hub.http.parameters import number_of
@@ -19,8 +20,10 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import GONE, Replays, frame_at, replay
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
+from embereye.hub.roles import Role, Scope
+from embereye.hub.tables.alarms import AlarmQuery
 from embereye.v1.clips_pb2 import Clip
+from embereye.zone.timeline import PastAlarm
 
 MAX_CLIPS = 200  # in one list
 CONTENT_TYPES = {
@@ -42,6 +45,26 @@ def listed_clip(clip: Clip) -> Json:
     return {**json_format.MessageToDict(clip), "url": address, "view": address.replace(".mkv", ".mjpg")}
 
 
+def is_clip_in(scope: Scope, clip: Clip) -> bool:
+    """True if the zone of `clip` is in `scope`."""
+    return scope.has_zone(clip.fleet.partition("/")[0], clip.zone)
+
+
+async def find_alarm(hub: Hub, request: web.Request) -> PastAlarm:
+    """Find the alarm that the path names; Refused if there is none in the caller's zones."""
+    name = request.match_info["alarm"]
+    for alarm in await hub.history.alarms(AlarmQuery(limit=1, alarm=name)):
+        if request[PRINCIPAL].scope.has_zone(alarm.namespace, alarm.zone):
+            return alarm
+    raise Refused(404, f"there is no alarm {name}")
+
+
+async def check_alarm(hub: Hub, request: web.Request) -> None:
+    """Refuse if the caller is limited to zones, and the alarm that the path names is in none of them."""
+    if request[PRINCIPAL].scope.is_limited:
+        await find_alarm(hub, request)
+
+
 class ClipRoutes:
     """Serves pictures and clips of alarms; without `clips`, there is no clip."""
 
@@ -60,8 +83,10 @@ class ClipRoutes:
             )
         ],
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _alarm_picture(self, request: web.Request) -> web.Response:
+        await check_alarm(self._hub, request)
         names = request.match_info
         picture = await self._hub.history.picture(names["alarm"], names["device"], int(names["kind"]))
         return picture_response(picture or b"")
@@ -75,9 +100,11 @@ class ClipRoutes:
                 record({"clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip"))}),
             )
         },
-        fails=[503],
+        fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _alarm_clips(self, request: web.Request) -> web.Response:
+        await check_alarm(self._hub, request)
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = await self._clips.of_episodes(episodes) if self._clips is not None else []
         pictures = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
@@ -97,6 +124,7 @@ class ClipRoutes:
         },
         takes=[NAME],
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _clip(self, request: web.Request) -> web.StreamResponse:
         assert self._clips is not None
@@ -117,6 +145,7 @@ class ClipRoutes:
         takes=[NAME],
         fails=(404, 413, 503),
         head=False,
+        scoped=True,
     )  # fmt: skip
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         """Browsers cannot play Motion JPEG in Matroska."""
@@ -131,6 +160,7 @@ class ClipRoutes:
         {200: file_of("the picture", JPEG)},
         takes=[NAME, query("at", whole(), "nanoseconds since the Unix epoch; 0: the first frame")],
         fails=(400, 404, 413, 503),
+        scoped=True,
     )  # fmt: skip
     async def _frame(self, request: web.Request) -> web.StreamResponse:
         assert self._clips is not None
@@ -141,6 +171,8 @@ class ClipRoutes:
 
     async def _find(self, request: web.Request) -> Clip:
         clip = await self._clips.find(request.match_info["name"]) if self._clips is not None else None
+        if clip is not None and not is_clip_in(request[PRINCIPAL].scope, clip):
+            clip = None
         if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
             raise Refused(404, "there is no such clip: it is too old, or still at the shard that recorded it")
         return clip

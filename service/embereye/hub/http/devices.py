@@ -10,6 +10,7 @@ from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.measured import SLOT
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.devices import DeviceEntries
 from embereye.hub.http.fleets.lists import TAKES, SharedList
 from embereye.hub.http.openapi.parts import (
@@ -52,6 +53,7 @@ class DeviceRoutes:
         },
         takes=TAKES,
         fails=[400],
+        scoped=True,
     )  # fmt: skip
     async def _devices(self, request: web.Request) -> web.Response:
         return await self._list.answer(request)
@@ -61,6 +63,7 @@ class DeviceRoutes:
         {200: answer("each value is the highest of its time", reference("DeviceDetails"))},
         takes=[KIND],
         fails=[404],
+        scoped=True,
     )  # fmt: skip
     async def _device(self, request: web.Request) -> web.Response:
         fleet, watched, declared = self._find(request)
@@ -78,6 +81,7 @@ class DeviceRoutes:
         {200: file_of("the picture", JPEG)},
         takes=[KIND],
         fails=[404],
+        scoped=True,
     )  # fmt: skip
     async def _snapshot(self, request: web.Request) -> web.Response:
         return picture_response(self._find(request)[1].picture)
@@ -86,10 +90,13 @@ class DeviceRoutes:
         "GET", "/v1/snapshot/{device}.jpg", Role.VIEWER, "The latest picture of the first device with that id",
         {200: file_of("the picture", JPEG)},
         fails=[404],
+        scoped=True,
     )  # fmt: skip
     async def _first_snapshot(self, request: web.Request) -> web.Response:
-        for _, watched in self._hub.coverage.book.devices():
-            if watched.device.id == request.match_info["device"] and watched.picture:
+        scope = request[PRINCIPAL].scope
+        for fleet, watched in self._hub.coverage.book.devices():
+            named = watched.device.id == request.match_info["device"]
+            if named and watched.picture and scope.has_zone(fleet.namespace, watched.device.zone):
                 return picture_response(watched.picture)
         return picture_response(b"")
 
@@ -98,6 +105,7 @@ class DeviceRoutes:
         {200: answer("24 rows of 32", reference("Thermal"))},
         takes=[KIND],
         fails=[404],
+        scoped=True,
     )  # fmt: skip
     async def _thermal(self, request: web.Request) -> web.Response:
         watched = self._find(request)[1]
@@ -112,14 +120,23 @@ class DeviceRoutes:
         )
 
     def _find(self, request: web.Request) -> tuple[Fleet, Watched, bool]:
-        """Find the fleet and the device that the path names; True if it is declared. Refused if there is none."""
-        names = request.match_info
-        name, book = f"{names['namespace']}/{names['kind']}/{names['fleet']}", self._hub.coverage.book
-        if declared := book.find(name, names["device"]):
-            return (*declared, True)
-        if (undeclared := book.undeclared_device(name, names["device"])) is None:
-            raise Refused(404, f"{name} declares no device {names['device']}")
-        return book.fleets[name], undeclared, False
+        return find_device(self._hub, request)
+
+
+def find_device(hub: Hub, request: web.Request) -> tuple[Fleet, Watched, bool]:
+    """Find the fleet and the device that the path names; True if it is declared.
+
+    Refused if there is none, or none in the zones that the caller is limited to.
+    """
+    names, scope = request.match_info, request[PRINCIPAL].scope
+    name, book = f"{names['namespace']}/{names['kind']}/{names['fleet']}", hub.coverage.book
+    declared = book.find(name, names["device"])
+    if declared and scope.has_zone(declared[0].namespace, declared[1].device.zone):
+        return (*declared, True)
+    undeclared = None if declared else book.undeclared_device(name, names["device"])
+    if undeclared is None or not scope.has_zone(names["namespace"], undeclared.device.zone):
+        raise Refused(404, f"{name} declares no device {names['device']}")
+    return book.fleets[name], undeclared, False
 
 
 def picture_response(picture: bytes) -> web.Response:

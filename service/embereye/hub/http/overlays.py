@@ -33,11 +33,22 @@ class OverlayRoutes:
     @Route(
         "GET", "/v1/overlays", Role.VIEWER, "Thermal pictures over cameras' pictures",
         {200: answer("by camera", record({"overlays": list_of(reference("Overlay"))}))},
+        scoped=True,
     )  # fmt: skip
-    async def _list(self, _: web.Request) -> web.Response:
-        overlays = [{"camera": {"fleet": fleet, "id": camera}, **asdict(overlay)}
-                    for (fleet, camera), overlay in self._hub.overlays.all()]  # fmt: skip
+    async def _list(self, request: web.Request) -> web.Response:
+        overlays = [
+            {"camera": {"fleet": fleet, "id": camera}, **asdict(overlay)}
+            for (fleet, camera), overlay in self._hub.overlays.all()
+            if self._is_visible(request, fleet, camera) and self._is_visible(request, overlay.fleet, overlay.sensor)
+        ]
         return web.json_response({"overlays": overlays})
+
+    def _is_visible(self, request: web.Request, fleet: str, device: str) -> bool:
+        """True if the caller is not limited to other zones than the device's."""
+        scope, declared = request[PRINCIPAL].scope, self._hub.coverage.book.find(fleet, device)
+        if declared is None:
+            return not scope.is_limited
+        return scope.has_zone(declared[0].namespace, declared[1].device.zone)
 
     @Route(
         "PUT", OVERLAY, Role.OPERATOR, "Lay a sensor's thermal picture over a camera's; it replaces an older one",
@@ -52,6 +63,7 @@ class OverlayRoutes:
                 }
             )
         ),
+        scoped=True,
     )  # fmt: skip
     async def _store(self, request: web.Request) -> web.Response:
         body, camera, find = await read_json(request), _camera(request), self._hub.coverage.book.find
@@ -60,7 +72,7 @@ class OverlayRoutes:
             *(_number(body, name) for name in ("x", "y", "scale", "opacity")),
         )  # fmt: skip
         for fleet, device in (camera, (overlay.fleet, overlay.sensor)):
-            if find(fleet, device) is None:
+            if find(fleet, device) is None or not self._is_visible(request, fleet, device):
                 raise Refused(404, f"{fleet[:300]} declares no device {device[:80]}")
         try:
             await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
@@ -72,10 +84,14 @@ class OverlayRoutes:
         "DELETE", OVERLAY, Role.OPERATOR, "Remove the overlay",
         {200: answer("it is removed", NOTHING)},
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
+        fleet, camera = _camera(request)
+        if not self._is_visible(request, fleet, camera):
+            raise Refused(404, f"{fleet[:300]} has no overlay at {camera[:80]}")
         try:
-            await self._hub.overlays.remove(request[PRINCIPAL], _camera(request))
+            await self._hub.overlays.remove(request[PRINCIPAL], (fleet, camera))
         except UnknownOverlayError as error:
             raise Refused(404, str(error)) from error
         return web.json_response({})

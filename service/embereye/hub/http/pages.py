@@ -51,7 +51,8 @@ class PageRoutes:
         self._languages = Languages(messages)
         self._scripts = "".join(f'<script src="{script}" type="module"></script>\n' for script in scripts)
 
-    @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")})
+    @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")},
+           scoped=True)  # fmt: skip
     async def _console(self, request: web.Request) -> web.Response:
         return self._page(request, "index.html", self._scripts)
 

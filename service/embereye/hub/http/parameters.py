@@ -78,6 +78,14 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     return body
 
 
+def texts_of(body: dict[str, Any], name: str) -> list[str]:
+    """Read the list of texts `name` of a body; [] if it is missing. Refused if it is not one."""
+    texts = body.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise Refused(400, f"{name}: {json.dumps(texts)[:80]} is not a list of strings")
+    return list(texts)
+
+
 def text_of(body: dict[str, Any], name: str) -> str:
     """Read the text field `name` of a body; '' if it is missing. Refused if it is not a text."""
     text = body.get(name, "")

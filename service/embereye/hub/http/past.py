@@ -9,6 +9,7 @@ A mark is stored by `FalseAlarms` and answered once it is durable.
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
@@ -19,7 +20,7 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.clips import listed_clip
+from embereye.hub.http.clips import check_alarm, find_alarm, is_clip_in, listed_clip
 from embereye.hub.http.feeds.subscriptions import TAKES, selection_of
 from embereye.hub.http.fleets.lists import written
 from embereye.hub.http.openapi.parts import (
@@ -43,7 +44,7 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
+from embereye.hub.roles import Role, Scope
 from embereye.hub.tables.alarms import CATEGORIES, AlarmQuery
 from embereye.hub.tables.events import ENDLESS
 from embereye.units import DAY
@@ -87,6 +88,7 @@ class PastRoutes:
             *TAKES,
         ],
         fails=(400, 404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
@@ -115,6 +117,7 @@ class PastRoutes:
             query("of", {"type": "string", "enum": list(CATEGORIES)}, "only of this sort; empty: all"),
         ],
         fails=(400, 503),
+        scoped=True,
     )  # fmt: skip
     async def _alarms(self, request: web.Request) -> web.Response:
         category = request.query.get("of", "")
@@ -129,11 +132,24 @@ class PastRoutes:
             zone=request.query.get("zone", ""),
             category=category,
         )
-        alarms = await self._hub.history.alarms(wanted)
+        alarms = await self._alarms_in(request[PRINCIPAL].scope, wanted)
         body: Json = {"alarms": [self._listed(alarm) for alarm in alarms[:limit]]}
         if len(alarms) > limit:
             body["next"] = str(alarms[limit - 1].first)
         return web.json_response(body)
+
+    async def _alarms_in(self, scope: Scope, wanted: AlarmQuery) -> list[PastAlarm]:
+        """Search for alarms of the zones in `scope`, page by page until enough are known."""
+        alarms = await self._hub.history.alarms(wanted)
+        if not scope.is_limited:
+            return alarms
+        chosen = list[PastAlarm]()
+        while alarms:
+            chosen += [alarm for alarm in alarms if scope.has_zone(alarm.namespace, alarm.zone)]
+            if len(chosen) >= wanted.limit or len(alarms) < wanted.limit:
+                break
+            alarms = await self._hub.history.alarms(replace(wanted, before=alarms[-1].first))
+        return chosen[: wanted.limit]
 
     def _listed(self, alarm: PastAlarm) -> Json:
         entry: Json = {
@@ -153,13 +169,11 @@ class PastRoutes:
         "GET", ALARM, Role.VIEWER, "One alarm with all its events",
         {200: answer("the alarm", reference("ExplainedAlarm"))},
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _alarm(self, request: web.Request) -> web.Response:
         name = request.match_info["alarm"]
-        alarms = await self._hub.history.alarms(AlarmQuery(limit=1, alarm=name))
-        if not alarms:
-            raise Refused(404, f"there is no alarm {name}")
-        (alarm,), events = alarms, await self._hub.history.alarm_events(name)
+        alarm, events = await find_alarm(self._hub, request), await self._hub.history.alarm_events(name)
         return await written("events", map(json_format.MessageToDict, events), self._listed(alarm))
 
     @Route(
@@ -168,6 +182,7 @@ class PastRoutes:
         EVENT,
         fails=(*CHANGES, 404, 409, 503),
         body=json_body(record({"reason": REASON}, who=WHO)),
+        scoped=True,
     )  # fmt: skip
     async def _mark_false(self, request: web.Request) -> web.Response:
         body = await read_json(request)
@@ -176,6 +191,7 @@ class PastRoutes:
             raise Refused(400, problem)
         if not reason:
             raise Refused(400, "reason is empty. Say what looked like a fire.")
+        await check_alarm(self._hub, request)
         marking = self._hub.false_alarms.mark(request[PRINCIPAL], request.match_info["alarm"], reason, who)
         try:
             event = await marking
@@ -185,8 +201,12 @@ class PastRoutes:
             raise Refused(409, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
-    @Route("DELETE", f"{ALARM}/false", Role.OPERATOR, "Remove the mark of a false alarm", EVENT, fails=(404, 503))
+    @Route(
+        "DELETE", f"{ALARM}/false", Role.OPERATOR, "Remove the mark of a false alarm", EVENT, fails=(404, 503),
+        scoped=True,
+    )  # fmt: skip
     async def _remove_mark(self, request: web.Request) -> web.Response:
+        await check_alarm(self._hub, request)
         try:
             event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
         except UnknownAlarmError as error:
@@ -196,10 +216,12 @@ class PastRoutes:
     @Route(
         "GET", "/v1/false-alarms", Role.VIEWER, "Alarms that are marked as false",
         {200: answer("newest first", record({"falseAlarms": list_of(reference("FalseAlarm"))}))},
+        scoped=True,
     )  # fmt: skip
-    async def _false_alarms(self, _: web.Request) -> web.Response:
-        marks: list[FalseAlarm] = self._hub.false_alarms.all()
-        return web.json_response({"falseAlarms": [json_format.MessageToDict(mark) for mark in marks]})
+    async def _false_alarms(self, request: web.Request) -> web.Response:
+        scope, marks = request[PRINCIPAL].scope, list[FalseAlarm](self._hub.false_alarms.all())
+        listed = [json_format.MessageToDict(mark) for mark in marks if scope.has_zone(mark.namespace, mark.zone)]
+        return web.json_response({"falseAlarms": listed})
 
     # A span of time
 
@@ -211,11 +233,12 @@ class PastRoutes:
             query("until", whole(), f"{TIME}; 0: now"),
         ],
         fails=(400, 503),
+        scoped=True,
     )  # fmt: skip
     async def _timeline(self, request: web.Request) -> web.Response:
         until_ns = number_of(request, "until", 0) or time.time_ns()
         from_ns = min(max(number_of(request, "from", until_ns - DAY), until_ns - MAX_SPAN_NS), until_ns)
-        history = self._hub.history
+        history, scope = self._hub.history, request[PRINCIPAL].scope
         events = await history.events_between(from_ns, until_ns, MAX_TIMELINE_EVENTS + 1)
         later = await history.events_between(until_ns, ENDLESS, LATER_EVENTS)
         alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
@@ -225,15 +248,16 @@ class PastRoutes:
         body = {
             "fromNs": str(from_ns),
             "untilNs": str(until_ns),
-            "zones": [_lane(key, lane) for key, lane in lanes.lanes(alarms, faults).items()],
-            "clips": await self._clips_between(from_ns, until_ns),
+            "zones": [_lane(key, lane) for key, lane in lanes.lanes(alarms, faults).items() if scope.has_zone(*key)],
+            "clips": await self._clips_between(scope, from_ns, until_ns),
             "truncated": len(events) > MAX_TIMELINE_EVENTS,
         }
         return web.json_response(body)
 
-    async def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
+    async def _clips_between(self, scope: Scope, from_ns: int, until_ns: int) -> list[Json]:
         clips = await self._clips.between(from_ns, until_ns) if self._clips is not None else []
-        clips = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_TIMELINE_CLIPS]
+        clips = [clip for clip in clips if clip.media != Clip.MEDIA_LINES and is_clip_in(scope, clip)]
+        clips = clips[:MAX_TIMELINE_CLIPS]
         return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in clips]
 
 

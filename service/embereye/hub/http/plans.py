@@ -34,7 +34,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
 from embereye.hub.plans.keeper import NAME, PlanRefusedError, UnknownPlanError
-from embereye.hub.roles import Role
+from embereye.hub.roles import Role, Scope
 from embereye.hub.tables.plans import DeviceKey, Place, Plan
 
 T = TypeVar("T")
@@ -55,19 +55,34 @@ class PlanRoutes:
     @Route(
         "GET", "/v1/plans", Role.VIEWER, "Plans of the building",
         {200: answer("in their order", record({"plans": list_of(reference("Plan"))}))},
+        scoped=True,
     )  # fmt: skip
-    async def _list(self, _: web.Request) -> web.Response:
-        return web.json_response({"plans": [_listed(plan) for plan in self._hub.plans.all()]})
+    async def _list(self, request: web.Request) -> web.Response:
+        scope = request[PRINCIPAL].scope
+        return web.json_response(
+            {"plans": [_listed(plan) for plan in self._hub.plans.all() if self._is_shown(plan, scope)]}
+        )
+
+    def _is_shown(self, plan: Plan, scope: Scope) -> bool:
+        """True if a device of a zone in `scope` is on the plan."""
+        return not scope.is_limited or any(self._is_in(key, scope) for key in plan.devices)
+
+    def _is_in(self, key: DeviceKey, scope: Scope) -> bool:
+        declared = self._hub.coverage.book.find(*key)
+        if declared is None:
+            return not scope.is_limited
+        return scope.has_zone(declared[0].namespace, declared[1].device.zone)
 
     @Route(
         "GET", PLAN, Role.VIEWER, "One plan, with the places of its devices and their coverage",
         {200: answer("the plan", reference("FurnishedPlan"))},
         takes=[NAME_PART],
         fails=[404],
+        scoped=True,
     )  # fmt: skip
     async def _plan(self, request: web.Request) -> web.Response:
-        plan = self._find(request)
-        devices = [self._device(key, place) for key, place in sorted(plan.devices.items())]
+        plan, scope = self._find(request), request[PRINCIPAL].scope
+        devices = [self._device(key, place) for key, place in sorted(plan.devices.items()) if self._is_in(key, scope)]
         return web.json_response({**_listed(plan), "devices": devices})
 
     def _device(self, key: DeviceKey, place: Place) -> Json:
@@ -85,6 +100,7 @@ class PlanRoutes:
         {200: file_of("the picture", *MEDIA)},
         takes=[NAME_PART, query("version", WORD, "as in the plan's `image`: the answer can then be cached")],
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _image(self, request: web.Request) -> web.Response:
         plan = self._find(request)
@@ -158,10 +174,14 @@ class PlanRoutes:
         return web.json_response({})
 
     def _find(self, request: web.Request) -> Plan:
+        name = request.match_info["name"]
         try:
-            return self._hub.plans.find(request.match_info["name"])
+            plan = self._hub.plans.find(name)
         except UnknownPlanError as error:
             raise Refused(404, str(error)) from error
+        if not self._is_shown(plan, request[PRINCIPAL].scope):
+            raise Refused(404, f"there is no plan {name[:80]}")
+        return plan
 
 
 async def _answer(doing: Awaitable[T]) -> T:

@@ -35,6 +35,7 @@ class Route:
     fails: Collection[int] = ()  # statuses of its refusals, beyond those of its role
     body: Json | None = None
     head: bool = True  # a GET that answers HEAD as well
+    scoped: bool = False  # True: it serves callers limited to zones, and leaves out the others; False: it refuses them
 
     def __call__(self, handler: Handler) -> Handler:
         """Declare `handler` to serve this route."""
@@ -60,10 +61,10 @@ def declared(serving: type) -> dict[str, Route]:
 
 def add_routes(
     router: web.UrlDispatcher, serving: object, prefixes: Collection[str] = ("",)
-) -> dict[web.AbstractRoute, Role | None]:
-    """Add the routes that `serving` declares to `router`, after each of `prefixes`; return the role that each needs."""
+) -> dict[web.AbstractRoute, Route]:
+    """Add the routes that `serving` declares to `router`, after each of `prefixes`; return their declarations."""
     return {
-        router.add_route(method, prefix + route.path, getattr(serving, name)): route.role
+        router.add_route(method, prefix + route.path, getattr(serving, name)): route
         for name, route in declared(type(serving)).items()
         for method in route.methods
         for prefix in prefixes

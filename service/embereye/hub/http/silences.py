@@ -11,7 +11,7 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
-from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.access.authenticate import PRINCIPAL, check_zone
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
@@ -19,6 +19,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.hub.silences import MAX_MINUTES, TooManySilencesError, UnknownSilenceError
+from embereye.v1.alarms_pb2 import Silence
 
 
 class SilenceRoutes:
@@ -30,10 +31,15 @@ class SilenceRoutes:
     @Route(
         "GET", "/v1/silences", Role.VIEWER, "Present silences",
         {200: answer("the one that ends first comes first", record({"silences": list_of(reference("Silence"))}))},
+        scoped=True,
     )  # fmt: skip
-    async def _list(self, _: web.Request) -> web.Response:
-        silences = self._hub.silences.all(self._hub.timeline.stepped_ns())
-        return web.json_response({"silences": [json_format.MessageToDict(silence) for silence in silences]})
+    async def _list(self, request: web.Request) -> web.Response:
+        return web.json_response({"silences": [json_format.MessageToDict(silence) for silence in self._seen(request)]})
+
+    def _seen(self, request: web.Request) -> list[Silence]:
+        """The silences of the caller's zones."""
+        scope, silences = request[PRINCIPAL].scope, self._hub.silences.all(self._hub.timeline.stepped_ns())
+        return [silence for silence in silences if scope.has_zone(silence.namespace, silence.zone)]
 
     @Route(
         "POST", "/v1/zones/{namespace}/{zone}/silences", Role.OPERATOR,
@@ -48,12 +54,14 @@ class SilenceRoutes:
                 who=WHO,
             )
         ),
+        scoped=True,
     )  # fmt: skip
     async def _begin(self, request: web.Request) -> web.Response:
         body, names = await read_json(request), request.match_info
         who, reason, device = (text_of(body, name) for name in ("who", "reason", "device"))
         if problem := check_action(who, reason, "reason"):
             raise Refused(400, problem)
+        check_zone(request, names["namespace"], names["zone"])
         try:
             event = await self._hub.silences.begin(
                 request[PRINCIPAL], names["namespace"], names["zone"], reason=reason, minutes=_minutes(body),
@@ -68,9 +76,13 @@ class SilenceRoutes:
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(
-        "DELETE", "/v1/silences/{silence:[0-9a-f]{16}}", Role.OPERATOR, "End a silence early", EVENT, fails=(404, 503)
+        "DELETE", "/v1/silences/{silence:[0-9a-f]{16}}", Role.OPERATOR, "End a silence early", EVENT, fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _end(self, request: web.Request) -> web.Response:
+        name, scope = request.match_info["silence"], request[PRINCIPAL].scope
+        if scope.is_limited and name not in {silence.id for silence in self._seen(request)}:
+            raise Refused(404, f"there is no silence {name}")
         try:
             event = await self._hub.silences.end(request[PRINCIPAL], request.match_info["silence"])
         except UnknownSilenceError as error:

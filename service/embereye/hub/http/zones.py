@@ -13,14 +13,14 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.access.authenticate import PRINCIPAL, check_zone
 from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, WHO, Json, answer, json_body, record, reference
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
+from embereye.hub.roles import Role, Scope
 from embereye.levels import ZoneState
 from embereye.process.timing.zone import zone_name
 from embereye.v1.alarms_pb2 import Zone
@@ -36,13 +36,14 @@ class ZoneRoutes:
         self._clips_failing = clips_failing
         self._bus_failing = bus_failing
         self._listed: list[Zone] = []
-        self._list = SharedList("zones", self._entries, self._envelope)
+        self._list = SharedList("zones", self._entries, self._envelope, scoped_fields=self._scoped_fields)
 
     @Route(
         "GET", "/v1/zones", Role.VIEWER, "All zones, with their open alarms",
         {200: answer("the most urgent first", reference("Zones"))},
         takes=TAKES,
         fails=[400],
+        scoped=True,
     )  # fmt: skip
     async def _zones(self, request: web.Request) -> web.Response:
         return await self._list.answer(request)
@@ -69,12 +70,18 @@ class ZoneRoutes:
             "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
         }
 
+    def _scoped_fields(self, scope: Scope) -> Json:
+        listed = [zone for zone in self._listed if scope.has_zone(zone.namespace, zone.name)]
+        counts = {"declared": sum(zone.declared for zone in listed), "covered": sum(zone.covered for zone in listed)}
+        return {**counts, "openFleets": []}
+
     @Route(
         "POST", "/v1/zones/{namespace}/{zone}/{action:acknowledge|escalate|reset|test}", Role.OPERATOR,
         "Acknowledge an alarm, notify people of it again, reset an acknowledged one, start or end a test",
         EVENT,
         fails=(*CHANGES, 404, 409, 503),
         body=json_body(record({}, who=WHO, note={"type": "string", "maxLength": 2000})),
+        scoped=True,
     )  # fmt: skip
     async def _act(self, request: web.Request) -> web.Response:
         body = await read_json(request)
@@ -82,6 +89,7 @@ class ZoneRoutes:
         if problem := check_action(who, note):
             raise Refused(400, problem)
         names = request.match_info
+        check_zone(request, names["namespace"], names["zone"])
         try:
             event = await self._hub.actions.perform(
                 Action(names["action"]), request[PRINCIPAL], names["namespace"], names["zone"], who, note

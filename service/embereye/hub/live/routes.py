@@ -9,7 +9,7 @@ from aiohttp import WSCloseCode, web
 from embereye.hub.access.keeper import RevokedError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
-from embereye.hub.http.devices import DEVICE, KIND
+from embereye.hub.http.devices import DEVICE, KIND, find_device
 from embereye.hub.http.openapi.parts import answer
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
@@ -39,12 +39,13 @@ class LiveRoutes:
         takes=[KIND],
         fails=(403, 404, 426),
         head=False,
+        scoped=True,
     )  # fmt: skip
     async def _live(self, request: web.Request) -> web.StreamResponse:
         check_origin(request)
-        names = request.match_info
-        camera = f"{names['namespace']}/{names['kind']}/{names['fleet']}", names["device"]
-        if self._hub.coverage.book.find(*camera) is None:
+        fleet, watched, declared = find_device(self._hub, request)
+        camera = fleet.name, watched.device.id
+        if not declared:
             raise Refused(404, f"{camera[0]} declares no device {camera[1]}")
         # With a limit of 0, a write waits while the client has unread data, and newer pictures replace older ones.
         socket = web.WebSocketResponse(

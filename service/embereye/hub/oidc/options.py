@@ -5,12 +5,12 @@ highest that the values of one claim give; without a listed value, the person is
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from embereye.hub.roles import Role
+from embereye.hub.roles import EVERYWHERE, Role, Scope
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -23,6 +23,15 @@ class RoleRules:
 
     claim: str  # for example "groups"; a dot leads into an object: "realm_access.roles"
     values: Mapping[str, Role]
+    zones: Mapping[str, Scope] = field(default_factory=dict)  # the zones of people with a value; missing: all
+
+    def scope(self, claims: Claims) -> Scope:
+        """Return the zones for `claims`: those of the values that give the role, all if one of these is unlimited."""
+        role, values = self.role(claims), texts(_lookup(claims, self.claim))
+        scopes = [self.zones.get(value, EVERYWHERE) for value in values if self.values.get(value) == role]
+        if not all(scope.is_limited for scope in scopes):
+            return EVERYWHERE
+        return Scope(tuple(dict.fromkeys(pattern for scope in scopes for pattern in scope.patterns)))
 
     def role(self, claims: Claims) -> Role | None:
         """Return the role for `claims`; None if they have no listed value."""

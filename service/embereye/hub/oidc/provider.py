@@ -36,7 +36,7 @@ from embereye.hub.oidc.attempt import Attempt
 from embereye.hub.oidc.claims import name_of, verify
 from embereye.hub.oidc.errors import NotProvedError, ProviderError, UnknownKeyError
 from embereye.hub.oidc.options import Claims, ProviderOptions, check_url
-from embereye.hub.roles import Role
+from embereye.hub.roles import EVERYWHERE, Role, Scope
 from embereye.process.tls.trust import trusting
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ class Person:
 
     name: str
     role: Role
+    scope: Scope = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Provider:
         name, role = name_of(claims, self.options.names), self.options.roles.role(claims)
         if role is None:
             raise NotProvedError(f"{name} has no role here: no value of {self.options.roles.claim} gives one")
-        return Person(name, role)
+        return Person(name, role, self.options.roles.scope(claims))
 
     def _check_answer(self, known: _Known, answer: Mapping[str, str]) -> None:
         # RFC 9207: refuse the answer of another provider.

@@ -15,7 +15,7 @@ from embereye.hub.access.keeper import Access, DeniedError, NameTakenError, Revo
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.roles import CALLER, Principal, Role
+from embereye.hub.roles import CALLER, Principal, Role, read_scope
 from embereye.process.addresses import peer_host
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessServicer
@@ -42,6 +42,22 @@ ROLES = {
     "/embereye.v1.Access/RevokeToken": Role.ADMIN,
     "/embereye.v1.Access/Audit": Role.ADMIN,
 }
+# Callers who are limited to zones can use only these: they leave out the other zones, or name none.
+SCOPED = frozenset(
+    {
+        "/embereye.v1.Access/CreateLink",
+        "/embereye.v1.Access/WhoAmI",
+        "/embereye.v1.Alarms/Acknowledge",
+        "/embereye.v1.Alarms/BeginSilence",
+        "/embereye.v1.Alarms/Follow",
+        "/embereye.v1.Alarms/History",
+        "/embereye.v1.Alarms/Reset",
+        "/embereye.v1.Alarms/Silences",
+        "/embereye.v1.Alarms/Subscribe",
+        "/embereye.v1.Alarms/Test",
+        "/embereye.v1.Alarms/Zones",
+    }
+)
 WIRE = {Role.VIEWER: messages.ROLE_VIEWER, Role.OPERATOR: messages.ROLE_OPERATOR, Role.ADMIN: messages.ROLE_ADMIN}
 REMEDY = 'send the metadata "authorization: Bearer TOKEN"; `embereye access create` creates tokens'
 
@@ -62,17 +78,17 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         if handler is None or method.startswith(OPEN):
             return handler
-        return self._wrapped(handler, self._roles.get(method, Role.VIEWER))
+        return self._wrapped(handler, method, self._roles.get(method, Role.VIEWER))
 
-    def _wrapped(self, handler: Handler, role: Role) -> Handler:
+    def _wrapped(self, handler: Handler, method: str, role: Role) -> Handler:
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
 
         async def answer(request: Any, context: AnyContext) -> Any:
-            await self._check(context, role)
+            await self._check(context, method, role)
             return await behaviour(request, context)
 
         async def stream(request: Any, context: AnyContext) -> None:
-            principal = await self._check(context, role)
+            principal = await self._check(context, method, role)
             try:
                 async with self._access.until_revoked(principal):
                     if inspect.isasyncgenfunction(behaviour):
@@ -96,7 +112,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    async def _check(self, context: AnyContext, role: Role) -> Principal:
+    async def _check(self, context: AnyContext, method: str, role: Role) -> Principal:
         address = peer_host(context.peer())
         try:
             principal = self._access.identify(_bearer(context), address)
@@ -106,6 +122,9 @@ class AccessCheck(grpc.aio.ServerInterceptor):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         if principal.role < role:
             sentence = f"{principal.name} is {principal.role.word}: this takes the role {role.word}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
+        if principal.scope.is_limited and method not in SCOPED:
+            sentence = f"{principal.name} is limited to {principal.scope.words}: this is about all zones"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
         CALLER.set(principal)
         return principal
@@ -130,14 +149,16 @@ class AccessService(AccessServicer):
 
     async def WhoAmI(self, request: messages.WhoAmIRequest, context: AnyContext) -> messages.Identity:
         """Return the caller's name and role."""
-        return messages.Identity(name=CALLER.get().name, role=WIRE[CALLER.get().role])
+        caller = CALLER.get()
+        return messages.Identity(name=caller.name, role=WIRE[caller.role], zones=caller.scope.patterns)
 
     async def CreateToken(self, request: messages.CreateTokenRequest, context: AnyContext) -> messages.CreatedToken:
         """Create a token."""
         if request.role == messages.ROLE_UNSPECIFIED:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "role is not set. Use viewer, operator or admin.")
         try:
-            token = await self._hub.access.create_token(CALLER.get(), request.name, Role(request.role))
+            scope = read_scope(request.zones)
+            token = await self._hub.access.create_token(CALLER.get(), request.name, Role(request.role), scope)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NameTakenError as error:
@@ -150,7 +171,13 @@ class AccessService(AccessServicer):
         """List all tokens."""
         return messages.ListTokensResponse(
             tokens=[
-                messages.Token(name=token.name, role=WIRE[token.role], made_ns=token.made_ns, made_by=token.made_by)
+                messages.Token(
+                    name=token.name,
+                    role=WIRE[token.role],
+                    made_ns=token.made_ns,
+                    made_by=token.made_by,
+                    zones=token.scope.patterns,
+                )
                 for token in self._hub.access.tokens()
             ]
         )

@@ -51,8 +51,9 @@ class AlarmsService(FeedCalls):
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
         """List every zone's present state."""
-        failing = self._hub.committer.failing
-        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages(), failing=failing)
+        failing, scope = self._hub.committer.failing, CALLER.get().scope
+        zones = [zone for zone in self._hub.zones.messages() if scope.has_zone(zone.namespace, zone.name)]
+        return ZonesResponse(cursor=self._hub.feed.latest, zones=zones, failing=failing)
 
     async def Acknowledge(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """Acknowledge a zone's alarm."""
@@ -92,6 +93,7 @@ class AlarmsService(FeedCalls):
         """Pause notifications for a zone, or for a device in it."""
         if problem := check_action(request.who, request.reason, "reason"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        await check_zone(context, request.namespace or "default", request.zone)
         try:
             return await self._hub.silences.begin(
                 CALLER.get(), request.namespace or "default", request.zone, reason=request.reason,
@@ -119,15 +121,19 @@ class AlarmsService(FeedCalls):
 
     async def Silences(self, request: SilencesRequest, context: object) -> SilencesResponse:
         """List the present silences."""
-        return SilencesResponse(silences=self._hub.silences.all(self._hub.timeline.stepped_ns()))
+        scope, silences = CALLER.get().scope, self._hub.silences.all(self._hub.timeline.stepped_ns())
+        return SilencesResponse(
+            silences=[silence for silence in silences if scope.has_zone(silence.namespace, silence.zone)]
+        )
 
     async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if not request.zone:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty. Name the zone to act on.")
+        namespace = request.namespace or "default"
+        await check_zone(context, namespace, request.zone)
         try:
-            namespace = request.namespace or "default"
             return await self._hub.actions.perform(
                 action, CALLER.get(), namespace, request.zone, request.who, request.note
             )
@@ -137,6 +143,14 @@ class AlarmsService(FeedCalls):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except StoreFailingError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+
+async def check_zone(context: AnyContext, namespace: str, zone: str) -> None:
+    """End the call with PERMISSION_DENIED if the caller is limited to other zones."""
+    caller = CALLER.get()
+    if not caller.scope.has_zone(namespace, zone):
+        sentence = f"{caller.name} is limited to {caller.scope.words}: {namespace[:80]}/{zone[:80]} is none of them"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 
 class RosterService(RosterServicer):

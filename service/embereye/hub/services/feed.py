@@ -148,6 +148,7 @@ class FeedCalls(AlarmsServicer):
                 selection = self._hub.subscriptions.find(request.subscription).selection
             else:
                 selection = parse_selection(request.selection)
+            selection = selection.within(CALLER.get().scope)
             async with writing:
                 await context.write(_selected(selection, subscription.select(selection)))
 
@@ -162,7 +163,10 @@ class FeedCalls(AlarmsServicer):
             yield subscription
 
     def _selection(self, message: messages.Selection, zones: Iterable[str], name: str = "") -> Selection:
-        """Return the selection of a request. ValueError, UnknownSubscriptionError."""
+        """Return the selection of a request in the caller's zones. ValueError, UnknownSubscriptionError."""
+        return self._read_selection(message, zones, name).within(CALLER.get().scope)
+
+    def _read_selection(self, message: messages.Selection, zones: Iterable[str], name: str) -> Selection:
         asked = messages.Selection(zones=zones)
         asked.MergeFrom(message)
         if not name:

@@ -176,6 +176,8 @@ function draw() {
   const open = page.openFleets || [];
   get("open-access").hidden = !open.length;
   say(get("open-access"), open.length ? t("banner.open-access", { list: open.slice(0, 3).join(", "), more: open.length > 3 ? t("and-more", { number: open.length - 3 }) : "" }) : "");
+  get("me").title = page.me?.zones ? t("me.zones", { zones: page.me.zones.join(", ") }) : "";
+  document.querySelector("nav a[href='#fleets']").hidden = Boolean(page.me?.zones);  // it is about all zones
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
   say(get("clock"), [timeOfDay(hubNow()), hubTime(hubNow(), page.timeZone)].filter(Boolean).join(" · "));

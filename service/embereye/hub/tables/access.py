@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embereye.hub.database import Database
-from embereye.hub.roles import Role
+from embereye.hub.roles import EVERYWHERE, Role, Scope, read_scope
 from embereye.hub.tables.table import Log, RowReader, StateTable
 
 PRUNE_ROWS = 1_000  # rows deleted at once
@@ -25,6 +25,7 @@ class TokenRecord:
     role: Role
     made_ns: int
     made_by: str
+    scope: Scope = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class SessionRecord:
     role: Role
     token: str  # the session ends when this token is revoked; '': no token
     made_ns: int
+    scope: Scope = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -72,30 +74,44 @@ class _Audit(Log[AuditEntry]):
 
 def _read_token(row: Any) -> tuple[str, TokenRecord]:
     """Read a token; ValueError or TypeError if it is unreadable: then it lets nobody in."""
-    name, digest, role, made, by = row
-    return str(name), TokenRecord(str(name), bytes(digest), Role(role), int(made), str(by))
+    name, digest, role, made, by, zones = row
+    return str(name), TokenRecord(str(name), bytes(digest), Role(role), int(made), str(by), _read_zones(zones))
 
 
 def _read_session(row: Any) -> tuple[bytes, SessionRecord]:
     """Read a session; ValueError or TypeError if it is unreadable: then it lets nobody in."""
-    digest, name, role, token, made = row
-    return bytes(digest), SessionRecord(bytes(digest), str(name), Role(role), str(token), int(made))
+    digest, name, role, token, made, zones = row
+    record = SessionRecord(bytes(digest), str(name), Role(role), str(token), int(made), _read_zones(zones))
+    return record.digest, record
+
+
+def _read_zones(text: Any) -> Scope:
+    """Read the patterns of a scope, one on each line; empty: all zones."""
+    if not isinstance(text, str):
+        raise TypeError(f"zones: {text!r:.80} is not text")
+    return read_scope(text.split("\n")) if text else EVERYWHERE
 
 
 TOKENS = StateTable[str, TokenRecord](  # by name
     """
 CREATE TABLE IF NOT EXISTS tokens (name TEXT PRIMARY KEY, digest BLOB NOT NULL, role INTEGER NOT NULL,
-    made_ns INTEGER NOT NULL, made_by TEXT NOT NULL) WITHOUT ROWID;
+    made_ns INTEGER NOT NULL, made_by TEXT NOT NULL, zones TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
 """,
-    dump=lambda token: (token.digest, int(token.role), token.made_ns, token.made_by),
+    dump=lambda token: (token.digest, int(token.role), token.made_ns, token.made_by, "\n".join(token.scope.patterns)),
     read=_read_token,
 )
 SESSIONS = StateTable[bytes, SessionRecord](  # by digest
     """
 CREATE TABLE IF NOT EXISTS sessions (digest BLOB PRIMARY KEY, name TEXT NOT NULL, role INTEGER NOT NULL,
-    token TEXT NOT NULL, made_ns INTEGER NOT NULL) WITHOUT ROWID;
+    token TEXT NOT NULL, made_ns INTEGER NOT NULL, zones TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
 """,
-    dump=lambda session: (session.name, int(session.role), session.token, session.made_ns),
+    dump=lambda session: (
+        session.name,
+        int(session.role),
+        session.token,
+        session.made_ns,
+        "\n".join(session.scope.patterns),
+    ),
     read=_read_session,
 )
 AUDIT = _Audit("""

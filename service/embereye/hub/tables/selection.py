@@ -8,9 +8,10 @@ A selection is immutable and hashable, so the feed can serve all subscribers wit
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
+from embereye.hub.roles import EVERYWHERE, Scope
 from embereye.levels import Kind, Level, ZoneState
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -52,9 +53,12 @@ class Selection:
     kinds: frozenset[Kind] = frozenset()
     devices: frozenset[str] = frozenset()  # ids
     types: frozenset[int] = frozenset()  # numbers of AlarmEvent.Type
+    scope: Scope = EVERYWHERE  # of the client; neither sent nor stored
 
     def is_match(self, event: AlarmEvent) -> bool:
         """True if `event` is in the selection."""
+        if not self.scope.has_zone(event.namespace, event.zone):
+            return False
         if self.zones and event.zone not in self.zones and f"{event.namespace}/{event.zone}" not in self.zones:
             return False
         if self.types and event.type not in self.types:
@@ -68,6 +72,10 @@ class Selection:
             return False
         signs = () if is_end else event.contributions
         return not self.kinds or not signs or any(Kind(sign.kind) in self.kinds for sign in signs)
+
+    def within(self, scope: Scope) -> "Selection":
+        """The same selection for a client that is limited to `scope`."""
+        return replace(self, scope=scope)
 
     def _has_device(self, event: AlarmEvent) -> bool:
         if event.HasField("fault"):
@@ -103,7 +111,7 @@ class Selection:
 
 
 EVERYTHING = Selection()
-FIELDS = tuple(field.name for field in fields(Selection))
+FIELDS = tuple(field.name for field in fields(Selection) if field.name != "scope")
 
 
 def levels_of(event: AlarmEvent) -> frozenset[Level]:

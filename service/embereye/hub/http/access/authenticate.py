@@ -5,7 +5,7 @@ proved principal in the request, and compares its role with the route's. Browser
 request. A change by cookie therefore needs an Origin, which was checked to be the hub's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -24,10 +24,13 @@ COOKIE = "embereye"
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
 
 
-def authenticate(access: Access, roles: Mapping[web.AbstractRoute, Role | None]) -> Middleware:
+def authenticate(
+    access: Access, roles: Mapping[web.AbstractRoute, Role | None], scoped: Collection[web.AbstractRoute]
+) -> Middleware:
     """Make a middleware that admits requests with the role that their route needs; None: everybody.
 
-    A request that matches no route needs the role viewer or, if its method changes something, operator.
+    A request that matches no route needs the role viewer or, if its method changes something, operator. Callers that
+    are limited to some zones can use only the routes in `scoped`.
     """
 
     @web.middleware
@@ -46,9 +49,23 @@ def authenticate(access: Access, roles: Mapping[web.AbstractRoute, Role | None])
             raise
         if principal.role < needed:
             raise Refused(403, f"{principal.name} is {principal.role.word}: this takes the role {needed.word}")
+        if principal.scope.is_limited and (route := request.match_info.route) in roles and route not in scoped:
+            raise Refused(403, f"{limited(principal)}: this is about all zones")
         return await handler(request)
 
     return check
+
+
+def limited(principal: Principal) -> str:
+    """Say to which zones `principal` is limited."""
+    return f"{principal.name} is limited to {principal.scope.words}"
+
+
+def check_zone(request: web.Request, namespace: str, zone: str) -> None:
+    """Refuse if the caller is limited to other zones."""
+    principal = request[PRINCIPAL]
+    if not principal.scope.has_zone(namespace, zone):
+        raise Refused(403, f"{limited(principal)}: {namespace[:80]}/{zone[:80]} is none of them")
 
 
 def _identify(access: Access, request: web.Request) -> Principal:

@@ -106,7 +106,7 @@ class OidcRoutes:
             with self._hub.access.count_failures(address, NotProvedError):
                 person = await provider.identify(attempt, request.query)
             display_name = self._hub.access.external_name(person.name, provider.options.host)
-            principal = Principal(display_name, person.role, "", address)
+            principal = Principal(display_name, person.role, "", address, scope=person.scope)
             session = self._hub.access.sign_in(principal, provider.options.host)
         except NotProvedError as error:
             logger.warning("%s: signing in through %s is refused: %s", address, provider.options.host, error)

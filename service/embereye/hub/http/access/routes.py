@@ -27,14 +27,15 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
-from embereye.hub.http.parameters import number_of, read_json, text_of
+from embereye.hub.http.parameters import number_of, read_json, text_of, texts_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Principal, Role, role_named
+from embereye.hub.roles import Principal, Role, read_scope, role_named
 
 ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 
+ZONES = {**list_of(WORD), "description": "NAMESPACE/ZONE, with * for any characters; empty: all zones"}
 PROOF: Json = {
     **record({}, token=WORD, code=WORD),
     "anyOf": [{"required": [name], "properties": {name: {**WORD, "minLength": 1}}} for name in ("token", "code")],
@@ -72,6 +73,7 @@ class AccessRoutes:
     @Route(
         "POST", "/v1/access/logout", Role.VIEWER, "Sign out",
         {200: answer("signed out; the page to open", record({"next": WORD}))},
+        scoped=True,
     )  # fmt: skip
     async def _sign_out(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
@@ -83,7 +85,11 @@ class AccessRoutes:
         )
         return response
 
-    @Route("GET", "/v1/access/me", Role.VIEWER, "The caller", {200: answer("name and role", reference("Identity"))})
+    @Route(
+        "GET", "/v1/access/me", Role.VIEWER, "The caller",
+        {200: answer("name, role, and zones if they are limited", reference("Identity"))},
+        scoped=True,
+    )  # fmt: skip
     async def _me(self, request: web.Request) -> web.Response:
         return web.json_response(_identity(request[PRINCIPAL]))
 
@@ -93,27 +99,35 @@ class AccessRoutes:
     )  # fmt: skip
     async def _tokens(self, _: web.Request) -> web.Response:
         tokens = [
-            {"name": token.name, "role": token.role.word, "madeNs": str(token.made_ns), "madeBy": token.made_by}
+            {
+                "name": token.name,
+                "role": token.role.word,
+                "madeNs": str(token.made_ns),
+                "madeBy": token.made_by,
+                "zones": list(token.scope.patterns),
+            }
             for token in self._hub.access.tokens()
         ]
         return web.json_response({"tokens": tokens})
 
     @Route(
         "POST", "/v1/access/tokens", Role.ADMIN, "Create a token",
-        {201: answer("shown only this once", record({"name": WORD, "role": ROLE, "token": WORD}))},
+        {201: answer("shown only this once", record({"name": WORD, "role": ROLE, "token": WORD, "zones": ZONES}))},
         fails=(*CHANGES, 409, 503),
-        body=json_body(record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE})),
+        body=json_body(record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE}, zones=ZONES)),
     )  # fmt: skip
     async def _create_token(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         try:
             name, role = text_of(body, "name"), role_named(text_of(body, "role"))
-            token = await self._hub.access.create_token(request[PRINCIPAL], name, role)
+            scope = read_scope(texts_of(body, "zones"))
+            token = await self._hub.access.create_token(request[PRINCIPAL], name, role, scope)
         except ValueError as error:
             raise Refused(400, str(error)) from error
         except NameTakenError as error:
             raise Refused(409, str(error)) from error
-        return web.json_response({"name": name, "role": role.word, "token": token}, status=201)
+        created = {"name": name, "role": role.word, "token": token, "zones": list(scope.patterns)}
+        return web.json_response(created, status=201)
 
     @Route(
         "DELETE", "/v1/access/tokens/{name}", Role.ADMIN, "Revoke a token, and end its sessions and streams",
@@ -135,6 +149,7 @@ class AccessRoutes:
         "Create a link that signs one browser in, once, within the hour; only admins create links for others",
         {201: answer("a path below the hub's address", record({"path": WORD}))},
         fails=CHANGES,
+        scoped=True,
         body=json_body(
             record(
                 {},
@@ -184,5 +199,6 @@ def set_cookie(request: web.Request, response: web.StreamResponse, session: str)
     )  # fmt: skip
 
 
-def _identity(principal: Principal) -> dict[str, str]:
-    return {"name": principal.name, "role": principal.role.word}
+def _identity(principal: Principal) -> Json:
+    zones = {"zones": list(principal.scope.patterns)} if principal.scope.is_limited else {}
+    return {"name": principal.name, "role": principal.role.word, **zones}

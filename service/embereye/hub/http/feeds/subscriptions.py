@@ -43,7 +43,14 @@ FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "device
 
 
 def selection_of(request: web.Request, subscriptions: Subscriptions) -> Selection:
-    """Read the query's `zone`, `level`, `kind`, `device` and `type`, or the name of a stored `subscription`."""
+    """Read the query's `zone`, `level`, `kind`, `device` and `type`, or the name of a stored `subscription`.
+
+    The selection has the scope of the caller, so it matches no event of another zone.
+    """
+    return _read(request, subscriptions).within(request[PRINCIPAL].scope)
+
+
+def _read(request: web.Request, subscriptions: Subscriptions) -> Selection:
     fields = {field: request.query.getall(name, []) for name, field in FIELDS.items()}
     for field in ("zones", "devices"):  # empty inputs of a page's form
         fields[field] = [value for value in fields[field] if value]

@@ -35,7 +35,7 @@ from embereye.hub.http.parameters import number_of, one_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Role
+from embereye.hub.roles import Role, Scope
 from embereye.hub.tables.selection import Selection, read_selection
 from embereye.process.tasks import beside
 
@@ -88,6 +88,7 @@ class FeedSocket:
             *TAKES,
         ],
         fails=(400, 404, 409, 426, 503),
+        scoped=True,
     )  # fmt: skip
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve one client until it leaves."""
@@ -126,7 +127,10 @@ class FeedSocket:
     async def _converse(
         self, request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form, alive: float
     ) -> None:
-        sending, reading = _send(request, socket, subscription, form), self._read_all(socket, subscription)
+        sending, reading = (
+            _send(request, socket, subscription, form),
+            self._read_all(socket, subscription, request[PRINCIPAL].scope),
+        )
         async with (
             beside(sending, name="websocket-send") as sends,
             beside(reading, name="websocket-read") as reads,
@@ -147,15 +151,15 @@ class FeedSocket:
                 await socket.send_frame(entry.payload(form), OPCODES[form])
                 await asyncio.sleep(period)
 
-    async def _read_all(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
+    async def _read_all(self, socket: web.WebSocketResponse, subscription: Subscription, scope: Scope) -> None:
         async for message in socket:  # this also answers pings and notices the end
             if message.type is WSMsgType.TEXT:
-                await socket.send_json(self._change(message.data, subscription))
+                await socket.send_json(self._change(message.data, subscription, scope))
 
-    def _change(self, text: str, subscription: Subscription) -> Json:
+    def _change(self, text: str, subscription: Subscription, scope: Scope) -> Json:
         """Handle a client's {"select": {...}} or {"subscription": NAME}; return the answer."""
         try:
-            selection = self._read(text)
+            selection = self._read(text).within(scope)
         except (ValueError, LookupError, RecursionError) as error:
             return {"error": str(error.args[0] if error.args else error)}
         cursor = subscription.select(selection)

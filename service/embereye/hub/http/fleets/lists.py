@@ -20,9 +20,11 @@ from typing import Any
 
 from aiohttp import web
 
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import WORD, Json, query, whole
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
+from embereye.hub.roles import Scope
 from embereye.process.tasks import start_task
 
 SLICE_SECONDS = 0.005  # of work on a list before other work has its turn
@@ -55,6 +57,11 @@ class Facts:
     picture: bool = False  # True if it has a picture
     severity: int = 0  # of its zone's state; greater: listed earlier in the order "alarm"
     zone: str = ""  # "namespace/zone"
+
+    def is_in(self, scope: Scope) -> bool:
+        """True if the entry's zone is in `scope`."""
+        namespace, _, zone = self.zone.partition("/")
+        return scope.has_zone(namespace, zone)
 
 
 @dataclass(frozen=True)
@@ -90,12 +97,17 @@ class SharedList:
         fields: Callable[[], Json],
         *,
         period: float = 0.0,
+        scoped_fields: Callable[[Scope], Json] = lambda _: {},
     ) -> None:
-        """The list is made again for requests more than `period` seconds after it was made."""
+        """The list is made again for requests more than `period` seconds after it was made.
+
+        `scoped_fields` makes the fields that differ for callers who are limited to zones.
+        """
         self._name = name
         self._entries = entries
         self._fields = fields
         self._period = period
+        self._scoped_fields = scoped_fields
         self._made = -1e9  # monotonic seconds
         self._making_seconds = 0.0  # seconds
         self._making: asyncio.Task[None] | None = None
@@ -115,10 +127,12 @@ class SharedList:
                 self._making = start_task(self._make(), name=f"list-{self._name}")
             # A client that leaves in the meantime does not cancel the work for the others.
             await asyncio.shield(self._making)
+        if (scope := request[PRINCIPAL].scope).is_limited:
+            return self._scoped(scope, wanted, limit, after)
         if wanted:
             return self._selected(wanted, limit)
         if limit or after:
-            return self._page(limit or len(self._list), after)
+            return self._page(self._keyed, limit or len(self._list), after)
         response = web.Response(content_type="application/json", charset="utf-8")
         if self._packed and "gzip" in request.headers.get("Accept-Encoding", ""):
             response.headers["Content-Encoding"] = "gzip"
@@ -154,11 +168,28 @@ class SharedList:
         finally:
             self._making = None
 
-    def _page(self, limit: int, after: str) -> web.Response:
-        start = bisect_right(self._keyed, after, key=attrgetter("key"))
-        page = self._keyed[start : start + limit]
-        more = {"next": page[-1].key} if page and start + limit < len(self._keyed) else {}
-        return web.Response(body=self._body(page, {**self._other_fields, **more}), content_type="application/json")
+    def _page(
+        self, keyed: Sequence[Entry], limit: int, after: str, other_fields: Mapping[str, Any] | None = None
+    ) -> web.Response:
+        start = bisect_right(keyed, after, key=attrgetter("key"))
+        page = keyed[start : start + limit]
+        more = {"next": page[-1].key} if page and start + limit < len(keyed) else {}
+        fields = {**(self._other_fields if other_fields is None else other_fields), **more}
+        return web.Response(body=self._body(page, fields), content_type="application/json")
+
+    def _scoped(self, scope: Scope, wanted: "_Wanted | None", limit: int, after: str) -> web.Response:
+        """Answer with entries of the zones in `scope`: all, a page of them, or the wanted ones."""
+        fields = {**self._other_fields, **self._scoped_fields(scope)}
+        if wanted is None and (limit or after):
+            keyed = [entry for entry in self._keyed if entry.facts.is_in(scope)]
+            return self._page(keyed, limit or len(keyed), after, fields)
+        chosen = wanted or _Wanted()
+        entries = [
+            entry for entry in self._ordered[chosen.order] if entry.facts.is_in(scope) and chosen.is_match(entry.facts)
+        ]
+        page = entries[chosen.offset : chosen.offset + limit if limit else None]
+        total = {"total": len(entries)} if wanted else {}
+        return web.Response(body=self._body(page, {**fields, **total}), content_type="application/json")
 
     def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:
         entries = self._ordered[wanted.order]
@@ -191,11 +222,11 @@ def _document(name: str, texts: Iterable[str], fields: Mapping[str, Any]) -> byt
 class _Wanted:
     """The entries that a query requests by their facts."""
 
-    order: str
-    offset: int
-    zone: str  # "namespace/zone"; empty: all
-    words: tuple[str, ...]  # an entry must have all of them
-    pictures: bool
+    order: str = ""
+    offset: int = 0
+    zone: str = ""  # "namespace/zone"; empty: all
+    words: tuple[str, ...] = ()  # an entry must have all of them
+    pictures: bool = False
 
     def is_match(self, facts: Facts) -> bool:
         if self.zone and facts.zone != self.zone:

@@ -149,8 +149,8 @@ def _device() -> Json:
 # Those of messages are added from their descriptors.
 SCHEMAS: dict[str, Json] = {
     "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
-    "Identity": record({"name": WORD, "role": ROLE}),
-    "Token": record({"name": WORD, "role": ROLE, "madeNs": NANOSECONDS, "madeBy": WORD}),
+    "Identity": record({"name": WORD, "role": ROLE}, zones=list_of(WORD)),
+    "Token": record({"name": WORD, "role": ROLE, "madeNs": NANOSECONDS, "madeBy": WORD, "zones": list_of(WORD)}),
     "AuditEntry": record(
         {
             "number": {"type": "string", "pattern": "^[0-9]+$"}, "timeNs": NANOSECONDS, "who": WORD, "role": ROLE,
