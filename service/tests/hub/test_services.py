@@ -18,6 +18,7 @@ from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
+from embereye.hub.roles import CALLER, Principal, Role
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService
@@ -434,6 +435,7 @@ async def test_a_change_is_confirmed_while_an_event_is_being_written(link: Hubs)
         await asyncio.Event().wait()
 
     await report(link.control, smoke("e1"))
+    CALLER.set(Principal("ada", Role.VIEWER, "ada"))
     following = asyncio.ensure_future(AlarmsService(link.hub).Follow(requests(), context))  # type: ignore[arg-type]
     async with asyncio.timeout(20):
         while len(context.responses) < 3:

@@ -180,7 +180,9 @@ function draw() {
   document.querySelector("nav a[href='#fleets']").hidden = Boolean(page.me?.zones);  // it is about all zones
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
-  say(get("clock"), [timeOfDay(hubNow()), hubTime(hubNow(), page.timeZone)].filter(Boolean).join(" · "));
+  const [clock, clockOfHub] = get("clock").children;
+  say(clock, timeOfDay(hubNow()));
+  say(clockOfHub, hubTime(hubNow(), page.timeZone));
   requestAnimationFrame(restoreFocus);  // by then the browser has taken the focus from elements that cannot have it
 }
 

@@ -48,8 +48,9 @@ export function hubTime(ms, timeZone) {
 /** Offer the languages of the hub in `select`. This browser stores the choice, and loads the page again. */
 export function offerLanguages(select) {
   for (const language of document.getElementById("messages").dataset.languages.split(" ")) {
-    const name = new Intl.DisplayNames([language], { type: "language" }).of(language);
-    select.add(new Option(name[0].toLocaleUpperCase(language) + name.slice(1), language, false, language === languageOfPage));
+    const option = new Option(language.toUpperCase(), language, false, language === languageOfPage);
+    option.ariaLabel = `${option.text}, ${new Intl.DisplayNames([language], { type: "language" }).of(language)}`;
+    select.add(option);
   }
   select.onchange = () => {
     const path = document.documentElement.dataset.base || "/";

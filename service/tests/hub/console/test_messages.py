@@ -94,7 +94,7 @@ def styles() -> set[str]:
     css = STATIC.joinpath("console.css").read_text(encoding="utf-8")
     scripts = "".join(file.read_text(encoding="utf-8") for file in STATIC.iterdir() if file.name.endswith(".js"))
     made = " ".join(re.findall(r'make\("\w+", "([\w -]+)"', scripts))
-    return set(re.findall(r"[a-z][\w-]*", css)) | set(made.split())
+    return set(re.findall(r"[a-z][\w-]*", css)) | set(made.split()) | {"article"}
 
 
 def is_visible(text: str, known: set[str]) -> bool:

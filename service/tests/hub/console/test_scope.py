@@ -88,7 +88,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         for zone in (OWN, OTHER):
             await hub.silences.begin(ADMIN, NAMESPACE, zone, reason="welding", minutes=60, device="", who="")
             await hub.overlays.store(ADMIN, (CAMERAS, CAMERA[zone]), Overlay(SENSORS, SENSOR[zone], 0.5, 0.5, 0.5, 0.5))
-        await hub.plans.store(ADMIN, "floor", PlanImage(picture(0), "image/jpeg", 320, 240))
+        await hub.plans.store(ADMIN, "floor", PlanImage(data=picture(0), media="image/jpeg", width=320, height=240))
         for zone in (OWN, OTHER):
             await hub.plans.place(ADMIN, "floor", (CAMERAS, CAMERA[zone]), Place(0.5, 0.5))
         token = await hub.access.create_token(ADMIN, "guard", Role.OPERATOR, read_scope([f"{NAMESPACE}/{OWN}"]))
@@ -206,7 +206,6 @@ async def test_an_admin_cannot_be_limited(site: Site) -> None:
         ("plant-*/line-*", ("plant-b", "line-7"), True),
         ("default/h.ll", ("default", "hall"), False),
         ("*/*", ("a", "b"), True),
-        ("a/*", ("a/b", "c"), False),
     ],
 )
 def test_a_pattern_covers_zones(pattern: str, zone: tuple[str, str], covered: bool) -> None:
