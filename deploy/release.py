@@ -1,11 +1,13 @@
 """Builds all files of a release into one folder: `make release` uses dist/VERSION.
 
-The wheels of the service and of its simulators, the source, the image, its bill of materials, the chart, the kubectl
-plugin for Krew, notes, and checksums of all of them. Nothing is uploaded: the last line says what is left to do.
+The wheels of the service and of its simulators, the source, the image, its bill of materials, the licences of what it
+contains, the chart, the kubectl plugin for Krew, notes, and checksums of all of them. Nothing is uploaded: the last
+line says what is left to do.
 """
 
 import argparse
 import hashlib
+import importlib.metadata
 import io
 import re
 import shutil
@@ -15,6 +17,7 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -38,6 +41,15 @@ if [ ! -x "$home/bin/kubectl-embereye" ]; then
 fi
 exec "$home/bin/kubectl-embereye" "$@"
 """
+
+
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
+LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors)(?!.*\.pyc?$)", re.IGNORECASE)
+LICENCES_HEAD = "Packages in the image of EmberEye, their licences and the texts that their wheels contain."
+NOTES = {  # about what a wheel contains beside its code
+    "av": "\nThe wheel contains FFmpeg's libraries, with x264 and x265, which are under the GPL, version 2 or later. "
+    "An image with it distributes them, too.",
+}
 
 
 class ReleaseError(Exception):
@@ -121,6 +133,28 @@ def build_plugin(version: str, wheel: Path, licence: Path) -> bytes:
     return buffer.getvalue()
 
 
+def build_licences(requirements: str) -> str:
+    """Join the licences of the pinned packages in `requirements`, with their full texts, as their wheels have them."""
+    parts = [LICENCES_HEAD]
+    for name in sorted(set(PINNED.findall(requirements)), key=str.lower):
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise ReleaseError(f"{name} is not installed. Run make install.") from error
+        about = package.metadata
+        files = [file for file in package.files or () if LICENCE_FILE.search(file.name) and ".dist-info" in str(file)]
+        texts = [Path(str(file.locate())).read_text(errors="replace").strip() for file in files]
+        head = f"{about['Name']} {package.version}: {_licence_name(about) or 'see its text'}"
+        parts.append("\n\n".join([f"{'=' * 80}\n{head}{NOTES.get(name.lower(), '')}", *texts]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _licence_name(about: Any) -> str:
+    """The licence that a package's metadata name; "" if they name none."""
+    classified = [text.rpartition(" :: ")[2] for text in about.get_all("Classifier", []) if text.startswith("License")]
+    return about.get("License-Expression") or ", ".join(classified) or (about.get("License") or "").split("\n")[0]
+
+
 def checksums(folder: Path) -> str:
     """Make the input of `sha256sum --check` for every file in `folder`."""
     files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
@@ -150,6 +184,7 @@ def release(folder: Path, home: str, *, image: bool) -> str:
     plugin.write_bytes(build_plugin(version, wheel, ROOT / "LICENSE"))
     digest = hashlib.sha256(plugin.read_bytes()).hexdigest()
     (folder / "krew.yaml").write_text(build_krew(version, digest, f"{home}/releases/download/v{version}/{plugin.name}"))
+    (folder / f"embereye-{version}-licences.txt").write_text(build_licences((ROOT / "requirements.txt").read_text()))
     if image:
         run(ROOT / "e2e/cluster/build-image", f"embereye:{version}")
         run(ROOT / "e2e/cluster/image-archive", f"embereye:{version}", folder / f"embereye-{version}-image.tar.gz")

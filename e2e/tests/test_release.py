@@ -85,3 +85,18 @@ def test_the_plugin_says_so_where_python_is_too_old(tmp_path: Path, wheel: Path)
 def test_versions_agree() -> None:
     assert RELEASE["versions"]() in (ROOT / "pyproject.toml").read_text()
     assert sys.version_info >= (3, 11)
+
+
+def test_the_licences_of_all_pinned_packages_are_listed_with_their_texts() -> None:
+    text = RELEASE["build_licences"]((ROOT / "requirements.txt").read_text())
+    assert "\nav " in text
+    assert "x264" in text
+    assert "\naiohttp " in text
+    assert "Apache License" in text
+    unknown = [line for line in text.splitlines() if line.endswith(": see its text")]
+    assert len(unknown) < 5, unknown
+
+
+def test_a_package_that_is_not_installed_is_an_obstacle() -> None:
+    with pytest.raises(RELEASE["ReleaseError"], match="make install"):
+        RELEASE["build_licences"]("no-such-package==1.0 \\\n")
