@@ -29,6 +29,7 @@ TEMPLATES = {  # beginning of a topic → the template of those who publish ther
 }  # fmt: skip
 LOGIN = re.compile(r"(?P<scheme>[a-z]+://)(?P<login>[^/]*)@(?P<rest>[^@]*)")
 SEARCH = "search"
+CAMERAS_GRPC = 50061  # beside a fleet of sensors, which has the default
 
 
 @dataclass
@@ -244,7 +245,7 @@ def _fleet_text(site: Site) -> str:
     """The manifests of the fleets, as people edit them."""
     documents, ids = [], set[str]()
     if site.cameras:
-        lines = ["  cameras:"]
+        lines = [f"  listen: {{grpc: {CAMERAS_GRPC}}}", "  cameras:"] if site.sensors else ["  cameras:"]
         for camera in site.cameras:
             login = f", credentialsRef: {{name: {_quoted(camera.login)}}}" if camera.login else ""
             lines.append(f"    - {{id: {_quoted(_id(camera.zone, ids))}, zone: {_quoted(camera.zone)}, "

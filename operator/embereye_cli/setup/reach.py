@@ -65,8 +65,10 @@ async def _check(camera: Camera, declared: DeclaredSource, refused: set[str]) ->
         )
         return Finding(subject, FAIL, conceal(str(error), camera.source), remedy)
     except SourceError as error:
-        maker = declared.address.partition("://")[2].partition("/")[0]
-        remedy = f"embereye camera probe {maker}" if maker else ""
+        place = declared.address.partition("://")[2].partition("/")[0]
+        remedy = f"embereye camera probe {place}" if place else ""
+        if str(error).startswith("credentialsRef"):
+            remedy = f"embereye credentials set {secret}"
         return Finding(subject, FAIL, conceal(str(error), camera.source), remedy)
     size = f"{seen.size[0]}x{seen.size[1]}"
     text = f"{seen.codec} {size}, {seen.rate:.0f} pictures/s, first after {seen.first_seconds:.1f} s"

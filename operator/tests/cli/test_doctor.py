@@ -98,6 +98,15 @@ def test_a_camera_that_is_off_fails_with_its_reason(here, capsys):
     assert listed["camera a"]["remedy"] == f"embereye camera probe 127.0.0.1:{port}"
 
 
+def test_a_missing_login_is_named_with_the_command_that_stores_it(here, capsys):
+    code, listed = doctor(
+        here, capsys, '{id: a, zone: z, source: "rtsp://127.0.0.1:9/x", credentialsRef: {name: gate}}'
+    )
+    assert code == 1
+    assert "does not exist" in listed["camera a"]["text"]
+    assert listed["camera a"]["remedy"] == "embereye credentials set gate"
+
+
 def test_a_password_in_a_manifest_is_a_warning(here, capsys, cameras):
     code, listed = doctor(here, capsys, f'{{id: a, zone: z, source: "http://me:x@{cameras[0]}/good"}}')
     assert code == 0

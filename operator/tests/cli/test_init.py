@@ -10,6 +10,7 @@ import yaml
 
 from embereye_cli.main import main
 from embereye_operator.up.folder import load_fleets
+from embereye_operator.up.options import UpOptions, wanted_ports
 
 INIT = [sys.executable, "-m", "embereye_cli", "init"]
 CAMERA = "yard=rtsp://viewer:p%40ss@10.0.0.7/live"
@@ -29,6 +30,7 @@ def test_options_become_fleets_that_up_accepts(here, capsys):
     assert "embereye doctor fleet.yaml --notify notify.yaml" in printed
     assert "embereye up fleet.yaml --notify notify.yaml" in printed
     fleets = load_fleets([here / "fleet.yaml"])
+    wanted_ports(UpOptions(manifests=[], data=here), fleets.values())  # refuses a port that both want
     cameras, sensors = (list(fleet.devices) for fleet in fleets.values())
     assert [(camera.id, camera.zone, camera.source) for camera in cameras] == [
         ("yard", "yard", "rtsp://10.0.0.7/live"), ("home", "home", "onvif://10.0.0.8"),

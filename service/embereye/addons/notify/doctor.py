@@ -58,7 +58,8 @@ async def _check(route: "Route", *, send: bool) -> Finding:
         async with asyncio.timeout(2 * SECONDS):
             place = await asyncio.to_thread(_connect, route)
     except (OSError, ValueError) as error:
-        return Finding(subject, FAIL, f"cannot be reached: {getattr(error, 'strerror', None) or error}", remedy)
+        why = str(getattr(error, "strerror", None) or error).replace("the webhook's allow", "the route's allow")
+        return Finding(subject, FAIL, f"cannot be reached: {why}", remedy)
     if not place:
         return Finding(subject, WARN, "not tried", f"embereye notify test {route.name}, once the hub runs")
     return Finding(subject, OK, f"{place} answers; nothing was sent")
