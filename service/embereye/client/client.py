@@ -475,7 +475,7 @@ class _Link:
     async def run(self) -> None:
         """Run the stream to the fleet's service until cancelled; one to another shard until it closes."""
         backoff = Backoff(floor=0.02, cap=5.0, jitter=self._jitter)
-        logged = ""
+        failing = Condition(logger, begin=logging.INFO)
         while True:
             self.draining, self.successor, self.useful = False, "", False
             address = self._client.home(backoff.failures) if self.home else self.target
@@ -501,9 +501,7 @@ class _Link:
                 reason = f"TLS: {error}"
             finally:
                 self._client.remove_link(self)
-            if reason != logged:
-                logger.info("%s: %s, %d not acknowledged", address, reason, self._client.waiting)
-                logged = reason
+            failing.fail(reason, "%s: %s, %d not acknowledged", address, reason, self._client.waiting)
             if not self.home:
                 return
             await asyncio.sleep(backoff.next())

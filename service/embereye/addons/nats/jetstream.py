@@ -183,7 +183,7 @@ class JetStreamBus:
     async def _tidy(self, stream: Stream) -> None:
         """Remove consumed messages after some time, because a database that fails over may lose its latest commits."""
         consumed: Position | None = None
-        logged = ""
+        failing = Condition(logger, begin=logging.ERROR)
         while self._reader is not None:
             await asyncio.sleep(TIDY_SECONDS)
             if consumed is not None:
@@ -191,9 +191,7 @@ class JetStreamBus:
                     if await stream.has_message(consumed):  # if not, the stream was created again with new numbers
                         await stream.forget_before(consumed.sequence)
                 except BusError as error:
-                    if str(error) != logged:
-                        logger.error("NATS: consumed messages stay in the stream: %s", error)  # noqa: TRY400
-                    logged = str(error)
+                    failing.fail(str(error), "NATS: consumed messages stay in the stream: %s", error)
             consumed = self._reader.committed
 
 

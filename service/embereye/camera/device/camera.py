@@ -25,6 +25,7 @@ from embereye.camera.scheduling.turn import Turn
 from embereye.camera.scheduling.video_mailbox import VideoFrame
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
+from embereye.process.condition import Condition
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.timing.clock import now_ns
 from embereye.shard.coverage import Watch
@@ -82,7 +83,7 @@ class CameraDevice:
         self.received_ns = 0  # when the latest analysed frame arrived
         self.waited = 0.0  # seconds that it waited for its turn
         self._closed = False
-        self._crashed = False  # one of its frames crashed a decoder, and that was logged
+        self._crashing = Condition(logger, begin=logging.ERROR, first_only=True)  # one of its frames crashed a decoder
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -255,10 +256,8 @@ class CameraDevice:
             if isinstance(frame, VideoFrame):  # pictures before the next key frame cannot be trusted
                 self.arrivals.video.restart_decoding(replay=False)
             if result.crashed:
-                if not self._crashed:
-                    sentence = "camera %s: a frame crashed a decoder; it gets a separate decoder process"
-                    logger.error(sentence, self.device.id)
-                self._crashed = True
+                sentence = "camera %s: a frame crashed a decoder; it gets a separate decoder process"
+                self._crashing.fail(result.reason, sentence, self.device.id)
             for earlier in _joined(frame):
                 self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, result.reason, str(result), now)

@@ -14,6 +14,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import WANTED_BUFFER, DatagramReader, dropped, granted_buffer, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream
 from embereye.camera.sources.source import Offer, SetState
+from embereye.process.condition import Condition
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
@@ -27,7 +28,7 @@ class RtpSource:
     def __init__(self, declared: DeclaredSource, poller: SocketPoller) -> None:
         self._declared = declared
         self._poller = poller
-        self._warned = False
+        self._buffer = Condition(logger, first_only=True)  # it is too small
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Listen until cancelled. Raises SourceError if the port cannot be opened."""
@@ -58,9 +59,7 @@ class RtpSource:
                 stream.check_state(f"no packets on port {self._declared.port}", lambda: dropped(receiver))
 
     def _check_buffer(self, granted: int) -> None:
-        if granted < WANTED_BUFFER and not self._warned:
-            self._warned = True
-            logger.warning(
-                "port %d: the kernel buffers only %d KiB of packets, %d KiB are needed. Raise net.core.rmem_max",
-                self._declared.port, granted // 1024, WANTED_BUFFER // 1024,
-            )  # fmt: skip
+        if granted < WANTED_BUFFER:
+            sentence = "port %d: the kernel buffers only %d KiB of packets, %d KiB are needed. Raise net.core.rmem_max"
+            numbers = self._declared.port, granted // 1024, WANTED_BUFFER // 1024
+            self._buffer.fail("too small", sentence, *numbers)
