@@ -30,9 +30,10 @@ import requests
 from apprise.attachment.memory import AttachMemory
 
 from embereye.addons.notify.messages import Message
-from embereye.addons.notify.options import Network, NotifyOptions, Route
+from embereye.addons.notify.options import NotifyOptions, Route
 from embereye.hub.webhooks.guard import RefusedAddressError, check_address
 from embereye.hub.webhooks.sender import MAX_WAIT_SECONDS, Refusal
+from embereye.process.fields import Network
 from embereye.process.http.retry_after import retry_seconds
 from embereye.process.lifecycle import UserError
 
