@@ -265,3 +265,23 @@ async def test_text_typed_before_the_session_ended_is_restored(house: House, bro
     await browser.ask("click", selector="#ask-cancel")
     await browser.ask("click", selector=SILENCE)
     assert await browser.ask("evaluate", script=note) == ""
+
+
+async def test_a_wall_shows_pictures_again_each_time_the_hub_was_killed(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish(cameras=3)
+    await browser.ask("evaluate", script="location.hash = 'wall'")
+    current = (
+        "(document.querySelectorAll('#wall .cell img').length === 3 && [...document.querySelectorAll('#wall .cell')]"
+        ".every((cell) => cell.dataset.shown && parseFloat(cell.querySelector('.age').textContent) < 5))"
+    )
+    elements = "document.querySelectorAll('*').length"
+    await browser.until(current)
+    before = await browser.ask("evaluate", script=elements)
+    for _ in range(2):
+        link.refuse()
+        await browser.until(f"{VERDICT} === 'UNKNOWN'")
+        link.mend()
+        await browser.until(f"{VERDICT} !== 'UNKNOWN' && {current}")
+    assert await browser.ask("evaluate", script=elements) <= before + 20  # nothing is left of each outage
