@@ -34,6 +34,7 @@ STATIC = {
     "live.js": "text/javascript",
     "wall.js": "text/javascript",
     "keys.js": "text/javascript",
+    "masks.js": "text/javascript",
     "messages.js": "text/javascript",
     "offline.html": HTML,
     "manifest.webmanifest": "application/manifest+json",

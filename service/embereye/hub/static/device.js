@@ -4,6 +4,7 @@ import { asked, pageName } from "./address.js";
 import { bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
+import { drawMasks } from "./masks.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
 
@@ -210,6 +211,7 @@ function draw() {
   drawFacts(device);
   drawEvents();
   get("device-silence").hidden = !device.declared;
+  get("device-masks").hidden = !device.declared || device.pictureNs === "0" || !device.fleet.includes("/cameras/");
   updateSilenceButton(get("device-silence"), stale, device.namespace, device.zone, device.id);
 }
 
@@ -229,6 +231,7 @@ export function showDevice() {
 }
 
 export function setUpDevice() {
+  get("device-masks").onclick = () => drawMasks(shown.body.device);
   get("device-silence").onclick = () => {
     const { namespace, zone, id } = shown.body.device, existing = silenceOf(namespace, zone, id);
     return existing ? endSilence(existing) : silence(namespace, zone, id);

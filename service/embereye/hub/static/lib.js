@@ -42,6 +42,9 @@ export function button(text, action, label = "", className = "quiet") {
   return element;
 }
 
+/** An element of a drawing. */
+export const svg = (tag) => document.createElementNS("http://www.w3.org/2000/svg", tag);
+
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,10 +1,11 @@
 """The page of one device in a real Chromium."""
 
 import pytest
+import yaml
 from harness.need import BROWSER
 
 from .browser import Browser
-from .house import TOKEN, House
+from .house import CAMERAS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 
@@ -43,3 +44,30 @@ async def test_the_device_page_fits_on_a_phone(house: House, browser: Browser) -
     await browser.until("!document.querySelector('#device-body').hidden")
     wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert await browser.ask("evaluate", script=wider) <= 0
+
+
+async def test_masks_are_drawn_on_the_picture_by_mouse_and_keyboard(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until("!document.querySelector('#device-masks').hidden")
+    await browser.ask("click", selector="#device-masks")
+    await browser.until("document.querySelector('#masks-picture').naturalWidth > 0")
+    drawing = "document.querySelector('#masks-drawing')"
+    for left, top in ((0.1, 0.1), (0.5, 0.1), (0.5, 0.6)):
+        place = f"{{ clientX: box.left + {left} * box.width, clientY: box.top + {top} * box.height }}"
+        click = f"{drawing}.dispatchEvent(new MouseEvent('click', {place}))"
+        await browser.ask("evaluate", script=f"(() => {{ const box = {drawing}.getBoundingClientRect(); {click}; }})()")
+    await browser.ask("click", selector="#masks-close-shape")
+    await browser.ask("evaluate", script=f"{drawing}.focus()")
+    for key in ("ArrowLeft", "Enter", "ArrowUp", "Enter", "ArrowRight", "Enter", "Backspace", "Enter", "Space"):
+        await browser.ask("press", key=key)
+    (camera,) = yaml.safe_load(await browser.text("#masks-lines"))
+    assert camera["id"] == "cam-0"
+    drawn, typed = (mask["points"] for mask in camera["masks"])
+    assert [(round(point["left"], 1), round(point["top"], 1)) for point in drawn] == [
+        (0.1, 0.1),
+        (0.5, 0.1),
+        (0.5, 0.6),
+    ]
+    assert typed == [{"left": 0.48, "top": 0.5}, {"left": 0.48, "top": 0.48}, {"left": 0.5, "top": 0.48}]
+    assert await browser.ask("axe") == []

@@ -1,0 +1,92 @@
+// Masks drawn on a camera's picture: regions that are not analysed. The page writes the lines for the camera's fleet.
+
+import { devicePath, get, load, say, svg, sync, toast, unique } from "./lib.js";
+import { t } from "./messages.js";
+
+const MOST = 8;              // masks of a camera, and …
+const CORNERS = 32;          // … corners of one, as a CameraFleet accepts them
+const SIDE = 1000;           // of the drawing, in its own units
+const STEP = 20, FINE = 4;   // by which an arrow key moves the cross
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+const drawn = { camera: "", masks: [], corners: [], cross: null };
+
+const share = (value) => Math.round(Math.min(SIDE, Math.max(0, value))) / SIDE;
+
+/** The lines of the camera in its CameraFleet. */
+function lines() {
+  const points = (corners) => corners.map(([left, top]) => `{left: ${share(left)}, top: ${share(top)}}`).join(", ");
+  return [`- id: ${drawn.camera}`, "  masks:", ...drawn.masks.map((corners) => `    - points: [${points(corners)}]`)].join("\n");
+}
+
+function draw() {
+  const { masks, corners, cross } = drawn, shapes = masks.map((mask, index) => ({ key: `mask-${index}`, points: mask, look: "mask" }));
+  if (corners.length) shapes.push({ key: "open", points: corners, look: "open" });
+  if (cross) shapes.push({ key: "cross", points: [[cross[0] - 25, cross[1]], [cross[0] + 25, cross[1]], cross, [cross[0], cross[1] - 25], [cross[0], cross[1] + 25]], look: "cross" });
+  sync(get("masks-drawing"), shapes, ({ key }) => key, () => svg("polyline"), (shape, { points, look }) => {
+    shape.setAttribute("class", look);
+    shape.setAttribute("points", (look === "mask" ? [...points, points[0]] : points).map((point) => point.join(",")).join(" "));
+  });
+  say(get("masks-note"), corners.length ? t("masks.open", { n: corners.length }) : t("masks.count", { n: masks.length }));
+  get("masks-close-shape").disabled = corners.length < 3;
+  get("masks-back").disabled = !corners.length && !masks.length;
+  get("masks-copy").disabled = !masks.length;
+  get("masks-lines").hidden = !masks.length;
+  say(get("masks-lines"), masks.length ? lines() : "");
+}
+
+function addCorner(point) {
+  if (drawn.masks.length >= MOST || drawn.corners.length >= CORNERS) { toast(t("masks.most", { masks: MOST, corners: CORNERS })); return; }
+  drawn.corners.push(point);
+  draw();
+}
+
+function closeShape() {
+  if (drawn.corners.length < 3) return;
+  drawn.masks.push(drawn.corners);
+  drawn.corners = [];
+  draw();
+}
+
+/** Remove the latest corner, or open the latest mask again. */
+function goBack() {
+  if (drawn.corners.length) drawn.corners.pop();
+  else drawn.corners = drawn.masks.pop() || [];
+  draw();
+}
+
+function byKey(event) {
+  const move = MOVES[event.key];
+  if (event.key === "Enter" && drawn.cross) addCorner([...drawn.cross]);
+  else if (event.key === " ") closeShape();
+  else if (event.key === "Backspace") goBack();
+  else if (move) {
+    const step = event.shiftKey ? FINE : STEP, [x, y] = drawn.cross || [SIDE / 2, SIDE / 2];
+    drawn.cross = [x + move[0] * step, y + move[1] * step].map((value) => Math.min(SIDE, Math.max(0, value)));
+    draw();
+  } else return;
+  event.preventDefault();
+}
+
+/** Draw masks for the camera `device`. */
+export function drawMasks(device) {
+  Object.assign(drawn, { camera: device.id, masks: [], corners: [], cross: null });
+  say(get("masks-title"), t("masks.title", { id: device.id }));
+  load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  get("masks-picture").alt = t("picture.sees", { id: device.id });
+  draw();
+  get("masks").showModal();
+}
+
+export function setUpMasks() {
+  get("masks-drawing").onclick = (event) => {
+    const { left, top, width, height } = get("masks-drawing").getBoundingClientRect();
+    drawn.cross = null;
+    addCorner([((event.clientX - left) / width) * SIDE, ((event.clientY - top) / height) * SIDE].map(Math.round));
+  };
+  get("masks-drawing").onkeydown = byKey;
+  get("masks-close-shape").onclick = closeShape;
+  get("masks-back").onclick = goBack;
+  get("masks-copy").onclick = () => navigator.clipboard.writeText(lines()).then(() => toast(t("masks.copied")), () => toast(t("masks.select")));
+  get("masks-close").onclick = () => get("masks").close();
+}
