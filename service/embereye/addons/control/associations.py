@@ -266,6 +266,8 @@ class Association(asyncio.Protocol):
             raise ReleasedError(f'there is no stream "{request.call[:80]}" for associations; there are: {known}')
         if who.role < call.role:
             raise ReleasedError(f"{who.name} is {who.role.word}: this takes the role {call.role.word}")
+        if who.scope.is_limited:
+            raise ReleasedError(f"{who.name} is limited to {who.scope.words}: this is about all zones")
         self.who, self._response, self._reader.limit = who, call.response, call.max_message
         self.send(Associated(name=who.name, max_message=call.max_message))
         self._stream = call.open(self)

@@ -26,7 +26,7 @@ from embereye.addons.control.pan_tilt import PanTiltHead
 from embereye.addons.control.stream import control_call
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import Principal, Role, read_scope
 from embereye.process.tasks import Tasks
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.association_pb2 import Associate, Associated
@@ -121,6 +121,12 @@ async def test_a_client_without_a_valid_token_is_refused(served: Served, unix: b
 async def test_a_viewer_cannot_steer_an_actuator(served: Served) -> None:
     token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
     with pytest.raises(LinkError, match="guest is viewer: this takes the role operator"):
+        await away(lambda: served.link(token))
+
+
+async def test_an_operator_of_some_zones_cannot_steer_an_actuator(served: Served) -> None:
+    token = await served.hub.access.create_token(ADMIN, "guard", Role.OPERATOR, read_scope(["default/hall"]))
+    with pytest.raises(LinkError, match="guard is limited to default/hall: this is about all zones"):
         await away(lambda: served.link(token))
 
 
