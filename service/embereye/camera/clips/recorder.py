@@ -58,6 +58,8 @@ class Recorder:
         self._pending = 0  # bytes
         self.spool: ClipSpool
         self.failing = Condition(logger, begin=logging.ERROR)  # clips cannot be written
+        self.pending_bytes = PENDING_BYTES
+        self.pending_max_bytes = PENDING_MAX_BYTES
         self.left_out = 0  # frames that the disk was too slow for
         self.made = 0  # clips and stills
 
@@ -97,7 +99,7 @@ class Recorder:
         clip = self._open.get(key)
         if clip is not None and clip.episode != report.episode:
             clip = None  # that sign has ended; the new one may belong to another alarm
-        if clip is None and self._pending > PENDING_BYTES:
+        if clip is None and self._pending > self.pending_bytes:
             return False
         self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
@@ -117,7 +119,7 @@ class Recorder:
 
     def record_still(self, about: Clip, picture: ClipFrame, report: EvidenceItem, box: Box | None) -> None:
         """Make a still of `picture` for `report`."""
-        if self._pending > PENDING_MAX_BYTES:
+        if self._pending > self.pending_max_bytes:
             self.left_out += 1
             return
         self._write(partial(self._write_still, about, picture, report, box), picture.size)
@@ -133,7 +135,7 @@ class Recorder:
                 continue
             if clip.over or now_ns > clip.ends_ns:
                 self._end(key)
-            elif self._pending > PENDING_BYTES or (clip.broken and not begins):
+            elif self._pending > self.pending_bytes or (clip.broken and not begins):
                 clip.broken = True
                 self.left_out += 1
             else:

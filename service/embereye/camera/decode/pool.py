@@ -162,6 +162,7 @@ class DecoderPool:
         self._isolated_decoder: _Decoder
         self._pins: dict[DecodedCamera, _StreamPin] = {}
         self._streams = itertools.count(1)
+        self.prefetch_seconds = PREFETCH_SECONDS
         self._cost = 0.0  # smoothed CPU seconds for decoding one picture or access unit
         self._batch_timer: asyncio.TimerHandle | None = None
         self._dispatched_at = 0.0  # monotonic seconds of the latest dispatch
@@ -354,7 +355,7 @@ class DecoderPool:
         """True if `decoder` has enough work queued in advance."""
         if len(decoder.dispatched) < PREFETCH_FRAMES:
             return False
-        return self._cost == 0.0 or decoder.units * self._cost >= PREFETCH_SECONDS
+        return self._cost == 0.0 or decoder.units * self._cost >= self.prefetch_seconds
 
     def _next_queue(self, decoder: _Decoder) -> FairQueue[DecodedCamera]:
         """The queue that `decoder` serves next. Pictures and its videos take turns by how many of them wait."""

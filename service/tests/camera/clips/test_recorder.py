@@ -76,9 +76,9 @@ async def test_a_sign_that_returns_gets_a_separate_clip(recorder):
     assert sorted(still.episode for still in stills) == ["e1", "e2"]
 
 
-async def test_a_sign_that_returns_while_the_disk_stalls_does_not_change_the_earlier_clip(recorder, monkeypatch):
+async def test_a_sign_that_returns_while_the_disk_stalls_does_not_change_the_earlier_clip(recorder):
     sign(recorder, report(Level.PRE_ALARM, "e1"), 0, START)
-    monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
+    recorder.pending_bytes = 0
     sign(recorder, report(Level.ALARM, "e2"), 1, frame(1).time_ns)
     await recorder.run(lambda _: None)
     await asyncio.sleep(0)
@@ -125,8 +125,8 @@ async def test_a_full_disk_is_logged_once_and_clips_resume_when_there_is_room(re
     assert not recorder.failing
 
 
-async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder, monkeypatch):
-    monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
+async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder):
+    recorder.pending_bytes = 0
     sign(recorder, report(), 0, START, after=60 * SECOND)
     for number in range(1, 50):
         recorder.record_frame("gate", frame(number), frame(number).time_ns)
@@ -135,9 +135,8 @@ async def test_frames_that_the_disk_is_too_slow_for_are_left_out(recorder, monke
     assert clip.frames + recorder.left_out == 50
 
 
-async def test_signs_wait_in_memory_up_to_a_limit_while_the_disk_stalls(recorder, monkeypatch):
-    for limit in ("PENDING_BYTES", "PENDING_MAX_BYTES"):
-        monkeypatch.setattr(f"embereye.camera.clips.recorder.{limit}", 50_000)
+async def test_signs_wait_in_memory_up_to_a_limit_while_the_disk_stalls(recorder):
+    recorder.pending_bytes = recorder.pending_max_bytes = 50_000
     released = threading.Event()
     blocker = asyncio.ensure_future(recorder.run(lambda _: released.wait()))
     sign(recorder, report(), 30, START)

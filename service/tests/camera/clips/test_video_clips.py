@@ -113,13 +113,11 @@ async def test_a_clip_contains_every_picture_as_the_camera_coded_it(recorder, en
 
 
 @pytest.mark.parametrize("analysed_stream", ["this stream", "another one"])
-async def test_after_a_picture_that_was_left_out_a_clip_resumes_with_a_key_frame(
-    recorder, monkeypatch, analysed_stream
-):
+async def test_after_a_picture_that_was_left_out_a_clip_resumes_with_a_key_frame(recorder, analysed_stream):
     units = clip_units()
     recorder.record_report(report(), units[:10], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
     for number, entry in enumerate(units[10:], 10):
-        monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
+        recorder.pending_bytes = -1 if number == 10 else 2**30
         recorder.record_frame("gate", entry, entry.time_ns)
         if analysed_stream == "another one":  # its pictures do not change the clip
             recorder.record_frame("gate", ClipFrame(entry.time_ns, PICTURES[0], *SIZE), entry.time_ns)

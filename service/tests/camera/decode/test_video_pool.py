@@ -294,8 +294,8 @@ async def test_a_video_withdrawn_with_a_frame_in_work_is_forgotten(pool):
     assert isinstance(await other.show(), Decoded)
 
 
-async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool, monkeypatch):
-    monkeypatch.setattr(module, "PREFETCH_SECONDS", 0.0)
+async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool):
+    pool.prefetch_seconds = 0.0
     camera, busy = Video(pool, access_units()), [Video(pool, access_units()) for _ in range(8)]
     for other in busy:
         await other.show()
@@ -322,7 +322,7 @@ async def test_a_camera_that_switches_to_video_has_one_turn_at_a_time(pool, monk
     assert all(len(decoder.free) == SLOTS for decoder in pool._decoders)
 
 
-async def test_units_beyond_a_decoders_room_are_dropped_until_the_next_key_frame(pool, monkeypatch):
+async def test_units_beyond_a_decoders_room_are_dropped_until_the_next_key_frame(pool):
     units = access_units(count=12, gop=6)
     filler = b"\0\0\0\1\x0c" + b"\xff" * (3 * 1024 * 1024)  # filler data, which every decoder skips
     large = [replace(unit, data=unit.data + filler) for unit in units]
@@ -347,7 +347,7 @@ async def test_units_beyond_a_decoders_room_are_dropped_until_the_next_key_frame
     assert all(len(decoder.free) == SLOTS for decoder in pool._decoders)
 
 
-async def test_prefetching_is_limited_by_the_work_in_a_decoders_orders(pool, monkeypatch):
+async def test_prefetching_is_limited_by_the_work_in_a_decoders_orders(pool):
     """If frames were counted, frames with many units would leave a decoder without work or with far too much."""
     units = access_units(count=96, gop=96)
     cameras = [Video(pool, units) for _ in range(16)]
@@ -357,13 +357,13 @@ async def test_prefetching_is_limited_by_the_work_in_a_decoders_orders(pool, mon
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        monkeypatch.setattr(module, "PREFETCH_SECONDS", 0.0)
+        pool.prefetch_seconds = 0.0
         for _ in range(8):
             for camera in cameras:
                 camera.offer()
         pool._dispatch()
         assert pool.in_work == 2 * module.PREFETCH_FRAMES
-        monkeypatch.setattr(module, "PREFETCH_SECONDS", 30 * pool._cost)
+        pool.prefetch_seconds = 30 * pool._cost
         pool._dispatch()
         given = [sum(len(of.turn.frame.units) for of in decoder.dispatched) for decoder in pool._decoders]
         assert all(30 <= units < 30 + 8 for units in given)
