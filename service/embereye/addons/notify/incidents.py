@@ -19,7 +19,9 @@ from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 OPEN, ACKNOWLEDGED, OVER = "open", "acknowledged", "over"
+ESCALATED = "escalated"  # the news that a person escalated
 FOLLOW_UP = -1  # the number of a message that says that an incident was acknowledged, or is over
+ORDER = (PRE_ALARM, ALARM, CRITICAL)
 RETAINED_NS = DAY  # after its end, so that an event that comes again opens nothing
 
 
@@ -52,6 +54,7 @@ class Incident:
     pictures: list[list[Any]] = field(default_factory=list)  # device and kind of signs, cameras first
     progress: dict[str, Progress] = field(default_factory=dict)  # by escalation
     notified: dict[str, list[Any]] = field(default_factory=dict)  # by route: the escalation, and when (Unix seconds)
+    reached: dict[str, int] = field(default_factory=dict)  # by escalation: steps that have begun
 
     @property
     def title(self) -> str:
@@ -124,6 +127,8 @@ class Incidents:
             for incident in self._in_zone(event, FAULT):
                 if incident.device == event.fault.device:
                     self._end(incident, OVER, "", now_ns)
+        elif event.type == AlarmEvent.TYPE_EVIDENCE and event.who:
+            self._escalate(event, now_ns, at)
         elif event.type in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}:
             self._take_signs(event, now_ns, silenced=silenced)
         for key in self._zones[event.namespace, event.zone]:
@@ -164,12 +169,34 @@ class Incidents:
             self._begin(incident, now_ns)
             return
         self._note_signs(incident, event)
-        order = (PRE_ALARM, ALARM, CRITICAL)
         reopened = event.type == AlarmEvent.TYPE_STATE and incident.state != OPEN and state == ZoneState.ALARM
-        if reopened or (incident.state == OPEN and order.index(occasion) > order.index(incident.occasion)):
-            incident.occasion = max(occasion, incident.occasion, key=order.index)
+        if reopened or (incident.state == OPEN and ORDER.index(occasion) > ORDER.index(incident.occasion)):
+            incident.occasion = max(occasion, incident.occasion, key=ORDER.index)
             incident.state, incident.who = OPEN, ""
             self._begin(incident, now_ns)
+
+    def _escalate(self, event: AlarmEvent, now_ns: int, at: datetime) -> None:
+        """Begin at once each step that has begun before, and the next one: a person asks for help.
+
+        Escalations of an open alarm then continue. After an acknowledgement, each step is sent only once.
+        """
+        state = ZoneState(event.state)
+        incident = self.incidents.get(f"alarm/{event.alarm}")
+        if incident is None:
+            self._open_alarm(event, state if state == ZoneState.PRE_ALARM else ZoneState.ALARM, now_ns)
+            incident = self.incidents[f"alarm/{event.alarm}"]
+            incident.state = OPEN if state in {ZoneState.PRE_ALARM, ZoneState.ALARM} else ACKNOWLEDGED
+        reached = incident.reached
+        self._note_signs(incident, event)
+        self._begin(incident, now_ns, max(incident.occasion, ALARM, key=ORDER.index))
+        for name, progress in incident.progress.items():
+            escalation = self._escalations[name]
+            last = min(reached.get(name, 0), len(escalation.steps) - 1)
+            for _ in range(last + 1):
+                self._step(incident, escalation, progress, now_ns, at, ESCALATED)
+            progress.began_ns = now_ns - int(escalation.steps[last].after * SECOND)
+        if incident.state != OPEN:
+            incident.progress = {}
 
     def _note_signs(self, incident: Incident, event: AlarmEvent) -> None:
         signs = sorted(event.contributions, key=lambda item: (Sense(item.sense) is not Sense.CAMERA, -item.level))
@@ -183,14 +210,15 @@ class Incidents:
         keys = sorted(self._zones[event.namespace, event.zone])
         return [incident for key in keys if (incident := self.incidents[key]).occasion in occasions]
 
-    def _begin(self, incident: Incident, now_ns: int) -> None:
-        """Begin all escalations for the incident's present occasion."""
+    def _begin(self, incident: Incident, now_ns: int, occasion: str = "") -> None:
+        """Begin all escalations for `occasion`, by default the incident's present one."""
         incident.generation += 1
         incident.changed_ns = now_ns
+        incident.reached = {}
         incident.progress = {
             escalation.name: Progress(now_ns)
             for escalation in self._options.escalations
-            if escalation.is_for(incident.occasion, incident.namespace, incident.zone)
+            if escalation.is_for(occasion or incident.occasion, incident.namespace, incident.zone)
         }
         self.incidents[incident.key] = incident
         self._zones[incident.namespace, incident.zone].add(incident.key)
@@ -228,12 +256,16 @@ class Incidents:
             while escalation and (due_ns := _due_ns(escalation, progress)) is not None and due_ns <= now_ns:
                 self._step(incident, escalation, progress, now_ns, at)
 
-    def _step(self, incident: Incident, escalation: Escalation, progress: Progress, now_ns: int, at: datetime) -> None:
+    def _step(
+        self, incident: Incident, escalation: Escalation, progress: Progress, now_ns: int, at: datetime, news: str = ""
+    ) -> None:
+        """Begin the next step, with `news` instead of the incident's occasion."""
         if progress.step == len(escalation.steps):
             progress.began_ns, progress.step = now_ns, 0
             progress.round += 1
         number = progress.step
         progress.step += 1
+        incident.reached[escalation.name] = max(progress.step, incident.reached.get(escalation.name, 0))
         progress.routes = list(self._options.expand(escalation.steps[number].routes, at))
         self.changed.add(("incident", incident.key))
         for route in progress.routes:
@@ -241,7 +273,7 @@ class Incidents:
                 self._add(
                     Delivery(
                         incident.key, incident.generation, escalation.name, progress.round, number, route,
-                        incident.occasion, now_ns,
+                        news or incident.occasion, now_ns,
                     )
                 )  # fmt: skip
 

@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from embereye.addons.notify.incidents import ACKNOWLEDGED, FOLLOW_UP, OPEN, OVER, Delivery, Incident
+from embereye.addons.notify.incidents import ACKNOWLEDGED, ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident
 from embereye.addons.notify.options import ALARM, CRITICAL, FAULT, PRE_ALARM
 from embereye.units import SECOND
 
 MAX_NAMES = 200  # incidents named in one message
 MAX_REASONS = 10  # incidents up to which each one's reason is given
-WORDS = {CRITICAL: "CRITICAL ALARM", ALARM: "ALARM", PRE_ALARM: "Pre-alarm", FAULT: "Fault",
+WORDS = {ESCALATED: "ESCALATED", CRITICAL: "CRITICAL ALARM", ALARM: "ALARM", PRE_ALARM: "Pre-alarm", FAULT: "Fault",
          ACKNOWLEDGED: "Acknowledged", OVER: "Over"}  # fmt: skip
 ORDER = tuple(WORDS)
 EARLIER = " (since an earlier message)"
@@ -70,7 +70,9 @@ def compose(
         lines.append(
             f"Nobody has acknowledged for {max(waited)} min." if max(waited) else "Nobody has acknowledged yet."
         )
-    kind = {CRITICAL: "failure", ALARM: "failure", PRE_ALARM: "warning", FAULT: "warning"}.get(worst, "success")
+    kind = {ESCALATED: "failure", CRITICAL: "failure", ALARM: "failure", PRE_ALARM: "warning", FAULT: "warning"}.get(
+        worst, "success"
+    )
     shown = groups[worst]
     place = shown[0].title if len(shown) == 1 else f"{len(shown)} {'devices' if worst == FAULT else 'zones'}"
     if worst == FAULT and len(shown) == 1:
@@ -80,8 +82,9 @@ def compose(
 
 def _group(each: News) -> str:
     """The heading for an incident: its news, unless somebody acknowledged it meanwhile."""
-    if each.delivery.step == FOLLOW_UP or each.incident.state == OPEN:
-        return each.delivery.news
+    news, state = each.delivery.news, each.incident.state
+    if each.delivery.step == FOLLOW_UP or state == OPEN or (news == ESCALATED and state != OVER):
+        return news
     return each.incident.state
 
 

@@ -18,10 +18,10 @@ from datetime import datetime
 from typing import Protocol
 
 from embereye.addons.notify import links
-from embereye.addons.notify.incidents import FOLLOW_UP, OPEN, OVER, Incident, Incidents
+from embereye.addons.notify.incidents import ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident, Incidents
 from embereye.addons.notify.links import BadLinkError, Link
 from embereye.addons.notify.messages import Message, News, compose
-from embereye.addons.notify.options import FIRES, Canary, NotifyOptions, Route
+from embereye.addons.notify.options import ALARM, FIRES, Canary, NotifyOptions, Route
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, Proofs, Reachable
 from embereye.addons.notify.rows import Rows
 from embereye.hub.access.keeper import add_entry
@@ -231,7 +231,7 @@ class Notifier:
             News(incident, delivery)
             for delivery in self.incidents.pending(outlet.route.name)
             if (incident := self.incidents.incidents.get(delivery.incident))
-            and not outlet.route.is_waiting(delivery.news if delivery.step != FOLLOW_UP else incident.occasion, at)
+            and not outlet.route.is_waiting(_urgency(delivery, incident), at)
         ]
 
     async def _send(self, outlet: Outlet, news: Sequence[News]) -> None:
@@ -448,3 +448,10 @@ class Notifier:
             self.incidents.revive(delivery, now_ns)
         self._store()
         return len(dead)
+
+
+def _urgency(delivery: Delivery, incident: Incident) -> str:
+    """The occasion by which quiet hours judge a message. A person who escalates is as urgent as an alarm."""
+    if delivery.news == ESCALATED:
+        return ALARM
+    return incident.occasion if delivery.step == FOLLOW_UP else delivery.news
