@@ -344,6 +344,15 @@ def plugin_of(url: str, route: Route) -> Any:
     return plugin
 
 
+def service_of(route: Route) -> str:
+    """The name of a route's service, such as ntfy; '' if its file cannot be read."""
+    if route.is_web_push:
+        return "Web Push"
+    with contextlib.suppress(ValueError):
+        return str(plugin_of(read_url(route.url_file) if route.url_file else route.url, route).service_name)
+    return ""
+
+
 def check_routes(options: NotifyOptions) -> None:
     """Check that Apprise can use every address; UserError names the route, never the address."""
     install()  # or Apprise would log the address

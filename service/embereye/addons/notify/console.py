@@ -1,4 +1,4 @@
-"""The files that the console loads: a script, and the service worker of Web Push."""
+"""The files that the console loads: scripts and styles of notifications and the siren, and the worker of Web Push."""
 
 from importlib import resources
 
@@ -7,14 +7,22 @@ from aiohttp import web
 from embereye.hub.http.openapi.parts import file_of, part
 from embereye.hub.http.route import Route
 
-FILES = {"notify.js": "text/javascript", "worker.js": "text/javascript"}
+SCRIPT = "text/javascript"
+FILES = {
+    **dict.fromkeys(
+        ("dialog.js", "notify.js", "push.js", "siren.js", "sound.js", "ticker.js", "undeclared.js", "worker.js"), SCRIPT
+    ),
+    "notify.css": "text/css",
+}
+SCRIPTS = ("/notify/siren.js", "/notify/notify.js")
+SCRIPTS_WITHOUT_ROUTES = ("/notify/siren.js", "/notify/undeclared.js")
 
 
 class ConsoleRoutes:
     """Serves the files."""
 
     @Route(
-        "GET", "/notify/{file}", None, "Scripts of the console for notifications",
+        "GET", "/notify/{file}", None, "Scripts and styles of the console for notifications",
         {200: file_of("the file", *dict.fromkeys(FILES.values()))},
         takes=[part("file", {"type": "string", "enum": list(FILES)})],
         fails=[404],

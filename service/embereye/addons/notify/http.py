@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from embereye.addons.notify import pages
+from embereye.addons.notify.channel import service_of
 from embereye.addons.notify.incidents import Delivery
 from embereye.addons.notify.links import BadLinkError
 from embereye.addons.notify.notifier import Notifier, Outlet, UnknownRouteError
+from embereye.addons.notify.options import OCCASIONS, Escalation
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
 from embereye.addons.notify.webpush import Devices
 from embereye.hub.access.keeper import add_entry
@@ -34,6 +36,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 
 HTML = "text/html"
+NUMBER: Json = {"type": "number"}
 MAX_NAME = 100  # characters of the name that a person gives
 
 
@@ -43,6 +46,7 @@ class NotifyRoutes:
     def __init__(self, notifier: Notifier, devices: Devices) -> None:
         self._notifier = notifier
         self._devices = devices
+        self._services: dict[str, str] = {}  # by route
 
     @Route(
         "GET", "/v1/notify/push", Role.VIEWER, "The hub's key for Web Push, and the routes that use it",
@@ -70,7 +74,10 @@ class NotifyRoutes:
         {200: answer("in the order of their declaration", reference("Notify"))},
     )  # fmt: skip
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(status(self._notifier))
+        for name, outlet in self._notifier.outlets.items():
+            if not self._services.get(name):
+                self._services[name] = service_of(outlet.route)
+        return web.json_response(status(self._notifier, self._services))
 
     @Route(
         "POST", "/v1/notify/routes/{route}/test", Role.OPERATOR, "Send a test message by a route",
@@ -141,28 +148,40 @@ def _page(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, content_type=HTML, status=status, headers=headers)
 
 
-def status(notifier: Notifier) -> Json:
-    """Describe all routes."""
-    reachable = notifier.reachable()
+def status(notifier: Notifier, services: Mapping[str, str]) -> Json:
+    """Describe all routes, whose `services` have names."""
+    reachable, options, at = notifier.reachable(), notifier.options, notifier.local()
     return {
         "reachable": not reachable.problems,
         "reached": reachable.reached,
         "sentence": reachable.sentence,
         "unrouted": [incident.title for incident in notifier.incidents.unrouted()],
-        "routes": [_route(notifier, outlet) for outlet in notifier.outlets.values()],
+        "routes": [_route(notifier, outlet, services[name]) for name, outlet in notifier.outlets.items()],
+        "duties": [{"name": name, "routes": list(duty.routes(at))} for name, duty in options.duties.items()],
+        "escalations": [_escalation(escalation) for escalation in options.escalations],
     }
 
 
-def _route(notifier: Notifier, outlet: Outlet) -> Json:
+def _escalation(escalation: Escalation) -> Json:
+    steps = [{"afterSeconds": step.after, "routes": list(step.routes)} for step in escalation.steps]
+    return {
+        "name": escalation.name, "occasions": [each for each in OCCASIONS if each in escalation.occasions],
+        "zones": list(escalation.zones), "steps": steps, "repeatSeconds": escalation.repeat,
+    }  # fmt: skip
+
+
+def _route(notifier: Notifier, outlet: Outlet, service: str) -> Json:
     name = outlet.route.name
     return {
         "name": name,
+        "service": service,
         "failing": outlet.failing.why,
         "waiting": len(notifier.incidents.pending(name)),
         "deadLetters": len(notifier.incidents.dead(name)),
         "proof": notifier.proofs[name].state(outlet.route.canary, notifier.now_ns()),
         "sent": outlet.sent,
         "sentNs": str(outlet.sent_ns),
+        "recent": [{"timeNs": str(each.time_ns), "title": each.title, "failed": each.why} for each in outlet.recent],
     }
 
 
@@ -171,9 +190,19 @@ def schemas() -> Mapping[str, Json]:
     route = record(
         {
             "name": WORD,
+            "service": {"type": "string", "description": "such as ntfy; empty: its file cannot be read"},
             "failing": {"type": "string", "description": "why its latest attempt failed; empty: it did not"},
             "proof": {"type": "string", "enum": [CONFIRMED, WAITING, UNCONFIRMED, UNPROVED]},
             "waiting": whole(), "deadLetters": whole(), "sent": whole(), "sentNs": NANOSECONDS,
+            "recent": list_of(record({"timeNs": NANOSECONDS, "title": WORD, "failed": WORD})),
+        }
+    )  # fmt: skip
+    duty = record({"name": WORD, "routes": list_of(WORD)})
+    step = record({"afterSeconds": NUMBER, "routes": list_of(WORD)})
+    escalation = record(
+        {
+            "name": WORD, "occasions": list_of({"type": "string", "enum": list(OCCASIONS)}), "zones": list_of(WORD),
+            "steps": list_of(step), "repeatSeconds": NUMBER,
         }
     )  # fmt: skip
     dead = record({"route": WORD, "zone": WORD, "news": WORD, "attempts": whole(), "why": WORD, "diedNs": NANOSECONDS})
@@ -183,6 +212,8 @@ def schemas() -> Mapping[str, Json]:
             "reached": whole(), "sentence": WORD,
             "unrouted": {**list_of(WORD), "description": "zones in alarm for which no escalation is declared"},
             "routes": list_of(route),
+            "duties": {**list_of(duty), "description": "who is on duty now"},
+            "escalations": list_of(escalation),
         }
     )  # fmt: skip
     return {"Notify": state, "DeadNews": dead}

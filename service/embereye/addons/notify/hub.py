@@ -42,17 +42,18 @@ def read(arguments: Namespace) -> Addon:
 
 
 class NotifyAddon(Addon):
-    """Notifies people of alarms and faults, if `options` declare routes."""
+    """Notifies people of alarms and faults, if `options` declare routes. The console's siren needs none."""
 
     def __init__(self, options: NotifyOptions | None) -> None:
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the notifier; see `Addon.attach`."""
+        from embereye.addons.notify.console import SCRIPTS, SCRIPTS_WITHOUT_ROUTES, ConsoleRoutes
+
         if self._options is None:
-            return Parts(collectors=[NotifyMetrics(None)])
+            return Parts(routes=[ConsoleRoutes()], scripts=SCRIPTS_WITHOUT_ROUTES, collectors=[NotifyMetrics(None)])
         from embereye.addons.notify.channel import Channel
-        from embereye.addons.notify.console import ConsoleRoutes
         from embereye.addons.notify.http import NotifyRoutes, schemas
         from embereye.addons.notify.notifier import Notifier
         from embereye.addons.notify.webpush import Devices, PushChannel
@@ -73,7 +74,7 @@ class NotifyAddon(Addon):
         hub.add_part(notifier)
         return Parts(
             routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
-            scripts=["/notify/notify.js"],
+            scripts=SCRIPTS,
             schemas=schemas(),
             collectors=[NotifyMetrics(notifier)],
             tasks={"notify": notifier.run},

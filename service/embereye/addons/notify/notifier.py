@@ -12,6 +12,7 @@ only it would have served are followed by the next ones at once.
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -48,6 +49,7 @@ CANARY_SECONDS = 1.0  # between two looks if a canary is due
 STILL_SECONDS = 1.0  # that a message waits for its picture
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0  # between attempts of a failing route
 DEAD_AFTER = 3  # failed attempts in a row after which a route counts as dead
+RECENT = 10  # attempts that each route remembers
 MAX_DEAD = 10_000  # dead letters; the oldest ones go first
 
 
@@ -61,6 +63,15 @@ class Sender(Protocol):
 
 class UnknownRouteError(LookupError):
     """No route of that name is declared."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt to send a message."""
+
+    time_ns: int  # by the wall clock
+    title: str
+    why: str = ""  # it failed; '': the service accepted the message
 
 
 @dataclass(eq=False)
@@ -77,6 +88,7 @@ class Outlet:
     failures: int = 0  # failed attempts in a row
     given_up: int = 0  # deliveries
     sent_ns: int = 0  # of the latest message, by the wall clock; 0: none since the start
+    recent: deque[Attempt] = field(default_factory=lambda: deque(maxlen=RECENT))  # the newest first
     quiet_until: float = 0.0  # monotonic seconds until which news gathers
 
     @property
@@ -240,7 +252,7 @@ class Notifier:
         composed = self.wall_ns() // SECOND
         message = await self._compose(outlet.route, news, composed)
         refusal = await outlet.sender.send(message)
-        self._note_attempt(outlet, refusal)
+        self._note_attempt(outlet, message, refusal)
         if refusal is None:
             for each in news:
                 self.incidents.note_delivered(each.delivery, composed)
@@ -262,7 +274,8 @@ class Notifier:
         self._store()
         outlet.quiet_until = loop.time() + max(outlet.backoff.next(), refusal.wait)
 
-    def _note_attempt(self, outlet: Outlet, refusal: Refusal | None) -> None:
+    def _note_attempt(self, outlet: Outlet, message: Message, refusal: Refusal | None) -> None:
+        outlet.recent.appendleft(Attempt(self.wall_ns(), message.title, refusal.why if refusal else ""))
         if refusal is None:
             outlet.sent += 1
             outlet.failures = 0
@@ -309,8 +322,9 @@ class Notifier:
         name = outlet.route.name
         while True:
             if self.proofs[name].is_due(canary, self.now_ns()):
-                refusal = await outlet.sender.send(self._canary_message(outlet.route, canary))
-                self._note_attempt(outlet, refusal)
+                message = self._canary_message(outlet.route, canary)
+                refusal = await outlet.sender.send(message)
+                self._note_attempt(outlet, message, refusal)
                 if refusal is None:
                     self.proofs.note_sent(name, self.now_ns())
                     if not canary.by_person:
@@ -436,7 +450,7 @@ class Notifier:
         body = f"{by} tests this route at {at}. Nothing burns."
         message = Message("EmberEye: test message", body, "info", console=self.options.public_url)
         refusal = await outlet.sender.send(message)
-        self._note_attempt(outlet, refusal)
+        self._note_attempt(outlet, message, refusal)
         return refusal
 
     def resend(self, route: str = "") -> int:

@@ -43,6 +43,30 @@ const operations = {
   async lifecycle({ state }) { await (await context.newCDPSession(page)).send("Page.setWebLifecycleState", { state }); },
   /** Collect the page's garbage. */
   async collect() { await (await context.newCDPSession(page)).send("HeapProfiler.collectGarbage"); },
+  /** Open `url` in a new tab, on which nobody has clicked or typed yet. */
+  async tab({ url }) { page = await context.newPage(); page.setDefaultTimeout(60000); await page.goto(url); },
+  /** Wait until `script` is true. Unlike other operations, this does not count as a person's gesture. */
+  async observe({ script, seconds = 60 }) {
+    const session = await context.newCDPSession(page);
+    for (const end = Date.now() + 1000 * seconds; Date.now() < end; await new Promise((done) => setTimeout(done, 50))) {
+      const { result } = await session.send("Runtime.evaluate", { expression: `Boolean(${script})` });
+      if (result.value) return true;
+    }
+    throw new Error(`not within ${seconds} s`);
+  },
+  grant: ({ permissions }) => context.grantPermissions(permissions),
+  /** Push `data` to the service worker whose scope ends with `scope`, as a push service does. */
+  async push({ scope, data }) {
+    const session = await context.newCDPSession(page), { origin } = new URL(page.url());
+    const found = new Promise((done) => session.on("ServiceWorker.workerRegistrationUpdated", ({ registrations }) => {
+      const registration = registrations.find(({ scopeURL, isDeleted }) => !isDeleted && scopeURL.endsWith(scope));
+      if (registration) done(registration.registrationId);
+    }));
+    await session.send("ServiceWorker.enable");
+    await session.send("ServiceWorker.deliverPushMessage", { origin, registrationId: await found, data });
+  },
+  /** The result of `script` in the service worker whose address ends with `path`. */
+  worker: ({ path, script }) => context.serviceWorkers().find((worker) => worker.url().endsWith(path)).evaluate(script),
   upload: ({ selector, path }) => page.setInputFiles(selector, path),
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),

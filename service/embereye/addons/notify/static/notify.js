@@ -1,58 +1,137 @@
-// Shows in the console if people can be reached, and subscribes this device to messages.
+// Shows in the console if people can be reached: a line, and a dialog with routes, escalations and dead letters.
 
-import { fetchJson, get, make, postJson, problem, say, toast, wait } from "/static/lib.js";
+import { clockTime, dateTime, fetchJson, make, mayAct, postJson, problem, say, span, sync, toast, wait } from "../static/lib.js";
+import { line, makeDialog, makeList, open, sentence } from "./dialog.js";
+import { setUpPush, subscribe } from "./push.js";
 
 const PERIOD_MS = 5000;
+const TEST_MS = 65000;  // a service may take a minute
+const RECENT = 3;       // messages shown of each route
+const DEAD = 20;
+const PROOFS = { confirmed: "confirmed", waiting: "waits for a confirmation", unconfirmed: "not confirmed", unproved: "never proved: it has no canary" };
 
-const line = make("p", "reachable");
-line.id = "reachable";
-get("coverage").append(line);
-const subscribe = make("button", "quiet", "Notify this device");
-subscribe.type = "button";
-subscribe.id = "notify-device";
-subscribe.hidden = true;
-get("sign-out").before(subscribe);
+const state = make("p"), rows = make("tbody");
+const results = new Map();  // of tests, by route
+rows.id = "notify-routes";
+
+function makeTable() {
+  const scroll = make("div", "scroll"), table = make("table"), head = make("tr");
+  scroll.tabIndex = 0;
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", "Table of routes");
+  for (const text of ["Route", "Service", "State", "Proof", "Latest messages", "Test"]) {
+    const cell = make("th", "", text);
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const top = make("thead");
+  top.append(head);
+  table.append(top, rows);
+  scroll.append(table);
+  return scroll;
+}
+
+const [dutyTitle, duties] = makeList("On duty now", "notify-duties");
+const [escalationTitle, escalations] = makeList("Escalations", "notify-escalations");
+const [deadTitle, dead] = makeList("Given up", "notify-dead");
+const resend = make("button", "quiet", "Send them again");
+resend.type = "button";
+resend.id = "notify-resend";
+const dialog = makeDialog(
+  [state, makeTable(), dutyTitle, duties, escalationTitle, escalations, deadTitle, dead], resend, subscribe,
+);
+say(open, "Routes …");
+
+/** Send a test by a route, and show in its row what came of it. */
+async function test(name) {
+  results.set(name, "Sending …");
+  draw();
+  try {
+    const { failed } = await fetchJson(`/v1/notify/routes/${encodeURIComponent(name)}/test`, { method: "POST", patience: TEST_MS });
+    results.set(name, failed ? `Not accepted: ${failed}` : "Accepted. Look whether it arrived.");
+  } catch (error) { results.set(name, problem(error)); }
+  await refresh().catch(() => {});
+}
+
+const condition = (route) => [
+  route.failing || (route.sentNs === "0" ? "not used since the hub's start" : "delivers"),
+  route.waiting ? `${route.waiting} waiting` : "", route.deadLetters ? `${route.deadLetters} given up` : "",
+].filter(Boolean).join(", ");
+
+const recent = ({ timeNs, title, failed }) => `${clockTime(timeNs)} ${title}${failed ? `: ${failed}` : ""}`;
+
+function makeRow(route) {
+  const row = make("tr"), name = make("th", "", route.name), button = make("button", "quiet", "Test");
+  name.scope = "row";
+  button.type = "button";
+  button.setAttribute("aria-label", `Test ${route.name}`);
+  button.onclick = () => test(route.name);
+  const cells = ["service", "state", "proof", "recent", "test"].map((kind) => make("td", kind));
+  const result = make("p", "result");
+  result.setAttribute("role", "status");
+  cells[4].append(button, result);
+  cells[3].append(make("ul"));
+  row.append(name, ...cells);
+  return row;
+}
+
+function updateRow(row, route) {
+  say(row.querySelector(".service"), route.service || "unknown: its file cannot be read");
+  const shown = row.querySelector(".state");
+  say(shown, condition(route));
+  shown.classList.toggle("bad", Boolean(route.failing || route.deadLetters));
+  say(row.querySelector(".proof"), PROOFS[route.proof]);
+  sync(row.querySelector(".recent ul"), route.recent.slice(0, RECENT), (each) => `${each.timeNs} ${each.title} ${each.failed}`, (each) => make("li", each.failed ? "bad" : "", recent(each)));
+  row.querySelector("button").disabled = !mayAct() || results.get(route.name) === "Sending …";
+  say(row.querySelector(".result"), results.get(route.name) || "");
+}
+
+const after = (seconds) => (seconds ? `after ${span(1000 * seconds)}` : "at once");
+
+function describe({ name, occasions, zones, steps, repeatSeconds }) {
+  const where = zones.join(", ") === "*" ? "" : ` in ${zones.join(", ")}`;
+  const order = steps.map((step) => `${after(step.afterSeconds)} ${step.routes.join(", ")}`).join("; ");
+  return `${name}: ${occasions.join(", ")}${where}: ${order}${repeatSeconds ? `; again every ${span(1000 * repeatSeconds)}` : ""}`;
+}
+
+let latest = null, given = [];
+
+function draw() {
+  if (!latest) return;
+  const unrouted = latest.unrouted.length ? ` No escalation is for the alarm in ${latest.unrouted.join(", ")}.` : "";
+  const text = `${latest.reachable ? "Reachable" : "Not reachable"}: ${latest.sentence}.${unrouted}`;
+  say(sentence, text);
+  line.toggleAttribute("data-bad", !latest.reachable || latest.unrouted.length > 0);
+  say(state, text);
+  sync(rows, latest.routes, (route) => route.name, makeRow, updateRow);
+  dutyTitle.hidden = !latest.duties.length;
+  sync(duties, latest.duties, (duty) => duty.name, () => make("li"), (item, duty) => {
+    say(item, `${duty.name}: ${duty.routes.join(", ") || "nobody"}${duty.problem ? `. ${duty.problem}` : ""}`);
+    item.classList.toggle("bad", Boolean(duty.problem) || !duty.routes.length);
+  });
+  sync(escalations, latest.escalations, (each) => each.name, () => make("li"), (item, each) => say(item, describe(each)));
+  deadTitle.hidden = resend.hidden = !given.length;
+  resend.disabled = !mayAct();
+  sync(dead, given.slice(-DEAD).reverse(), (each) => `${each.diedNs} ${each.route} ${each.zone} ${each.news}`, (each) => make("li", "", `${dateTime(each.diedNs)} ${each.route}: ${each.news} in ${each.zone}: ${each.why}`));
+}
 
 async function refresh() {
-  const state = await fetchJson("/v1/notify");
-  const unrouted = state.unrouted.length ? ` No escalation is for the alarm in ${state.unrouted.join(", ")}.` : "";
-  say(line, `${state.reachable ? "Reachable" : "Not reachable"}: ${state.sentence}.${unrouted}`);
-  line.toggleAttribute("data-bad", !state.reachable || state.unrouted.length > 0);
+  latest = await fetchJson("/v1/notify");
+  if (dialog.open) given = (await fetchJson("/v1/notify/dead")).dead;
+  draw();
 }
 
-function bytes(text) {
-  const padded = text.replaceAll("-", "+").replaceAll("_", "/");
-  return Uint8Array.from(atob(padded), (letter) => letter.charCodeAt(0));
-}
+open.onclick = () => { results.clear(); dialog.showModal(); refresh().catch((error) => toast(problem(error))); };
+resend.onclick = async () => {
+  try {
+    const { resent } = await postJson("/v1/notify/dead/resend", {});
+    toast(`Sending ${resent} again.`);
+    await refresh();
+  } catch (error) { toast(problem(error)); }
+};
 
-// The worker has a scope of its folder: the console's own worker has the rest.
-async function active(worker) {
-  while (!worker.active) await wait(100);
-}
-
-async function setUp() {
-  const push = await fetchJson("/v1/notify/push");
-  if (!push.routes.length || !("serviceWorker" in navigator) || !("PushManager" in window)) return;
-  const worker = await navigator.serviceWorker.register("/notify/worker.js");
-  await active(worker);
-  if (await worker.pushManager.getSubscription()) return;
-  subscribe.hidden = false;
-  subscribe.onclick = async () => {
-    try {
-      if (await Notification.requestPermission() !== "granted") {
-        toast("This browser does not permit notifications. Permit them for this page in its settings.");
-        return;
-      }
-      const key = { userVisibleOnly: true, applicationServerKey: bytes(push.key) };
-      await postJson("/v1/notify/push", (await worker.pushManager.subscribe(key)).toJSON());
-      subscribe.hidden = true;
-      toast("This device gets messages now, also while the console is closed.");
-    } catch (error) { toast(problem(error)); }
-  };
-}
-
-setUp().catch(() => { /* without push, the console works as before */ });
+setUpPush().catch(() => { /* without push, the console works as before */ });
 for (;;) {
-  try { await refresh(); } catch { say(line, ""); }
+  try { await refresh(); } catch { say(sentence, ""); }
   await wait(PERIOD_MS);
 }

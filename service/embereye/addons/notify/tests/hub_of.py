@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
@@ -11,7 +11,7 @@ from harness.stored import Stored
 from prometheus_client import CollectorRegistry
 
 from embereye.addons.notify.channel import Channel
-from embereye.addons.notify.console import ConsoleRoutes
+from embereye.addons.notify.console import SCRIPTS, ConsoleRoutes
 from embereye.addons.notify.http import NotifyRoutes, schemas
 from embereye.addons.notify.notifier import Notifier
 from embereye.addons.notify.options import ALARM, Escalation, NotifyOptions, Route, Step
@@ -73,7 +73,7 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    stored: Stored, wanted: NotifyOptions, *, http: bool = False, pause: float = 0.05
+    stored: Stored, wanted: NotifyOptions, *, http: bool = False, pause: float = 0.05, scripts: Sequence[str] = SCRIPTS
 ) -> AsyncIterator[Running]:
     """Run a hub whose routes wait `pause` seconds or twice as long after a failed attempt."""
     store = stored.threads()
@@ -91,9 +91,7 @@ async def running(
     notifier = Notifier(wanted, hub, make, backoff=lambda: Backoff(floor=pause, cap=2 * pause))
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
-    parts = Parts(
-        routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=["/notify/notify.js"]
-    )
+    parts = Parts(routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=scripts)
     runner = await serve_http(Api(hub, addons=[parts]).app(CollectorRegistry()), "127.0.0.1", 0) if http else None
     try:
         yield Running(hub, notifier, bound_port(runner) if runner else 0)

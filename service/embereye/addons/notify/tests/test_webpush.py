@@ -64,7 +64,7 @@ async def test_a_subscribed_browser_gets_alarms_encrypted_and_signed(stored: Sto
             assert (await session.post("/v1/notify/push", json=browser.subscription())).status == 200
             console = await (await session.get("/")).text()
             assert '<script src="/notify/notify.js" type="module">' in console
-            for file in ("notify.js", "worker.js"):
+            for file in ("notify.js", "siren.js", "worker.js"):
                 answer = await session.get(f"/notify/{file}")
                 assert (answer.status, answer.content_type) == (200, "text/javascript")
             assert (await session.get("/notify/other.js")).status == 404

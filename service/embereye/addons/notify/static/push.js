@@ -1,0 +1,40 @@
+// Subscribes this device to Web Push.
+
+import { fetchJson, make, postJson, problem, toast, wait } from "../static/lib.js";
+
+/** The button that subscribes this device; hidden where that is not possible or was done. */
+export const subscribe = make("button", "quiet", "Notify this device");
+subscribe.type = "button";
+subscribe.id = "notify-device";
+subscribe.hidden = true;
+
+function bytes(text) {
+  const padded = text.replaceAll("-", "+").replaceAll("_", "/");
+  return Uint8Array.from(atob(padded), (letter) => letter.charCodeAt(0));
+}
+
+// The worker has a scope of its folder: the console's own worker has the rest.
+async function active(worker) {
+  while (!worker.active) await wait(100);
+}
+
+export async function setUpPush() {
+  const push = await fetchJson("/v1/notify/push");
+  if (!push.routes.length || !("serviceWorker" in navigator) || !("PushManager" in window)) return;
+  const worker = await navigator.serviceWorker.register(new URL("./worker.js", import.meta.url));
+  await active(worker);
+  if (await worker.pushManager.getSubscription()) return;
+  subscribe.hidden = false;
+  subscribe.onclick = async () => {
+    try {
+      if (await Notification.requestPermission() !== "granted") {
+        toast("This browser does not permit notifications. Permit them for this page in its settings.");
+        return;
+      }
+      const key = { userVisibleOnly: true, applicationServerKey: bytes(push.key) };
+      await postJson("/v1/notify/push", (await worker.pushManager.subscribe(key)).toJSON());
+      subscribe.hidden = true;
+      toast("This device gets messages now, also while the console is closed.");
+    } catch (error) { toast(problem(error)); }
+  };
+}
