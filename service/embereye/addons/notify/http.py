@@ -144,7 +144,8 @@ class NotifyRoutes:
 
 
 def _page(text: str, status: int = 200) -> web.Response:
-    headers = {"Content-Security-Policy": pages.POLICY}
+    # Without a referrer for its own form, a browser would send "null" as the form's origin.
+    headers = {"Content-Security-Policy": pages.POLICY, "Referrer-Policy": "same-origin"}
     return web.Response(text=text, content_type=HTML, status=status, headers=headers)
 
 
