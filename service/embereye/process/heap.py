@@ -54,6 +54,16 @@ def _set_option(parameter: int, value: int) -> None:
         ctypes.CDLL(None).mallopt(parameter, value)
 
 
+def return_freed_memory() -> None:
+    """Return free pages within the heap to the kernel: the C library itself returns only those at the heap's end.
+
+    Strangers can fill the heap once, for example with the headers of calls. Afterwards, one small object at its end
+    would retain all of it.
+    """
+    with contextlib.suppress(AttributeError):  # a C library other than glibc
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(RETAINED))
+
+
 def freeze_heap() -> None:
     """Exclude all present objects from garbage collection, and move the heap to large pages.
 
@@ -81,6 +91,7 @@ async def collect_garbage(release: Callable[[], None] = lambda: None) -> None:
         await asyncio.sleep(COLLECT_SECONDS)
         gc.collect(1 if turn % COLLECT_ALL else 2)
         release()
+        return_freed_memory()
 
 
 def fold_heap() -> int:

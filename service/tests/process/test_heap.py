@@ -32,6 +32,31 @@ assert all(mapping[page * mmap.PAGESIZE] == page % 251 for page in touched)
 """
 
 
+# A process whose heap was full once, and has one object in use at its end.
+ONCE_FULL = """
+from embereye.process.heap import return_freed_memory, share_heap
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+
+share_heap()
+before = resident()
+blocks = [bytes(2_000) for _ in range(50_000)]
+last = bytes(2_000)
+full = resident()
+del blocks
+return_freed_memory()
+print(full - before, resident() - before)
+"""
+
+
+def test_free_pages_below_the_end_of_the_heap_are_returned():
+    run = subprocess.run([sys.executable, "-c", ONCE_FULL], capture_output=True, text=True, check=True)
+    full, afterwards = map(int, run.stdout.split())
+    assert afterwards < full / 3
+
+
 @pytest.mark.skipif(mmap.PAGESIZE != 4096, reason="large pages have another size here")
 def test_memory_in_use_moves_to_large_pages_and_hardly_grows():
     if not (heap.SETTINGS / "enabled").exists() or "[never]" in (heap.SETTINGS / "enabled").read_text():
