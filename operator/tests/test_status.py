@@ -9,8 +9,10 @@ from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.ownership.staleness import RefusedStatus, why_stale
+from embereye_operator.decide.scaling.law import measure, terms
 from embereye_operator.decide.status import timestamp
 
 from .api.test_schema import manifest
@@ -122,6 +124,16 @@ async def test_after_a_restart_of_both_a_device_is_not_called_never_heard(world:
         assert reason(world, "s-1") == "not heard since its shard started"
 
 
+async def test_a_device_that_sleeps_is_not_unheard_either_after_restarts(world: World) -> None:
+    await world.run_until_complete()
+    await silence(world, "s-1")
+    shard_of(world, "s-1").dark["s-1"] = "no check-in yet, one is expected every 8 h"
+    for _ in range(3):
+        world.memory = FleetMemory()
+        await world.step()
+        assert reason(world, "s-1") == "not heard since its shard started, one is expected every 8 h"
+
+
 async def test_a_new_device_is_never_heard(world: World) -> None:
     await world.run_until_complete()
     world.manifest["spec"]["sensors"].append({"id": "s-9", "zone": "hall"})
@@ -130,6 +142,30 @@ async def test_a_new_device_is_never_heard(world: World) -> None:
     for _ in range(3):
         await world.step()
         assert reason(world, "s-9") == "never heard; no connection"
+
+
+async def test_ten_minutes_of_a_load_around_a_boundary_write_no_status() -> None:
+    sensors = [{"id": f"s-{number}", "zone": "hall"} for number in range(6)]
+    world = World(manifest(spec={"sensors": sensors, "shards": 2, "autoscaling": {"minShards": 1, "maxShards": 4}}))
+    await world.run_until_complete()
+    randomly, required = random.Random(27), set[int]()
+
+    async def step() -> None:
+        load = Load(arrival_rate=randomly.uniform(338, 354), cost_seconds=0.001, utilization=0.3)
+        measured = measure([load, load])
+        assert measured is not None
+        required.add(terms(measured, Autoscaling(), lead=world.memory.lead).shards)
+        for shard in world.runtime.shards.values():
+            shard.load = load
+        await world.step()
+
+    for _ in range(5):
+        await step()
+    world.runtime.statuses.clear()
+    for _ in range(300):
+        await step()
+    assert world.runtime.statuses == []
+    assert required == {1, 2}, "the load is around the boundary"
 
 
 @pytest.mark.parametrize("mode", ["none", "hpa"])

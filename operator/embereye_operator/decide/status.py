@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
-from embereye.shard.coverage import NEVER_HEARD, SILENT
+from embereye.shard.coverage import NEVER_HEARD, NO_CHECK_IN, SILENT
 from embereye.units import SECOND, counted
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
@@ -436,8 +436,9 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     for device in facts.snapshot.devices:
         if reason := _why_dark(facts, device, reported):
             known = before.get(device.id)
-            if reason.startswith(NEVER_HEARD) and (heard := _heard_before(facts, device.id, known)):
-                reason = reason.replace(NEVER_HEARD, heard, 1)
+            for unheard in (NEVER_HEARD, NO_CHECK_IN):
+                if reason.startswith(unheard) and (heard := _heard_before(facts, device.id, known)):
+                    reason = heard + reason.removeprefix(unheard)
             # Numbers alone that grew are no news, and not worth a write every two seconds.
             if known and shape(known.reason) == shape(reason):
                 reason = known.reason
@@ -453,7 +454,7 @@ def _heard_before(facts: Facts, device: str, known: DarkDevice | None) -> str:
     if heard_ns := facts.heard.get(device):
         return f"{SINCE} {timestamp(heard_ns)}"
     if known and known.reason.startswith((SINCE, SINCE_RESTART)):  # written by an operator that knew more
-        return known.reason.partition(";")[0]
+        return re.split("[;,]", known.reason, maxsplit=1)[0]
     return SINCE_RESTART if device in facts.heard else ""
 
 

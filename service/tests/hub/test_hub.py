@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.eventually import eventually
@@ -153,7 +154,7 @@ async def test_a_fault_that_was_open_before_a_restart_is_not_announced_again(sto
 async def test_no_device_that_was_heard_is_called_unheard_after_restarts(stored: Stored) -> None:
     clock = Clock()
 
-    def report(hub: Hub, shard: str, **status: int | bool | str) -> None:
+    def report(hub: Hub, shard: str, **status: Any) -> None:
         devices = [DeviceStatus(id="s-01", zone="hall", **status), DeviceStatus(id="s-02", zone="hall", reason=UNHEARD)]
         hub.coverage.report(Coverage(fleet=FLEET, shard=shard, epoch=1, time_ns=clock.wall(), devices=devices))
 
