@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +52,14 @@ def can_mount() -> bool:
 
 
 @asynccontextmanager
-async def mounted_disk(path: Path, size_mb: int = SIZE_MB) -> AsyncIterator[Disk]:
-    """Mount a disk at `path`. Raises RuntimeError if the machine refuses."""
+async def mounted_disk(
+    path: Path, size_mb: int = SIZE_MB, files: Mapping[Path, Path] | None = None
+) -> AsyncIterator[Disk]:
+    """Mount a disk at `path`, and `files` over others that exist. Raises RuntimeError if the machine refuses."""
     path.mkdir(parents=True, exist_ok=True)
-    script = f"mount -t tmpfs -o size={size_mb}m tmpfs '{path}' && echo mounted && exec sleep infinity"
+    mounts = [f"mount -t tmpfs -o size={size_mb}m tmpfs {shlex.quote(str(path))}"]
+    mounts += [f"mount --bind {shlex.quote(str(file))} {over}" for over, file in (files or {}).items()]
+    script = f"{' && '.join(mounts)} && echo mounted && exec sleep infinity"
     holder = await asyncio.create_subprocess_exec("unshare", "--mount", "sh", "-c", script,
                                                   stdout=asyncio.subprocess.PIPE)  # fmt: skip
     try:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from harness.machine.local_site import HOST, START_SECONDS, LocalSite
+from harness.machine.phones import Phones
 from harness.matrix.edits import DEFINITIONS, edits
 from harness.matrix.fault import HOLD_SECONDS, Fault
 from harness.matrix.rules import BURNS, DARK, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
@@ -269,6 +270,49 @@ async def credentials_rotated(site: LocalSite) -> AsyncIterator[None]:
         raise AssertionError("the removed token is admitted, or the new one is not")
 
 
+def _phones(site: LocalSite) -> Phones:
+    if site.phones is None:
+        raise RuntimeError("the hub of this site notifies nobody")
+    return site.phones
+
+
+@asynccontextmanager
+async def provider_down(site: LocalSite) -> AsyncIterator[None]:
+    """Stop the provider of the first phone."""
+    phones = _phones(site)
+    await phones.close()
+    try:
+        yield
+    finally:
+        await phones.open()
+
+
+def provider_with(**attributes: bool) -> Callable[[LocalSite], AbstractAsyncContextManager[None]]:
+    """Build a fault that sets attributes of the first phone's provider."""
+
+    @asynccontextmanager
+    async def do(site: LocalSite) -> AsyncIterator[None]:
+        vars(_phones(site)).update(attributes)
+        try:
+            yield
+        finally:
+            _phones(site).mend()
+
+    return do
+
+
+@asynccontextmanager
+async def name_gone(site: LocalSite) -> AsyncIterator[None]:
+    """Let the name of the first phone's provider resolve no more."""
+    _phones(site).know_name(known=False)
+    try:
+        yield
+    finally:
+        _phones(site).know_name()
+
+
+PROVIDER = "the provider of the first phone"
+UNREACHED = frozenset({"RouteFailing"})
 HUNG_SECONDS = 60.0  # time limit for a hanging process to be ended
 READ_SECONDS = 3.0  # time in which hub and shards read changed files
 HOUR = 3600.0
@@ -306,6 +350,14 @@ FAULTS: dict[str, Fault[LocalSite]] = {
               besides=frozenset({"EvidenceWaiting", "FleetDegraded"})),  # shards have evidence in memory only
         Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR)),
         Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR)),
+        Fault("provider down", f"{PROVIDER} is down", 1.5, provider_down, duration=14.0, alerts=UNREACHED,
+              takes="provider"),
+        Fault("provider slow", f"{PROVIDER} does not answer", 1.5, provider_with(is_slow=True), duration=14.0,
+              alerts=UNREACHED, takes="provider"),
+        Fault("provider refusing", f"{PROVIDER} answers 503", 1.5, provider_with(is_refusing=True), duration=14.0,
+              alerts=UNREACHED, takes="provider"),
+        Fault("name gone", f"the name of {PROVIDER} does not resolve", 1.5, name_gone, duration=14.0,
+              alerts=UNREACHED, takes="provider"),
         Fault("sensor floods", "a declared sensor sends as fast as it can", 1.5, sensor_floods, duration=14.0,
               besides=frozenset({"SensorsShedding", "Compacting", "EventLoopSlow", "FleetAtMaximum"})),
         Fault("sensor duplicated", "a second device claims the id of a connected sensor", 1.5, sensor_duplicated),

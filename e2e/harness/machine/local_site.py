@@ -34,6 +34,7 @@ from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.machine.disk import Disk, can_mount, mounted_disk
 from harness.machine.fill import fill_hub
 from harness.machine.people import reset_zones
+from harness.machine.phones import Phones
 from harness.matrix.edits import VERSION, merge
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
@@ -62,15 +63,19 @@ class Layout:
     pulled: dict[str, str] = field(default_factory=dict)  # cameras that shards dial: id → source
     shards: int = 2  # sensor shards
     clips: str = "5G"  # space for clips at the hub
+    phones: bool = False  # the hub notifies two phones of alarms
     small_disk: bool = True  # history and spools are on a separate disk that can be filled, if one can be mounted
 
 
 class LocalSite:
     """Owns everything of a run: processes, devices, books. `async with running_site(…)` starts and ends it."""
 
-    def __init__(self, folder: Path, diary: Diary, layout: Layout, disk: Disk | None = None) -> None:
+    def __init__(
+        self, folder: Path, diary: Diary, layout: Layout, disk: Disk | None = None, phones: Phones | None = None
+    ) -> None:
         """`disk` is a separate disk for history and spools; None: they are in `folder`."""
         self.folder, self.diary, self.layout = folder, diary, layout
+        self.phones = phones
         self.disk = disk
         self.data = folder / "data"  # the path that its processes see
         self.manifest = folder / "fleets.yaml"
@@ -119,6 +124,7 @@ class LocalSite:
                 str(self.manifest), "--json",
                 "--data", str(self.data), "--hub-port", str(self.ports["hub"]),
                 "--console-port", str(self.ports["console"]),
+                *(("--notify", str(self.phones.config)) if self.phones else ()),
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment,
                 start_new_session=True,
             )  # fmt: skip
@@ -275,6 +281,11 @@ class LocalSite:
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
+    async def notified(self, zone: str, limit: float) -> None:
+        """Wait until a phone has the alarm of `zone`. AssertionError after `limit` seconds."""
+        if self.phones:
+            await self.phones.wait(zone, limit)
+
     def put_out(self) -> None:
         """Put all fires out. Their alarms stay until they are reset."""
         for zone in self.burnt:
@@ -336,12 +347,11 @@ async def running_site(
     # gRPC ends its thread when the last device is gone, and sometimes waits for that for ever. This keeps it running.
     grpc.aio.init_grpc_aio()
     async with AsyncExitStack() as stack:
-        disk = (
-            await stack.enter_async_context(mounted_disk(folder / "data"))
-            if layout.small_disk and can_mount()
-            else None
-        )
-        site = LocalSite(folder, diary, layout, disk)
+        has_disk = layout.small_disk and can_mount()
+        phones = await stack.enter_async_context(Phones(folder, is_named=has_disk)) if layout.phones else None
+        files = {Path("/etc/hosts"): phones.hosts, Path("/etc/resolv.conf"): phones.resolver} if phones else {}
+        disk = await stack.enter_async_context(mounted_disk(folder / "data", files=files)) if has_disk else None
+        site = LocalSite(folder, diary, layout, disk, phones)
         stack.push_async_callback(site.close)
         await site.start()
         await site.occupy(film)

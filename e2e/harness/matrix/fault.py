@@ -32,6 +32,9 @@ class Building(Protocol):
     async def ignite(self) -> tuple[str, float]:
         """Set one more sensor on fire. Returns its zone and the monotonic seconds of its first line."""
 
+    async def notified(self, zone: str, limit: float) -> None:
+        """Wait until a person has the alarm of `zone`, if the hub notifies people. AssertionError after `limit`."""
+
     def put_out(self) -> None:
         """Put all fires out. Their alarms stay."""
 

@@ -196,6 +196,7 @@ async def try_faults(
             burning.append(await site.ignite())
             for zone, lit_at in burning:
                 await site.witness.alarmed(zone, ALARM_SECONDS, wall_ns(lit_at))
+                await site.notified(zone, ALARM_SECONDS)
         return time.monotonic() - since
 
     alerts, waited = Alerts(watch), waited_seconds()
