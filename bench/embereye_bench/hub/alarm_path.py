@@ -78,7 +78,7 @@ class Site:
                 await asyncio.sleep(0.05)
 
 
-class _Subscriber:
+class Subscriber:
     """A subscriber that records when each zone's alarm arrived."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Subscriber:
 
 async def _alarms(samples: int, folder: Path, *hub: str) -> tuple[list[float], list[float]]:
     """Seconds from sending a crossing to a subscriber's event, and of a line's echo with a write and an fsync."""
-    site, subscriber = Site(folder, TALKERS + samples, *hub), _Subscriber()
+    site, subscriber = Site(folder, TALKERS + samples, *hub), Subscriber()
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
     with contextlib.ExitStack() as stack:
@@ -150,7 +150,7 @@ async def _alarms(samples: int, folder: Path, *hub: str) -> tuple[list[float], l
     return latencies, floors
 
 
-def _percentile(values: Sequence[float], share: float) -> float:
+def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] * 1e3
 
 
@@ -167,8 +167,8 @@ def measure(name: str, scale: Scale, reach: tuple[float, float], hub: Callable[[
             sample = asyncio.run(_alarms(samples, Path(folder), *hub(number, Path(folder))))
         latencies += sample[0]
         floors += sample[1]
-    value, late = _percentile(latencies, 0.95), _percentile(latencies, 0.99)
-    floor = _percentile(floors, 0.95)
+    value, late = percentile(latencies, 0.95), percentile(latencies, 0.99)
+    floor = percentile(floors, 0.95)
     wanted = f"≤ {reach[0]:.0f}, p99 ≤ {reach[1]:.0f}"
     unit = f"ms p95, p99 {late:.1f}"
     return Result(name, value, unit, floor, value / floor, wanted, value <= reach[0] and late <= reach[1])
