@@ -86,7 +86,7 @@
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
   "archive" (dict "config" nil "credentials" (dict "existingSecret" ""))
-  "notify" (dict "config" nil "secrets" (dict "existingSecret" ""))
+  "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil)
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $hub := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
 {{- $hub = include "embereye.merged" (dict "base" $hub "over" (.hub.hub | default dict)) | fromJson }}
@@ -311,7 +311,7 @@ env: {{- toYaml . | nindent 2 }}
 {{/* The files that declare add-ons of the hub, by name, as JSON. */}}
 {{- define "embereye.addons" -}}
 {{- $files := dict }}
-{{- range $addon := list "modbus" "dc09" "archive" "notify" }}
+{{- range $addon := list "modbus" "dc09" "archive" "notify" "profiles" }}
 {{- with (get $.Values.hub $addon | default dict).config }}
 {{- $_ := set $files (printf "%s.yaml" $addon) (toYaml .) }}
 {{- end }}

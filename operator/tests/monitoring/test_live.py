@@ -44,6 +44,7 @@ OF_ADDONS = {
     "embereye_hub_notify_dead_letters": "hub.notify",
     "embereye_hub_notify_failing": "hub.notify",
     "embereye_hub_notify_unconfirmed": "hub.notify",
+    "embereye_hub_profiles_unconfirmed": "hub.profiles",
 }
 NEEDS |= {series: needs for series, needs in OF_ADDONS.items() if series in by_series()}
 

@@ -21,6 +21,7 @@ from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence, Zone
+from embereye.zone.profile import Profile
 from embereye.zone.silences import covering
 from embereye.zone.state import ZoneMachine
 
@@ -39,6 +40,7 @@ class Zones:
         self._machines: dict[ZoneKey, ZoneMachine] = {}
         self.marks: defaultdict[ZoneKey, dict[str, FalseAlarm]] = defaultdict(dict)  # by zone and alarm
         self.silences: dict[ZoneKey, dict[str, Silence]] = {}  # by zone and id; `Silences` maintains them
+        self.profile_of: Callable[[ZoneKey], Profile | None] = lambda _: None  # an add-on may set it
         self.unreadable = 0  # zones that start empty because their stored state cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
@@ -108,6 +110,7 @@ class Zones:
         machine = self._machines.get(key)
         if machine is None:
             machine = self._machines[key] = ZoneMachine(*key, marks=self.marks[key])
+        machine.profile = self.profile_of(key)
         draft.touched.setdefault(key, machine.revision)
         return machine
 
@@ -152,6 +155,7 @@ class Zones:
         for key, machine in list(self._machines.items()):
             if machine.is_time_dependent:
                 revision = machine.revision
+                machine.profile = self.profile_of(key)
                 events = machine.tick(draft.now_ns)
                 if machine.revision != revision:
                     draft.touched.setdefault(key, revision)

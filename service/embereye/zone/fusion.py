@@ -2,8 +2,9 @@
 
 First, each sign is weighed alone: some kinds justify an alarm, others at most a pre-alarm. The zone is in alarm if one
 sign justifies it, or if two signs agree: they are of different kinds, or one is seen by a camera and the other by
-a sensor, at about the same time. A sign that resembles a marked false alarm usually needs a second one. `state.py`
-passes the active signs and acts on the `Verdict`, whose grounds explain it to people.
+a sensor, at about the same time. A sign that resembles a marked false alarm usually needs a second one. Signs
+that the zone's profile expects need one that it does not. `state.py` passes the active signs and acts on the `Verdict`,
+whose grounds explain it to people.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -14,6 +15,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.v1.alarms_pb2 import FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.false_alarms import is_checked_by_camera, marks_like, resemblance
+from embereye.zone.profile import Profile
 from embereye.zone.sentences import sign
 
 WINDOW_NS = 30_000_000_000  # a sign counts for this long after its last report; a shard restarts within it
@@ -26,6 +28,7 @@ class Verdict:
     level: Level
     grounds: tuple[EvidenceItem, ...] = ()
     like: FalseAlarm | None = None  # a marked false alarm that the grounds resemble, so that they need confirmation
+    profile: str = ""  # the profile that expects them, so that they need confirmation
 
     @property
     def why(self) -> str:
@@ -35,11 +38,15 @@ class Verdict:
             return f"{', and '.join(words)} agree"
         if not words:
             return ""
+        if self.profile:
+            words[0] += f", as expected in the profile {self.profile}"
         return f"{words[0]}, {resemblance(self.like)}" if self.like else words[0]
 
     @property
     def confirmation(self) -> str:
         """The evidence that would turn this pre-alarm into an alarm."""
+        if self.profile:
+            return "a sign of another kind, or a critical one, would confirm it"
         return "a second, stronger or longer sign would confirm it" if self.like else "a second sign would confirm it"
 
 
@@ -76,16 +83,18 @@ class _Sign:
     item: EvidenceItem
     worth: Level
     like: tuple[FalseAlarm, ...]
+    is_expected: bool  # by the profile
 
     def is_new_with(self, second: "_Sign") -> bool:
-        """True if no single marked alarm resembles both signs."""
-        return not any(mark in second.like for mark in self.like)
+        """True if no single marked alarm resembles both signs, and the profile does not expect both."""
+        return not (self.is_expected and second.is_expected) and not any(mark in second.like for mark in self.like)
 
 
-def _weigh(item: EvidenceItem, marks: Collection[FalseAlarm]) -> _Sign:
+def _weigh(item: EvidenceItem, marks: Collection[FalseAlarm], profile: Profile | None) -> _Sign:
     like = tuple(marks_like(item, marks)) if marks else ()
-    worth = alone(item)
-    return _Sign(item, worth if not like or is_checked_by_camera(item) else min(worth, Level.PRE_ALARM), like)
+    expected = profile is not None and profile.is_expected(item)
+    limited = expected or (bool(like) and not is_checked_by_camera(item))
+    return _Sign(item, min(alone(item), Level.PRE_ALARM) if limited else alone(item), like, expected)
 
 
 def _agreeing(signs: Sequence[_Sign]) -> tuple[EvidenceItem, EvidenceItem] | None:
@@ -101,13 +110,13 @@ def _agreeing(signs: Sequence[_Sign]) -> tuple[EvidenceItem, EvidenceItem] | Non
     return None
 
 
-def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = ()) -> Verdict:
+def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = (), profile: Profile | None = None) -> Verdict:
     """Judge the active signs of a zone, at most one per device and kind.
 
     A sign that resembles one of a marked false alarm (`marks`) is only a pre-alarm alone. So are several signs
-    together if they all resemble signs of the same marked alarm.
+    together if they all resemble signs of the same marked alarm, or if the `profile` expects them all.
     """
-    signs = [_weigh(item, marks) for item in items if item.level >= Level.PRE_ALARM]
+    signs = [_weigh(item, marks, profile) for item in items if item.level >= Level.PRE_ALARM]
     if not signs:
         return CLEAR
     signs.sort(key=lambda weighed: (-weighed.worth, -weighed.item.level, -weighed.item.score, weighed.item.device))
@@ -118,4 +127,5 @@ def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = ()) -> 
         return Verdict(Level.ALARM, pair if agreeing and pair else (first.item,))
     if pair is not None:
         return Verdict(Level.ALARM, pair)
-    return Verdict(Level.PRE_ALARM, (first.item,), first.like[0] if first.like else None)
+    name = profile.name if profile and first.is_expected else ""
+    return Verdict(Level.PRE_ALARM, (first.item,), first.like[0] if first.like else None, name)

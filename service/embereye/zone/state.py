@@ -31,6 +31,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Fault, Silence, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.false_alarms import marks_like, resemblance
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
+from embereye.zone.profile import Profile
 from embereye.zone.sentences import duration, sign
 from embereye.zone.silences import covering, is_covered, level_in_force
 
@@ -116,6 +117,7 @@ class ZoneMachine:
     marks: dict[str, FalseAlarm] = field(
         default_factory=dict, compare=False
     )  # false alarms by alarm; stored by the owner
+    profile: Profile | None = field(default=None, compare=False)  # the present one; set by the owner
     revision: int = 0  # grows with every change that the owner has to store
 
     @property
@@ -348,7 +350,7 @@ class ZoneMachine:
             return []  # only a report opens an alarm
         if self._is_latched(now_ns):
             return self._announce_sign(now_ns, trigger)
-        verdict = judge(self._active(now_ns), self.marks.values())
+        verdict = judge(self._active(now_ns), self.marks.values(), self.profile)
         event = self._follow(verdict, now_ns, trigger)
         if event is None:
             return self._announce_sign(now_ns, trigger)

@@ -6,6 +6,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
 from embereye.zone.fusion import WINDOW_NS, judge
+from embereye.zone.profile import Profile
 
 HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 PRE, ALARM, CRITICAL, CLEAR = (
@@ -111,3 +112,19 @@ def test_an_uncalibrated_device_says_so() -> None:
 
 def test_a_sign_without_terms_is_explained_by_its_score() -> None:
     assert judge([sign("cam-1", SMOKE, ALARM, CAMERA)]).why == "smoke score 0.5 at cam-1"
+
+
+@pytest.mark.parametrize(
+    ("signs", "level"),
+    [
+        ([sign("s1", SMOKE, ALARM)], PRE),
+        ([sign("c1", FLAME, ALARM, CAMERA), sign("s1", SMOKE, ALARM)], PRE),
+        ([sign("c1", SMOKE, ALARM, CAMERA), sign("s1", SMOKE, ALARM)], PRE),
+        ([sign("s1", SMOKE, CRITICAL)], ALARM),
+        ([sign("s1", HEAT, ALARM)], ALARM),
+        ([sign("s1", SMOKE, ALARM), sign("s2", GAS, PRE)], ALARM),
+        ([sign("s1", SMOKE, CLEAR)], CLEAR),
+    ],
+)
+def test_signs_that_the_profile_expects_need_one_that_it_does_not(signs: list[EvidenceItem], level: Level) -> None:
+    assert judge(signs, profile=Profile("welding", frozenset({SMOKE, FLAME}))).level is level

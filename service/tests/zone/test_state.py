@@ -9,6 +9,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone import fusion, state
 from embereye.zone.fusion import WINDOW_NS, Verdict
+from embereye.zone.profile import Profile
 from embereye.zone.state import TEST_NS, TRANSITIONS, Action, NotAllowedError, ZoneMachine
 
 NOW = 1_700_000_000 * SECOND
@@ -200,9 +201,11 @@ def test_signs_that_continue_in_an_alarm_are_not_judged_again(
     for name in names:
         machine.add_evidence(sign(name), at(0))
 
-    def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = ()) -> Verdict:
+    def judge(
+        items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = (), profile: Profile | None = None
+    ) -> Verdict:
         judged.append(len(signs := list(items)))
-        return fusion.judge(signs, marks)
+        return fusion.judge(signs, marks, profile)
 
     monkeypatch.setattr(state, "judge", judge)
     for second in range(1, 4):

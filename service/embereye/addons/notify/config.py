@@ -16,6 +16,7 @@ from embereye.addons.notify.options import (
     DAYS,
     FAULT,
     FIRES,
+    NORMAL,
     OCCASIONS,
     PRE_ALARM,
     WEB_PUSH,
@@ -71,8 +72,10 @@ def _options(fields: Fields, folder: Path) -> NotifyOptions:
     if "escalations" in fields:
         read = partial(_escalation, known=(*routes, *duties))
         escalations = tuple(fields.unique("escalations", read, most=MAX_ESCALATIONS).values())
-        if not any(occasion in escalation.occasions for escalation in escalations for occasion in FIRES):
-            raise fields.error("escalations", "none of them is for alarm: nobody would hear of a fire")
+        usual = [each for each in escalations if not each.profiles or NORMAL in each.profiles]
+        if not any(occasion in each.occasions for each in usual for occasion in FIRES):
+            why = "none of them is for alarm in a zone without a profile: nobody would hear of a fire"
+            raise fields.error("escalations", why)
     return NotifyOptions(
         routes=routes,
         escalations=escalations,
@@ -242,6 +245,7 @@ def _escalation(fields: Fields, known: Sequence[str]) -> Escalation:
         occasions=occasions,
         steps=tuple(steps),
         zones=tuple(fields.texts("zones", ("*",))),
+        profiles=frozenset(fields.texts("profiles")),
         repeat=repeat,
         rounds=rounds,
         follow_up=fields.flag("followUp", True),

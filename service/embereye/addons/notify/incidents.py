@@ -8,12 +8,21 @@ A delivery stays until its message was accepted. Steps that became due while no 
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from embereye.addons.notify.options import ALARM, CRITICAL, FAULT, FIRES, PRE_ALARM, Escalation, NotifyOptions
+from embereye.addons.notify.options import (
+    ALARM,
+    CRITICAL,
+    FAULT,
+    FIRES,
+    NORMAL,
+    PRE_ALARM,
+    Escalation,
+    NotifyOptions,
+)
 from embereye.levels import Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -87,8 +96,10 @@ class Delivery:
 class Incidents:
     """All incidents and deliveries. `changed` collects the keys of changed ones for the caller."""
 
-    def __init__(self, options: NotifyOptions) -> None:
+    def __init__(self, options: NotifyOptions, profile_of: Callable[[str, str], str] = lambda *_: NORMAL) -> None:
+        """`profile_of` returns the name of the present profile of a zone, by namespace and name."""
         self._options = options
+        self._profile_of = profile_of
         self._escalations = {escalation.name: escalation for escalation in options.escalations}
         self.incidents: dict[str, Incident] = {}
         self.deliveries: dict[str, Delivery] = {}
@@ -215,10 +226,11 @@ class Incidents:
         incident.generation += 1
         incident.changed_ns = now_ns
         incident.reached = {}
+        profile = self._profile_of(incident.namespace, incident.zone)
         incident.progress = {
             escalation.name: Progress(now_ns)
             for escalation in self._options.escalations
-            if escalation.is_for(occasion or incident.occasion, incident.namespace, incident.zone)
+            if escalation.is_for(occasion or incident.occasion, incident.namespace, incident.zone, profile)
         }
         self.incidents[incident.key] = incident
         self._zones[incident.namespace, incident.zone].add(incident.key)

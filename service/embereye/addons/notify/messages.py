@@ -62,7 +62,7 @@ def compose(
     fires = groups.get(worst, [])
     added = [incident for incident in still_open if incident.key not in latest and incident.occasion == worst]
     if len(latest) > 1 and added:
-        groups[worst] = [*added, *fires]
+        groups[worst] = [*fires, *added]
     before = {incident.key for incident in added}
     lines = [line for group in sorted(groups, key=ORDER.index) for line in _lines(group, groups[group], before, now)]
     waited = [_waited(each, now) for each in latest.values() if each.delivery.step > 0 or each.delivery.round > 0]

@@ -22,7 +22,7 @@ from embereye.addons.notify import links
 from embereye.addons.notify.incidents import ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident, Incidents
 from embereye.addons.notify.links import BadLinkError, Link
 from embereye.addons.notify.messages import Message, News, compose
-from embereye.addons.notify.options import ALARM, FIRES, Canary, NotifyOptions, Route
+from embereye.addons.notify.options import ALARM, FIRES, NORMAL, Canary, NotifyOptions, Route
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, Proofs, Reachable
 from embereye.addons.notify.rows import Rows
 from embereye.hub.access.keeper import add_entry
@@ -110,12 +110,16 @@ class Notifier:
     ) -> None:
         self.options = options
         self.rows = Rows(hub.committer)
-        self.incidents = Incidents(options)
+        self.incidents = Incidents(options, self._profile_of)
         self.outlets = {name: Outlet(route, make_sender(route), backoff()) for name, route in options.routes.items()}
         self.hub = hub
         self.proofs = Proofs(self._store_proof)
         self._cursor = 0
         self._is_compared = False
+
+    def _profile_of(self, namespace: str, zone: str) -> str:
+        profile = self.hub.zones.profile_of((namespace, zone))
+        return profile.name if profile else NORMAL
 
     # A part of the hub
 

@@ -13,6 +13,7 @@ PRE_ALARM, ALARM, CRITICAL, FAULT = "pre-alarm", "alarm", "critical", "fault"
 OCCASIONS = (PRE_ALARM, ALARM, CRITICAL, FAULT)
 FIRES = (ALARM, CRITICAL)
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+NORMAL = "normal"  # the profile of a zone without one
 WEB_PUSH = "webpush://"
 
 
@@ -117,15 +118,17 @@ class Escalation:
     name: str
     occasions: frozenset[str]
     steps: Sequence[Step]
+    profiles: frozenset[str] = frozenset()  # of zones, NORMAL for none; empty: all
     zones: Sequence[str] = ("*",)  # patterns of "zone" or "namespace/zone"; those with ! exclude
     repeat: float = 0.0  # seconds from the last step to the next round; 0: one round
     rounds: int = 0  # at most; 0: until somebody acknowledges
     follow_up: bool = True  # let the notified routes know when it is acknowledged or over
 
-    def is_for(self, occasion: str, namespace: str, zone: str) -> bool:
-        """True if it reacts to `occasion` in that zone. A critical alarm is an alarm too."""
+    def is_for(self, occasion: str, namespace: str, zone: str, profile: str = NORMAL) -> bool:
+        """True if it reacts to `occasion` in that zone, which has `profile`. A critical alarm is an alarm too."""
         wanted = occasion in self.occasions or (occasion == CRITICAL and ALARM in self.occasions)
-        return wanted and self.has_zone(namespace, zone)
+        fits = not self.profiles or profile in self.profiles
+        return wanted and fits and self.has_zone(namespace, zone)
 
     def has_zone(self, namespace: str, zone: str) -> bool:
         """True if its patterns select that zone."""

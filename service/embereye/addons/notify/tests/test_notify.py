@@ -10,9 +10,11 @@ import pytest
 from harness.eventually import eventually
 from harness.stored import Stored
 
+from embereye.addons.notify.messages import MAX_NAMES
 from embereye.addons.notify.options import ALARM, FAULT, PRE_ALARM, Escalation, Step
 from embereye.hub.actions import Action
 from embereye.levels import Level
+from embereye.zone.profile import Profile
 
 from .hub_of import options, route, running
 from .servers import HttpService, MailServer, mail_server, text_of
@@ -197,3 +199,32 @@ async def test_quiet_hours_hold_faults_and_never_alarms(stored: Stored, service:
         site.ignite("hall")
         await eventually(lambda: service.requests)
         assert Counter(service.titles()) == {"ALARM: default/hall": 1}
+
+
+async def test_the_newest_zones_of_a_long_storm_are_named_first(stored: Stored, service: HttpService) -> None:
+    async with running(stored, options(route("phone", service.url), fold=0.5)) as site:
+        for number in range(MAX_NAMES + 20):
+            site.ignite(f"early-{number}")
+        await eventually(lambda: service.requests and not site.notifier.incidents.deliveries)
+        for name in ("late-1", "late-2"):
+            site.ignite(name)
+        await eventually(lambda: "late-" in str(service.requests) and not site.notifier.incidents.deliveries)
+    messages = "\n".join(document["message"] for _, document, _ in service.requests)
+    assert all(f"- default/{name}" in messages or f"default/{name}:" in messages for name in ("late-1", "late-2"))
+
+
+async def test_an_escalation_for_a_profile_runs_only_in_zones_that_have_it(
+    stored: Stored, service: HttpService, mail: MailServer
+) -> None:
+    alarm = frozenset({ALARM})
+    escalations = (
+        Escalation("usual", alarm, (Step(("mail",)),), profiles=frozenset({"normal"})),
+        Escalation("permits", alarm, (Step(("phone",)),), profiles=frozenset({"welding"})),
+    )
+    wanted = options(route("phone", service.url), route("mail", mail.url), escalations=escalations)
+    async with running(stored, wanted) as site:
+        site.hub.zones.profile_of = lambda key: Profile("welding") if key[1] == "hall" else None
+        site.ignite("hall")
+        site.ignite("attic")
+        await eventually(lambda: service.requests and mail.received and not site.notifier.incidents.deliveries)
+    assert (service.titles(), mail.subjects()) == (["ALARM: default/hall"], ["ALARM: default/attic"])

@@ -1,0 +1,140 @@
+"""Let work in a zone make signs without an alarm for a while: list profiles; begin, confirm and end permits."""
+
+import math
+import os
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from embereye.process.lifecycle import NotFoundError, UserError
+from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.http import HttpHub
+from embereye_cli.parser import did_you_mean
+from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.values import duration
+
+NOT_DECLARED = "This hub has no profiles: start it with --profiles (addons/profiles/README.md)"
+LISTER = "embereye profile list"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options and actions."""
+    add_console_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="list profiles, permits, and what nobody has confirmed")
+    begin = actions.add_parser("begin", help="give a zone a profile until an end")
+    begin.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+    begin.add_argument("name", metavar="PROFILE", help="its name in the list")
+    begin.add_argument("--for", dest="span", type=duration, required=True, metavar="DURATION",
+                       help="how long, such as 90m or 4h")  # fmt: skip
+    begin.add_argument("--reason", required=True, help="why, such as the permit's number")
+    begin.add_argument("--watchman", default="", metavar="NAME", help="who watches the work; some profiles need one")
+    confirm = actions.add_parser("confirm", help="confirm that a zone still needs its profile, or a profile its hours")
+    confirm.add_argument("zone", nargs="?", default="", metavar="ZONE", help="name, or namespace/name")
+    confirm.add_argument("--hours", default="", metavar="PROFILE", help="instead of a zone: the profile's hours")
+    end = actions.add_parser("end", help="end a zone's permit early, or dismiss that nobody confirmed it")
+    end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+    for action in (begin, confirm, end):
+        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                            help="your name, if several people share a token; recorded beside the token's name "
+                            "[EMBEREYE_WHO]")  # fmt: skip
+    _accept_after_action(actions.choices.values())
+
+
+def _accept_after_action(actions: Iterable[ArgumentParser]) -> None:
+    """Accept the common options after an action's name too, where people write them."""
+    for action in actions:
+        for option in ("--console", "--token"):
+            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+
+
+def run(arguments: Namespace) -> int:
+    """Run one action; UserError with the hub's reason if it refuses."""
+    hub = HttpHub(console_connection(arguments))
+    {"list": _list, "begin": _begin, "confirm": _confirm, "end": _end}[arguments.action](hub, arguments)
+    return 0
+
+
+def _list(hub: HttpHub, arguments: Namespace) -> None:
+    state = hub.read("/v1/profiles", "profiles", "permits", "unconfirmed", lister=NOT_DECLARED)
+    if arguments.json:
+        print_json(state)
+        return
+    rows = [
+        (
+            each["name"], ", ".join(each["zones"]), ", ".join(each["expected"]), f"{each['longestMinutes']} min",
+            f"{each['confirmMinutes']} min", _hours(each),
+        )
+        for each in state["profiles"]
+    ]  # fmt: skip
+    print_table(("Profile", "Zones", "Expected", "Longest", "Confirmed every", "Hours"), rows, empty="None.")
+    permits = [
+        (
+            f"{each['namespace']}/{each['zone']}", each["profile"], local_time(int(each["untilNs"])),
+            local_time(int(each["confirmByNs"])), each["who"], each["watchman"], each["reason"],
+        )
+        for each in state["permits"]
+    ]  # fmt: skip
+    columns = ("Zone", "Profile", "Until", "Confirm by", "Who", "Watchman", "Reason")
+    print_table(columns, permits, empty="Every zone without hours has its normal profile.")
+    for sentence in state["unconfirmed"]:
+        print(f"{sentence[:1].upper()}{sentence[1:]}.")
+
+
+def _hours(profile: dict[str, object]) -> str:
+    if not profile["hasHours"]:
+        return ""
+    if not profile["confirmedBy"]:
+        return "not confirmed"
+    return f"confirmed by {profile['confirmedBy']} until {local_time(int(str(profile['confirmedUntilNs'])))}"
+
+
+def _path(hub: HttpHub, name: str, action: str = "") -> str:
+    """The address of the profile of the zone `name`; NotFoundError, or UserError if several zones have that name."""
+    zones = hub.read("/v1/zones", "zones")["zones"]
+    titles = [f"{zone['namespace']}/{zone['name']}" for zone in zones]
+    matches = [title for title in titles if name in {title, title.partition("/")[2]}]
+    names = [each for title in titles for each in (title, title.partition("/")[2])]
+    if not matches:
+        raise NotFoundError(f"there is no zone {name}.{did_you_mean(name, names)}")
+    if len(matches) > 1:
+        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {', '.join(matches)}.")
+    namespace, _, zone = matches[0].partition("/")
+    return f"/v1/zones/{quote(namespace, safe='')}/{quote(zone, safe='')}/profile{action}"
+
+
+def _post(hub: HttpHub, arguments: Namespace, path: str, **body: object) -> None:
+    answer = hub.read(path, body={**body, "who": arguments.who}, lister=LISTER)
+    if arguments.json:
+        print_json(answer)
+
+
+def _begin(hub: HttpHub, arguments: Namespace) -> None:
+    minutes = math.ceil(arguments.span / 60)
+    _post(
+        hub, arguments, _path(hub, arguments.zone), profile=arguments.name, minutes=minutes,
+        reason=arguments.reason, watchman=arguments.watchman,
+    )  # fmt: skip
+    if not arguments.json:
+        print(f"{arguments.zone}: {arguments.name} for {minutes} min. `{LISTER}` shows when to confirm it.")
+
+
+def _confirm(hub: HttpHub, arguments: Namespace) -> None:
+    if bool(arguments.zone) == bool(arguments.hours):
+        raise UserError("name either a zone, or a profile with --hours")
+    if arguments.hours:
+        _post(hub, arguments, f"/v1/profiles/{quote(arguments.hours, safe='')}/confirm")
+    else:
+        _post(hub, arguments, _path(hub, arguments.zone, "/confirm"))
+    if not arguments.json:
+        print(f"{arguments.hours or arguments.zone}: confirmed.")
+
+
+def _end(hub: HttpHub, arguments: Namespace) -> None:
+    _post(hub, arguments, _path(hub, arguments.zone, "/end"))
+    if not arguments.json:
+        print(f"{arguments.zone}: normal.")

@@ -1,0 +1,192 @@
+"""Routes of profiles: the declared ones, the zones' permits, and what people do with them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+from google.protobuf import json_format
+
+from embereye.addons.profiles.keeper import Permit, Profiles, UnknownProfileError
+from embereye.addons.profiles.options import MAX_PERMIT_MINUTES, ProfileOptions
+from embereye.hub.actions import UnknownZoneError, check_action
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    EVENT,
+    NANOSECONDS,
+    REASON,
+    WHO,
+    WORD,
+    Json,
+    answer,
+    json_body,
+    list_of,
+    record,
+    reference,
+    whole,
+)
+from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
+from embereye.hub.roles import Role
+from embereye.hub.tables.zones import ZoneKey
+
+CONFIRMED = {200: answer("it is confirmed", record({}))}
+
+
+class ProfileRoutes:
+    """Serves profiles."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
+
+    @Route(
+        "GET", "/v1/profiles", Role.VIEWER, "Declared profiles, present permits, and what nobody confirmed",
+        {200: answer("in the order of their declaration, and by zone", reference("Profiles"))},
+    )  # fmt: skip
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "profiles": [self._declared(options) for options in self._profiles.options.profiles.values()],
+                "permits": [self._permit(key, permit) for key, permit in sorted(self._profiles.permits.items())],
+                "unconfirmed": self._profiles.unconfirmed(),
+            }
+        )
+
+    @Route(
+        "POST", "/v1/zones/{namespace}/{zone}/profile", Role.OPERATOR,
+        "Give a zone a profile until an end; replaces its present permit", EVENT,
+        fails=(*CHANGES, 404, 503),
+        body=json_body(
+            record(
+                {
+                    "profile": WORD, "reason": REASON,
+                    "minutes": {"type": "integer", "minimum": 1, "maximum": MAX_PERMIT_MINUTES},
+                },
+                watchman={"type": "string", "maxLength": 200, "description": "who watches the work; some need one"},
+                who=WHO,
+            )
+        ),
+    )  # fmt: skip
+    async def _begin(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        who, reason, profile, watchman = (text_of(body, name) for name in ("who", "reason", "profile", "watchman"))
+        if problem := check_action(who, reason, "reason") or check_action(watchman, ""):
+            raise Refused(400, problem)
+        try:
+            event = await self._profiles.begin(
+                request[PRINCIPAL], _key(request), profile, reason=reason, minutes=_minutes(body), watchman=watchman,
+                who=who,
+            )  # fmt: skip
+        except ValueError as error:
+            raise Refused(400, str(error)) from error
+        except (UnknownProfileError, UnknownZoneError) as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response(json_format.MessageToDict(event))
+
+    @Route(
+        "POST", "/v1/zones/{namespace}/{zone}/profile/confirm", Role.OPERATOR, "Confirm a zone's permit", CONFIRMED,
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({}, who=WHO)),
+    )  # fmt: skip
+    async def _confirm(self, request: web.Request) -> web.Response:
+        try:
+            await self._profiles.confirm(request[PRINCIPAL], _key(request), await _who(request))
+        except UnknownProfileError as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response({})
+
+    @Route(
+        "POST", "/v1/zones/{namespace}/{zone}/profile/end", Role.OPERATOR,
+        "End a zone's permit, or dismiss that it ended unconfirmed",
+        {200: answer("the zone has its normal profile", record({}))},
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({}, who=WHO)),
+    )  # fmt: skip
+    async def _end(self, request: web.Request) -> web.Response:
+        try:
+            await self._profiles.end(request[PRINCIPAL], _key(request), await _who(request))
+        except UnknownProfileError as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response({})
+
+    @Route(
+        "POST", "/v1/profiles/{profile}/confirm", Role.OPERATOR, "Confirm the hours of a profile", CONFIRMED,
+        fails=(*CHANGES, 404, 503),
+        body=json_body(record({}, who=WHO)),
+    )  # fmt: skip
+    async def _confirm_hours(self, request: web.Request) -> web.Response:
+        who = await _who(request)
+        try:
+            await self._profiles.confirm_schedule(request[PRINCIPAL], request.match_info["profile"], who)
+        except ValueError as error:
+            raise Refused(400, str(error)) from error
+        except UnknownProfileError as error:
+            raise Refused(404, str(error)) from error
+        return web.json_response({})
+
+    def _declared(self, options: ProfileOptions) -> Json:
+        confirmation = self._profiles.schedules.get(options.name)
+        return {
+            "name": options.name,
+            "zones": list(options.zones),
+            "expected": sorted(kind.word for kind in options.profile.expected),
+            "longestMinutes": options.longest,
+            "confirmMinutes": options.confirm,
+            "watchman": options.watchman,
+            "hasHours": bool(options.hours),
+            "confirmedBy": confirmation.who if confirmation else "",
+            "confirmedUntilNs": str(self._wall_ns(self._profiles.due_ns(options))),
+        }
+
+    def _permit(self, key: ZoneKey, permit: Permit) -> Json:
+        return {
+            "namespace": key[0], "zone": key[1], "profile": permit.profile, "who": permit.who,
+            "reason": permit.reason, "watchman": permit.watchman, "sinceNs": str(self._wall_ns(permit.since_ns)),
+            "untilNs": str(self._wall_ns(permit.until_ns)),
+            "confirmByNs": str(self._wall_ns(self._profiles.confirm_by_ns(permit))),
+        }  # fmt: skip
+
+    def _wall_ns(self, time_ns: int) -> int:
+        return time_ns + self._profiles.stepped_ns() if time_ns else 0
+
+
+def _key(request: web.Request) -> ZoneKey:
+    return request.match_info["namespace"], request.match_info["zone"]
+
+
+async def _who(request: web.Request) -> str:
+    who = text_of(await read_json(request), "who")
+    if problem := check_action(who, ""):
+        raise Refused(400, problem)
+    return who
+
+
+def _minutes(body: dict[str, Any]) -> int:
+    minutes = body.get("minutes")
+    # JSON Schema counts 5.0 as an integer, and so does this.
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes != minutes // 1:
+        raise Refused(400, f"minutes: {json.dumps(minutes)[:80]} is not a whole number")
+    return int(minutes)
+
+
+def schemas() -> Mapping[str, Json]:
+    """Describe the answers."""
+    flag: Json = {"type": "boolean"}
+    profile = record(
+        {
+            "name": WORD, "zones": list_of(WORD), "expected": list_of(WORD), "longestMinutes": whole(),
+            "confirmMinutes": whole(), "watchman": flag, "hasHours": flag,
+            "confirmedBy": {"type": "string", "description": "who confirmed its hours; empty: nobody"},
+            "confirmedUntilNs": NANOSECONDS,
+        }
+    )  # fmt: skip
+    permit = record(
+        {
+            "namespace": WORD, "zone": WORD, "profile": WORD, "who": WORD, "reason": WORD, "watchman": WORD,
+            "sinceNs": NANOSECONDS, "untilNs": NANOSECONDS, "confirmByNs": NANOSECONDS,
+        }
+    )  # fmt: skip
+    unconfirmed = {**list_of(WORD), "description": "a sentence for each zone or profile that nobody confirmed in time"}
+    return {"Profiles": record({"profiles": list_of(profile), "permits": list_of(permit), "unconfirmed": unconfirmed})}
