@@ -97,3 +97,24 @@ def test_malformed_roles_in_a_variable_are_refused_with_their_option(
         printed = capsys.readouterr().err
         assert printed.startswith("embereye: --oidc-role ")
         assert wrong in printed
+
+
+@pytest.mark.parametrize(
+    ("zones", "problem"),
+    [
+        ("hall/kitchen", "is not of the form ZONE=VALUE"),
+        ("hall/kitchen=nobody", 'no --oidc-role gives "nobody" a role'),
+        ("kitchen=wardens", "is not of the form NAMESPACE/ZONE"),
+        ("hall/*=chiefs", "an admin is for all zones"),
+    ],
+)
+def test_malformed_zones_of_groups_are_refused_with_their_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], zones: str, problem: str
+) -> None:
+    monkeypatch.setattr(os, "umask", lambda _: 0o022)  # which a hub sets for its whole process
+    provider = ["--oidc-issuer", "https://login.example", "--oidc-client-id", "embereye"]
+    roles = ["--oidc-role", "operator=wardens", "--oidc-role", "admin=chiefs"]
+    assert main(["hub", "--data", str(tmp_path), *provider, *roles, "--oidc-zone", zones]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("embereye: --oidc-zone")
+    assert problem in printed
