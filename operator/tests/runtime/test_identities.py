@@ -22,7 +22,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.identity.authority import LIFE, Authority, served_names, utc_now
-from embereye.process.identity.credentials import Credentials, read_certificate
+from embereye.process.identity.credentials import Certificate, Credentials, read_certificate, verify_certificate
 from embereye.process.identity.names import Identity, Role
 from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
@@ -407,6 +407,97 @@ async def test_a_lost_authority_is_stored_again_and_all_still_trust_each_other(
     await following.renew([release.namespace])
     assert following.credentials is not None
     assert following.credentials.current.trusted == shard.trusted
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "garbled"])
+async def test_an_authority_lost_between_operators_is_replaced_with_overlap(
+    release: Release, tmp_path: Path, clock: Callable[[timedelta], None], how: str
+) -> None:
+    await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+
+    def shard(folder: str) -> Certificate:
+        return read_certificate(release.files(f"{SHARD}-identity", tmp_path / folder))
+
+    first, own = shard("first"), release.identities.credentials
+    assert own is not None
+    lose(release, "embereye-ca", how)
+    following = release.another()
+    await following.renew([release.namespace])
+    await following.identify(release.fleet, [SHARD, "hall-sensors-1"])
+    operator = following.credentials
+    assert operator is not None
+    assert operator.current.chain == own.current.chain, "the shards have not read the new authority yet"
+    overlap = shard("overlap")
+    assert (overlap.chain, overlap.key) == (first.chain, first.key)
+    assert overlap.trusted.startswith(first.trusted)
+    assert overlap.trusted.count(b"BEGIN") == 2
+    new_shard = read_certificate(release.files("hall-sensors-1-identity", tmp_path / "new"))
+    assert verify_certificate(overlap.trusted, new_shard.chain, new_shard.key)
+
+    clock(timedelta(days=1, minutes=1))
+    another = release.another()  # it knows from the Secret that both are trusted
+    await another.renew([release.namespace])
+    await another.identify(release.fleet, [SHARD])
+    replaced = shard("replaced")
+    assert replaced.chain != first.chain
+    assert verify_certificate(overlap.trusted, replaced.chain, replaced.key)
+    assert verify_certificate(replaced.trusted, overlap.chain, overlap.key)
+
+    clock(timedelta(days=1))
+    await another.renew([release.namespace])
+    final = shard("final")
+    assert final.trusted.count(b"BEGIN") == 1
+    assert verify_certificate(final.trusted, replaced.chain, replaced.key)
+    with pytest.raises(ValueError, match="do not belong together"):
+        verify_certificate(final.trusted, first.chain, first.key)
+
+
+async def test_a_lost_authority_is_no_longer_trusted_once_its_certificates_are_removed(
+    release: Release, tmp_path: Path
+) -> None:
+    await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    first = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "first"))
+    lose(release, "embereye-ca", "deleted")
+    following = release.another()
+    await following.renew([release.namespace])
+    path = f"/api/v1/namespaces/{release.namespace}/secrets/embereye-ca"
+    release.cluster.merge(path, {"data": {"inherited.crt": None}})
+    await following.renew([release.namespace])
+    await following.identify(release.fleet, [SHARD])
+    latest = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "latest"))
+    assert latest.trusted.count(b"BEGIN") == 1
+    with pytest.raises(ValueError, match="do not belong together"):
+        verify_certificate(latest.trusted, first.chain, first.key)
+
+
+async def test_an_authority_in_another_namespace_is_never_inherited(release: Release, namespace: str) -> None:
+    other = f"{namespace}-other"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}}
+    release.cluster.request("POST", "/api/v1/namespaces", body)
+    forged, _ = Authority.create(utc_now()).to_pem()
+    labels = {"app.kubernetes.io/managed-by": "embereye-operator"}
+    annotations = {identities.ANNOTATION_RELEASE: f"{namespace}/embereye"}
+    metadata = {"name": "forged", "namespace": other, "labels": labels, "annotations": annotations}
+    data = {"ca.crt": base64.b64encode(forged).decode()}
+    create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    await release.identities.renew([release.namespace, other])
+    assert release.identities.credentials is not None
+    assert release.identities.credentials.current.trusted.count(b"BEGIN") == 1
+
+
+async def test_an_operator_without_the_right_to_its_secret_has_a_certificate(release: Release, tmp_path: Path) -> None:
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "embereye-operator-identity"}}
+    body["metadata"]["namespace"] = release.namespace  # type: ignore[index]
+    create(release.cluster, body)  # it is somebody else's
+    with pytest.raises(TakenError, match="embereye-operator-identity"):
+        await release.identities.renew([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    shard = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
+    own = release.identities.credentials
+    assert own is not None
+    assert verify_certificate(shard.trusted, own.current.chain, own.current.key)
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "garbled"])

@@ -5,7 +5,9 @@ The leader issues and renews them; pods mount them as files, and read them again
 `renew` runs every few seconds: it reads or creates the authority, writes the operator's and the hubs' certificates, and
 renews all due ones. `identify` is called by each pass, for the shards of its fleet. Annotations on a Secret have its
 expiry and a hash of its authorities, so a new leader knows the due ones without issuing all again. An old authority
-stays trusted while a new one is introduced, so every process can still verify all others.
+stays trusted while a new one is introduced, so every process can still verify all others. The operator's own
+certificate is in a Secret, too: if the authority is lost while no operator runs, the next one proves itself by it. It
+takes the lost authority's certificates from the Secrets, and replaces the others' only once all trust the new one.
 """
 
 import base64
@@ -24,7 +26,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
-from embereye.process.identity.authority import LIFE, Authority, Issued, expiry, is_due_by, utc_now
+from embereye.process.identity.authority import LIFE, Authority, expiry, is_due, is_due_by, utc_now
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import Fleet
@@ -33,7 +35,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, SECRETS
+from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHILDREN, SECRETS
 
 logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # on a Secret with a certificate: its expiry
@@ -43,6 +45,8 @@ ANNOTATION_RELEASE = "embereye.dev/release"  # the release that issued it, NAMES
 RELIST = timedelta(seconds=3)  # shortest interval between lists, which find deleted certificates
 RELIST_PER_SECRET = timedelta(seconds=0.05)  # added for each known certificate
 FILES = ("ca.crt", "tls.crt", "tls.key")  # in each Secret with a certificate
+INHERITED = "inherited.crt"  # in the authority's Secret: certificates of a lost authority
+RETAINED = "-retained"  # ends the hash of authorities in Secrets whose certificates wait for their replacement
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Identities:
         hubs.
         """
         self._release_hubs = {f"{name}-hub": hub_names, **{hub.process: hub.names for hub in hubs}}
+        self._process = f"{name}-operator"  # the operator's Deployment
+        self._own_owner: Manifest | None = None  # of the operator's Secret; {}: it has none, None: not read yet
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -169,7 +175,8 @@ class Identities:
 
     def _trusted_hash(self) -> str:
         assert self._authority
-        return hashlib.sha256(self._authority.trusted).hexdigest()[:16]
+        trusts = hashlib.sha256(self._authority.trusted).hexdigest()[:16]
+        return trusts + RETAINED if self._authority.is_succeeding(utc_now()) else trusts
 
     def close(self) -> None:
         """Delete the operator's certificate files."""
@@ -178,7 +185,8 @@ class Identities:
     async def _renew_authority(self) -> None:
         """Read the stored authority, and renew it if it is due.
 
-        If it is missing or unreadable, store the one in use again. Without one, create it.
+        If it is missing or unreadable, store the one in use again. Without one, create it, and continue to trust what
+        the release's processes trust.
         """
         name = f"{self._name}-ca"
         stored = await self._read(name)
@@ -186,10 +194,17 @@ class Identities:
         current = self._authority if stored is not None and version == self._version else self._load(name, stored)
         lost = current is None and self._authority is not None
         current = current or self._authority or Authority([])
-        renewed = await self._adopt(current) if self._issued else current.renewed(utc_now())
+        if self._issued:
+            renewed = await self._adopt(current)
+        elif current:
+            renewed = current.renewed(utc_now())
+        else:
+            renewed = Authority.succeed(utc_now(), await self._remaining_trust())
         if renewed is not current or lost:
             certificates, keys = renewed.to_pem()
             body = self._body(self._namespace, name, {"ca.crt": certificates, "ca.key": keys})
+            if renewed.inherited or stored is not None:
+                body["data"][INHERITED] = base64.b64encode(renewed.inherited).decode() or None
             if stored is None:
                 stored = await self._client.create(SECRETS.from_dict(body))
             else:
@@ -200,7 +215,10 @@ class Identities:
                 stored = await self._patch(name, self._namespace, body)
             version = stored["metadata"]["resourceVersion"]
             change = "lost, and is stored again" if lost else "renewed" if current.trusted else "created"
-            logger.log(logging.WARNING if lost else logging.INFO, "the certificate authority was %s", change)
+            if renewed.inherited and not current:
+                change = "lost, and is replaced by a new one. Its certificates are trusted for two more days"
+            expected = change in {"renewed", "created"}
+            logger.log(logging.INFO if expected else logging.WARNING, "the certificate authority was %s", change)
         self._authority, self._version = renewed, version
         self._owner = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": stored["metadata"]["uid"]}
 
@@ -210,10 +228,25 @@ class Identities:
         if stored is None or not (data := _decoded(stored)):
             return None
         try:
-            return Authority.load(data["ca.crt"], data["ca.key"]) or None
+            return Authority.load(data["ca.crt"], data["ca.key"], data.get(INHERITED, b"")) or None
         except (KeyError, ValueError) as error:
             logger.warning("Secret %s is unreadable: %s", name, error)
             return None
+
+    async def _remaining_trust(self) -> bytes:
+        """Return the certificates of a lost authority that the release's processes still trust; PEM.
+
+        Only Secrets in the release's namespace count: people elsewhere could add any authority.
+        """
+        bundles = list[bytes]()
+        labels: Any = {LABEL_MANAGED_BY: MANAGED_BY}
+        async for stored in self._client.list(SECRETS, namespace=self._namespace, labels=labels, chunk_size=50):
+            if (stored["metadata"].get("annotations") or {}).get(ANNOTATION_RELEASE) == self._release:
+                trusted = _decoded(stored).get("ca.crt", b"").strip()
+                with contextlib.suppress(ValueError):  # somebody changed it
+                    if trusted not in bundles and expiry(trusted):
+                        bundles.append(trusted)
+        return b"\n".join(bundles)
 
     async def _adopt(self, current: Authority) -> Authority:
         """Return `current` with the issuer's latest authority added; ValueError if neither exists."""
@@ -236,39 +269,63 @@ class Identities:
 
     async def _renew_release(self, failed: list[Exception]) -> None:
         """Renew the operator's and the hubs' certificates."""
-        assert self._authority
         now = utc_now()
-        operator = Identity(Role.OPERATOR, self._namespace, self._name)
-        folder = Path(self._folder.name)
-        if self.credentials is None or self._is_due(self._operator_secret(operator), now):
-            for file, content in self._authority.issue(operator, now, self._life).files.items():
-                (folder / file).write_bytes(content)
-            if self.credentials is None:
-                self.credentials = Credentials(folder)
-            self.credentials.reload()
+        await self._renew_own(now, failed)
         for process, names in self._release_hubs.items():
             with _collect_failures(failed):
-                await self._renew_hub(Identity(Role.HUB, self._namespace, process), names, now)
+                await self._renew_one(process, Identity(Role.HUB, self._namespace, process), names, self._owner, now)
 
-    async def _renew_hub(self, hub: Identity, names: tuple[str, ...], now: datetime) -> None:
-        name = f"{hub.name}-identity"
-        key = self._namespace, name
-        stored = await self._read(name)
-        known = _read_secret(stored, hub).get(key) if stored is not None else None
+    async def _renew_own(self, now: datetime, failed: list[Exception]) -> None:
+        """Renew the operator's certificate and read it from its Secret; without that Secret, it has one in memory."""
+        assert self._authority
+        identity, files = Identity(Role.OPERATOR, self._namespace, self._name), dict[str, bytes]()
+        try:
+            stored = await self._renew_one(self._process, identity, (), await self._deployment(), now)
+            files = {file: content for file, content in _decoded(stored).items() if file in FILES}
+        except (ApiError, UnavailableError, RefusedError) as error:
+            failed.append(error)
+            own = self.credentials.current if self.credentials else None
+            wanted = self._authority.trusted
+            if own is None or is_due(own.chain, own.trusted, now, wanted=wanted, life=self._life):
+                files = self._authority.issue(identity, now, self._life).files
+        for file, content in files.items():
+            (Path(self._folder.name) / file).write_bytes(content)
+        if self.credentials is None:
+            self.credentials = Credentials(Path(self._folder.name))
+        self.credentials.reload()
+
+    async def _deployment(self) -> Manifest | None:
+        """Return a reference to the operator's Deployment, with which its Secret is deleted; None: it has none."""
+        if self._own_owner is None:
+            owner: Manifest = {}
+            fields: Any = {"metadata.name": self._process}
+            listed: Any = self._client.list(CHILDREN["Deployment"], namespace=self._namespace, fields=fields)
+            try:
+                async for stored in listed:
+                    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self._process}
+                    owner["uid"] = stored["metadata"]["uid"]
+            except ApiError as error:
+                if error.status.code != 403:
+                    raise
+            self._own_owner = owner
+        return self._own_owner or None
+
+    async def _renew_one(
+        self, process: str, identity: Identity, names: tuple[str, ...], owner: Manifest | None, now: datetime
+    ) -> Any:
+        """Renew the certificate of a process of the release; returns the stored Secret, which `owner` owns."""
+        key = self._namespace, identity_name(process)
+        stored = await self._read(key[1])
+        known = _read_secret(stored, identity).get(key) if stored is not None else None
         if known is None:
             self._known.pop(key, None)
         else:
             self._known[key] = known
-        wanted = hub, names, self._owner["uid"]
+        wanted = identity, names, owner["uid"] if owner else ""
         if known is None or (known.identity, known.names, known.owner) != wanted or self._is_due(known, now):
-            metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
-            await self._write(key, hub, "", metadata, names)
-
-    def _operator_secret(self, operator: Identity) -> KnownSecret:
-        assert self.credentials
-        current = self.credentials.current
-        trusts = hashlib.sha256(current.trusted).hexdigest()[:16]
-        return KnownSecret(operator, "", expiry(current.chain), trusts)
+            metadata = self._body(*key, {})["metadata"] | {"ownerReferences": [owner] if owner else []}
+            stored = await self._write(key, identity, "", metadata, names)
+        return stored
 
     @staticmethod
     def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> Manifest:
@@ -294,17 +351,34 @@ class Identities:
 
     async def _write(
         self, key: tuple[str, str], identity: Identity, fleet: str, metadata: Manifest, names: tuple[str, ...] = ()
-    ) -> None:
-        """Issue and store a certificate; `metadata` is for a Secret that does not exist yet."""
+    ) -> Any:
+        """Issue and store a certificate, and return its Secret; `metadata` is for a Secret that does not exist yet.
+
+        Until all processes trust the successor of a lost authority, an existing certificate stays in use, and only its
+        trust is extended.
+        """
         assert self._authority
-        try:
-            issued = self._authority.issue(identity, utc_now(), self._life, names)
-        except ValueError as error:
-            raise RefusedError(f"no certificate is issued for {identity}: {error}") from error
-        body = self._body(*key, issued.files)
-        body["metadata"] |= {**metadata, "annotations": self._annotations(issued, names)}
+        now, known = utc_now(), self._known.get(key)
+        is_retained = (
+            known is not None
+            and self._authority.is_succeeding(now)
+            and (known.identity, known.names) == (identity, names)
+            and not is_due_by(known.expires, now, self._life)
+        )
+        if known is not None and is_retained:
+            files, expires = {"ca.crt": self._authority.trusted}, known.expires
+        else:
+            try:
+                issued = self._authority.issue(identity, now, self._life, names)
+            except ValueError as error:
+                raise RefusedError(f"no certificate is issued for {identity}: {error}") from error
+            files, expires = issued.files, expiry(issued.certificate)
+        body = self._body(*key, files)
+        body["metadata"] |= {**metadata, "annotations": self._annotations(expires, names)}
         try:
             stored = await self._patch_known(key, body) if key in self._known else None
+            if stored is None and is_retained:
+                return await self._write(key, identity, fleet, metadata, names)
             if stored is None:
                 stored = await self._create(key, body)
         except ApiError as error:
@@ -313,9 +387,11 @@ class Identities:
             sentence = f"Secret {key[1]} with the certificate of {identity} cannot be written: {error.status.message}"
             raise (RefusedError if error.status.code == 403 else UnavailableError)(sentence) from error
         owner = _owner(stored["metadata"])
-        self._known[key] = KnownSecret(identity, fleet, expiry(issued.certificate), self._trusted_hash(), names, owner)
-        logger.info("certificate of %s issued, Secret %s, version %s", identity, key[1],
+        self._known[key] = KnownSecret(identity, fleet, expires, self._trusted_hash(), names, owner)
+        done = "extended by the new authority" if is_retained else "issued"
+        logger.info("certificate of %s %s, Secret %s, version %s", identity, done, key[1],
                     stored["metadata"]["resourceVersion"])  # fmt: skip
+        return stored
 
     async def _patch_known(self, key: tuple[str, str], body: Manifest) -> Any:
         """Patch a known Secret and return it; None if it was deleted, after forgetting it."""
@@ -354,11 +430,10 @@ class Identities:
             if error.status.code != 404:
                 logger.warning("cannot delete Secret %s of a deleted shard: %s", key[1], error.status.message)
 
-    def _annotations(self, issued: Issued, names: Sequence[str]) -> dict[str, str | None]:
-        expires = expiry(issued.certificate).isoformat()
+    def _annotations(self, expires: datetime, names: Sequence[str]) -> dict[str, str | None]:
         names_text = ",".join(names) or None  # a patch removes the annotation
         return {
-            ANNOTATION_EXPIRES: expires,
+            ANNOTATION_EXPIRES: expires.isoformat(),
             ANNOTATION_TRUSTS: self._trusted_hash(),
             ANNOTATION_NAMES: names_text,
             ANNOTATION_RELEASE: self._release,

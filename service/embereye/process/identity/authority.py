@@ -3,6 +3,7 @@
 An `Authority` is a sequence of signers (certificate and key), oldest first. All of them are trusted; the newest that
 every process has had time to learn of signs. `renewed` adds a successor when the newest signer has lived for two thirds
 of its time, and removes expired signers. `adopted` replaces our own signers by one that another authority issued.
+`succeed` makes a new authority after the loss of another one, whose certificates stay trusted meanwhile.
 """
 
 import ipaddress
@@ -62,13 +63,24 @@ class _Signer:
 class Authority:
     """An immutable authority; `renewed` and `adopted` return another one."""
 
-    def __init__(self, signers: Sequence[_Signer]) -> None:
+    def __init__(self, signers: Sequence[_Signer], inherited: Sequence[x509.Certificate] = ()) -> None:
         self._signers = tuple(signers)  # oldest first
+        self._inherited = tuple(inherited)  # of a lost authority: trusted, but their keys are gone
 
     @classmethod
     def create(cls, now: datetime) -> "Authority":
         """Make a new authority, which no process trusts yet."""
         return cls([_new_signer(now)])
+
+    @classmethod
+    def succeed(cls, now: datetime, trusted: bytes) -> "Authority":
+        """Make a new authority after the loss of another one, of which only the certificates `trusted` (PEM) remain.
+
+        These stay trusted for twice PROPAGATION, so that processes with certificates of both can verify each other.
+        ValueError if `trusted` is unreadable.
+        """
+        inherited = dict.fromkeys(x509.load_pem_x509_certificates(trusted)) if trusted.strip() else ()
+        return cls([_new_signer(now)], [known for known in inherited if now < known.not_valid_after_utc])
 
     @classmethod
     def from_issuer(cls, chain: bytes, key: bytes) -> "Authority":
@@ -89,8 +101,11 @@ class Authority:
         return cls([_Signer(certificate, loaded)])
 
     @classmethod
-    def load(cls, certificates: bytes, keys: bytes) -> "Authority":
-        """Load the result of `to_pem`; ValueError if certificates and keys do not belong together."""
+    def load(cls, certificates: bytes, keys: bytes, inherited: bytes = b"") -> "Authority":
+        """Load the result of `to_pem`; ValueError if certificates and keys do not belong together.
+
+        `inherited` are the certificates of a lost authority, PEM.
+        """
         loaded = x509.load_pem_x509_certificates(certificates)
         blocks = [block + _KEY_END for block in keys.split(_KEY_END) if block.strip()]
         signers = []
@@ -101,16 +116,26 @@ class Authority:
             if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
                 raise ValueError(f"{certificate.subject.rfc4514_string()}: the key does not belong to this certificate")
             signers.append(_Signer(certificate, key))
-        return cls(signers)
+        return cls(signers, x509.load_pem_x509_certificates(inherited) if inherited.strip() else ())
 
     def to_pem(self) -> tuple[bytes, bytes]:
-        """Certificates and keys, oldest first."""
-        return self.trusted, b"".join(_key_pem(signer.key) for signer in self._signers)
+        """Certificates and keys of the signers, oldest first."""
+        certificates = b"".join(_pem(signer.certificate) for signer in self._signers)
+        return certificates, b"".join(_key_pem(signer.key) for signer in self._signers)
 
     @property
     def trusted(self) -> bytes:
-        """The certificates that verify all certificates of this authority, present and next; PEM."""
-        return b"".join(_pem(signer.certificate) for signer in self._signers)
+        """The certificates that verify all certificates of this authority, past, present and next; PEM."""
+        return self.inherited + b"".join(_pem(signer.certificate) for signer in self._signers)
+
+    @property
+    def inherited(self) -> bytes:
+        """The certificates of a lost authority that are still trusted; PEM."""
+        return b"".join(map(_pem, self._inherited))
+
+    def is_succeeding(self, now: datetime) -> bool:
+        """True while a lost authority's certificates must stay in use: not every process trusts this one yet."""
+        return bool(self._inherited) and not any(signer.is_propagated(now) for signer in self._signers)
 
     def renewed(self, now: datetime) -> "Authority":
         """The authority to use at `now`: with a successor if it is time, and without expired signers.
@@ -126,7 +151,11 @@ class Authority:
         if not valid or valid[-1].certificate.not_valid_after_utc - now < AUTHORITY_LIFE / 3:
             signers.append(_new_signer(now))
             signers.sort(key=lambda signer: signer.certificate.not_valid_before_utc)
-        return self if tuple(signers) == self._signers else Authority(signers)
+        inherited = [known for known in self._inherited if now < known.not_valid_after_utc]
+        if any(signer.is_propagated(now - PROPAGATION) for signer in valid):
+            inherited = []
+        unchanged = (tuple(signers), tuple(inherited)) == (self._signers, self._inherited)
+        return self if unchanged else Authority(signers, inherited)
 
     def adopted(self, successor: "Authority", now: datetime) -> "Authority":
         """The authority to use at `now` with `successor`, which another authority issued.
