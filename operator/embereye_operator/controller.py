@@ -241,7 +241,7 @@ class Controller:
                 await asyncio.sleep(max(backoff.next(), retry_after(error)))
                 continue
             backoff.reset()
-            failing.clear()
+            failing.clear("the cluster's objects can be listed again")
             if missed and self._synced.is_set():
                 logger.info("a list had %s before the watches", counted(len(missed), "change"))
             if self._is_leading():
@@ -447,9 +447,10 @@ class Controller:
         foreign = {key for key, record in self.records.items() if record.left_alone}
         fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in foreign)
         try:
+            await self._runtime.world.check_kinds()  # else its fleets are not deleted by intent: the hub remembers them
             await self._runtime.links.retain(fleets)
-        except (UnavailableError, NotLeadingError) as error:
-            logger.debug("%s", error)  # every fleet's status says so
+        except (UnavailableError, NotLeadingError, httpx.HTTPError) as error:
+            logger.debug("%s", error)  # every fleet's status says so, or the next list
 
     def _fleets(self) -> list[ObjectKey]:
         """Return the fleets to reconcile, without those that are being deleted."""

@@ -5,6 +5,10 @@ class UnavailableError(Exception):
     """A process or server cannot be reached now, such as a restarting shard. The message has the reason."""
 
 
+class KindMissingError(UnavailableError):
+    """The API server has no CustomResourceDefinition of a fleet. The message has its name and the remedy."""
+
+
 class RefusedError(Exception):
     """A request is forbidden, and retries will not help: a quota, a policy. The message has the reason."""
 

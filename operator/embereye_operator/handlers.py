@@ -117,7 +117,10 @@ def quieten(kopf_logger: logging.Logger) -> None:
 
 
 class RepetitionFilter(logging.Filter):
-    """Drops recent repetitions from loggers below `name`: messages with the same beginning count as equal."""
+    """Drops recent repetitions from loggers below `name`: messages with the same beginning count as equal.
+
+    Answers of the API server, such as 404 for a removed CustomResourceDefinition, are logged without a traceback.
+    """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -127,6 +130,10 @@ class RepetitionFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True to pass `record` on."""
+        if record.exc_info and type(record.exc_info[1]).__module__.startswith(self._prefix):
+            record.exc_info = None
+            if record.name == "asyncio":  # kopf has logged it already
+                return False
         if not record.name.startswith(self._prefix):
             return True
         key = record.name, " ".join(record.getMessage().split()[:2])

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from kopf._cogs.clients.errors import APIError  # kopf has no public name for it
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
@@ -112,6 +113,10 @@ async def serve(
         logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)
         try:
             await run_operator(manager, namespaces=scope.namespaces)
+        except APIError as error:
+            # A CustomResourceDefinition was removed: after its restart, the operator names it and waits for it.
+            logger.error("a watch has ended, and the operator with it: %s", error.message or error)  # noqa: TRY400
+            return 1
         except Exception:
             logger.exception("the operator failed")
             return 1

@@ -37,6 +37,9 @@ class Runtime:
         await asyncio.Event().wait()
         raise AssertionError("it waits for ever")
 
+    async def check_kinds(self) -> None:
+        pass
+
     async def retain(self, fleets: Any) -> None:
         pass
 

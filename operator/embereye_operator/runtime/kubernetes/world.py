@@ -19,10 +19,11 @@ from embereye.v1.shard_pb2 import Peer
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
-from embereye_operator.api.shared import API_VERSION
+from embereye_operator.api.shared import API_VERSION, GROUP
 from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.services import peer_address
+from embereye_operator.errors import KindMissingError
 from embereye_operator.runtime.kubernetes.client.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.kubernetes.client.resources import (
     ALL_NAMESPACES,
@@ -69,7 +70,8 @@ class KubernetesWorld:
     async def resync(self) -> list[ObjectKey]:
         """List all objects and return what the watches have missed; the first call fills the cache.
 
-        Cached objects of a forbidden namespace, for example a deleted one, remain.
+        Cached objects of a forbidden namespace, for example a deleted one, remain. KindMissingError if the server has
+        no such fleets.
         """
         news: list[ObjectKey] = []
         unseen: dict[str, str] = {}
@@ -79,6 +81,8 @@ class KubernetesWorld:
                 news += await self._list(name, refused_here)
             except httpx.HTTPStatusError as error:  # ApiError is one
                 # 404: without its CustomResourceDefinition the path does not exist; 403: the right is missing.
+                if name in FLEETS and error.response.status_code == 404:
+                    raise KindMissingError(_missing([name])) from error
                 if name not in OPTIONAL or error.response.status_code not in {403, 404}:
                     raise
                 self.note_missing_kind(name, gone=error.response.status_code == 404)
@@ -93,6 +97,17 @@ class KubernetesWorld:
         if not self._tried_tolerance:
             await self._try_tolerance()
         return news
+
+    async def check_kinds(self) -> None:
+        """KindMissingError if a kind of fleet is being removed, which deletes its fleets, or does not exist."""
+        # lightkube has no call for discovery. A kind that is being removed has no verb `create` any more.
+        answer = await self._client._client._client.get(f"/apis/{API_VERSION}")
+        if answer.status_code != 404:
+            answer.raise_for_status()
+        resources = answer.json().get("resources", ()) if answer.status_code == 200 else ()
+        complete = {entry["name"] for entry in resources if "create" in entry["verbs"]}
+        if missing := [name for name, fleet in FLEET_TYPES.items() if fleet.plural not in complete]:
+            raise KindMissingError(_missing(missing))
 
     def note_missing_kind(self, kind: str, *, gone: bool) -> None:
         """Record that the server does not offer `kind`; `gone`: its objects do not exist any more, either."""
@@ -269,6 +284,14 @@ class KubernetesWorld:
         """See World."""
         service = self.cache.objects.get(("Service", fleet.namespace, shard))
         return peer_address(fleet, shard, service.cluster_ip if service else "")
+
+
+def _missing(kinds: Sequence[str]) -> str:
+    names = ", ".join(f"{FLEET_TYPES[kind].plural}.{GROUP}" for kind in kinds)
+    return (
+        f"CustomResourceDefinition {names} is missing, and with it all its fleets: install it (helm upgrade with "
+        "crds.enabled=true) and apply the fleets again"
+    )
 
 
 def fleet_key(fleet: FleetReference) -> ObjectKey:
