@@ -57,7 +57,7 @@ async def mounted_disk(
 ) -> AsyncIterator[Disk]:
     """Mount a disk at `path`, and `files` over others that exist. Raises RuntimeError if the machine refuses."""
     path.mkdir(parents=True, exist_ok=True)
-    mounts = [f"mount -t tmpfs -o size={size_mb}m tmpfs {shlex.quote(str(path))}"]
+    mounts = [f"mount -t tmpfs -o size={size_mb}m,mode=755 tmpfs {shlex.quote(str(path))}"]
     mounts += [f"mount --bind {shlex.quote(str(file))} {over}" for over, file in (files or {}).items()]
     script = f"{' && '.join(mounts)} && echo mounted && exec sleep infinity"
     holder = await asyncio.create_subprocess_exec("unshare", "--mount", "sh", "-c", script,
