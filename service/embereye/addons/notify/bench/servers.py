@@ -25,24 +25,35 @@ EARLIER = " (since an earlier message)"
 
 @dataclass
 class Service:
-    """The books of one route: when each zone's first message arrived, and how many messages there were."""
+    """The messages of one route. They are read later, since reading delays what else is measured in this process."""
 
-    first: dict[str, float] = field(default_factory=dict)  # by zone, perf_counter seconds
+    contents: list[bytes | str] = field(default_factory=list)  # mails as bytes
     messages: int = 0
     stills: int = 0
     last: float = 0.0  # perf_counter seconds of the latest message
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def note(self, text: str, *, still: bool) -> None:
+    def note(self, content: bytes | str, *, still: bool) -> None:
         """Note a message that has just arrived completely."""
         self.last = time.perf_counter()
         self.messages += 1
         self.stills += still
-        for line in text.splitlines():
-            if EARLIER not in line:
-                for zone in PLACE.findall(line):
-                    self.first.setdefault(zone, self.last)
+        self.contents.append(content)
         self.more.set()
+
+    def zones(self) -> set[str]:
+        """Read all messages: the zones that one of them names as news."""
+        lines = [line for content in self.contents for line in _text_of(content).splitlines()]
+        return {zone for line in lines if EARLIER not in line for zone in PLACE.findall(line)}
+
+
+def _text_of(content: bytes | str) -> str:
+    """The title and text of a message."""
+    if isinstance(content, str):
+        return content
+    message = email.message_from_bytes(content, policy=policy.default)
+    body: Any = message.get_body(("plain", "html"))
+    return f"{message['subject']}\n{body.get_content()}"
 
 
 @dataclass
@@ -71,10 +82,8 @@ class Services:
 
     async def handle_DATA(self, server: object, session: object, envelope: Any) -> str:
         """Accept a message by SMTP."""
-        message = email.message_from_bytes(envelope.content, policy=policy.default)
-        body: Any = message.get_body(("plain", "html"))
         name = envelope.rcpt_tos[0].partition("@")[0]
-        self.routes[name].note(f"{message['subject']}\n{body.get_content()}", still=b"image/jpeg" in envelope.content)
+        self.routes[name].note(envelope.content, still=b"image/jpeg" in envelope.content)
         return "250 OK"
 
     async def handle_ntfy(self, request: web.Request) -> web.Response:
