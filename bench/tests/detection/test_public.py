@@ -14,7 +14,9 @@ RATE = 15.0
 def record(path, jpegs):
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), RATE, (320, 240))
     for jpeg in jpegs:
-        writer.write(cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR))
+        picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        assert picture is not None
+        writer.write(picture)
     writer.release()
 
 

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +32,8 @@ def test_options_become_fleets_that_up_accepts(here, capsys):
     assert "embereye up fleet.yaml --notify notify.yaml" in printed
     fleets = load_fleets([here / "fleet.yaml"])
     wanted_ports(UpOptions(manifests=[], data=here), fleets.values())  # refuses a port that both want
-    cameras, sensors = (list(fleet.devices) for fleet in fleets.values())
+    devices: Any = [fleet.devices for fleet in fleets.values()]
+    cameras, sensors = devices
     assert [(camera.id, camera.zone, camera.source) for camera in cameras] == [
         ("yard", "yard", "rtsp://10.0.0.7/live"), ("home", "home", "onvif://10.0.0.8"),
     ]  # fmt: skip
@@ -74,7 +76,7 @@ def test_without_a_terminal_nothing_is_asked():
 
 def test_five_questions_are_asked_at_a_terminal(here):
     leader, follower = pty.openpty()
-    pipes = {"stdin": follower, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    pipes: Any = {"stdin": follower, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     asking = subprocess.Popen(INIT, **pipes, start_new_session=True)
     os.write(leader, b"yard=10.0.0.7 hall=10.0.0.8\n\nhome\n\n\nviewer\n")
     text = b""

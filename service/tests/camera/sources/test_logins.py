@@ -23,6 +23,7 @@ class Recorder:
 
     def __init__(self, password):
         self.password = password
+        self.port = 0
         self.refused = 0
         self.missing = 0
 
