@@ -30,7 +30,7 @@ import requests
 from apprise.attachment.memory import AttachMemory
 
 from embereye.addons.notify.messages import Message
-from embereye.addons.notify.options import NotifyOptions, Route
+from embereye.addons.notify.options import Calendar, NotifyOptions, Route
 from embereye.hub.webhooks.guard import RefusedAddressError, check_address
 from embereye.hub.webhooks.sender import MAX_WAIT_SECONDS, Refusal
 from embereye.process.fields import Network
@@ -69,9 +69,9 @@ def _call() -> Call | None:
 
 
 @contextlib.contextmanager
-def attempting(route: Route) -> Iterator[Call]:
-    """Observe what this thread calls for `route`."""
-    _present.call = Call(route.allow, route.ca_file)
+def attempting(allowed: Route | Calendar) -> Iterator[Call]:
+    """Observe what this thread calls, with the addresses and authorities that `allowed` permits."""
+    _present.call = Call(allowed.allow, allowed.ca_file)
     try:
         yield _present.call
     finally:

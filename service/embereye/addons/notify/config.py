@@ -20,6 +20,7 @@ from embereye.addons.notify.options import (
     OCCASIONS,
     PRE_ALARM,
     WEB_PUSH,
+    Calendar,
     Canary,
     Duty,
     Escalation,
@@ -65,7 +66,7 @@ def _options(fields: Fields, folder: Path) -> NotifyOptions:
     routes = fields.unique("routes", partial(_route, folder=folder), most=MAX_ROUTES)
     if not routes:
         raise fields.error("routes", "it is empty, so nobody is notified. Declare at least one route.")
-    duties = fields.unique("duty", partial(_duty, routes=tuple(routes)), most=MAX_DUTIES)
+    duties = fields.unique("duty", partial(_duty, routes=tuple(routes), folder=folder), most=MAX_DUTIES)
     for name in duties.keys() & routes.keys():
         raise fields.error("duty", f'"{name}" is a route too. Give it another name.')
     escalations = _usual_escalations(tuple(routes))
@@ -212,13 +213,49 @@ def _names(fields: Fields, known: Sequence[str], name: str = "routes", kind: str
     return tuple(names)
 
 
-def _duty(fields: Fields, routes: Sequence[str]) -> Duty:
+def _duty(fields: Fields, routes: Sequence[str], folder: Path) -> Duty:
     name = fields.name()
+    if ("shifts" in fields) == ("calendar" in fields):
+        raise fields.error("", "give either shifts or calendar")
     shifts = fields.items("shifts", lambda shift: Shift(_hours(shift), _names(shift, routes)), most=MAX_SHIFTS)
+    calendar = fields.part("calendar", partial(_calendar, routes=routes, folder=folder))
     otherwise = _names(fields, routes, "otherwise") if "otherwise" in fields else ()
+    if calendar and not otherwise:
+        raise fields.error("", "nobody is on duty where the calendar has no event. Add otherwise: [ROUTE].")
     if not otherwise and (gap := _gap(shifts)):
         raise fields.error("", f"nobody is on duty on {gap}. Add a shift, or otherwise: [ROUTE].")
-    return Duty(name, shifts, otherwise)
+    return Duty(name, shifts, otherwise, calendar)
+
+
+def _calendar(fields: Fields, routes: Sequence[str], folder: Path) -> Calendar:
+    url, url_file, ca_file = fields.text("url", "").strip(), fields.file("urlFile"), fields.file("caFile")
+    if bool(url) == bool(url_file):
+        raise fields.error("", "give either url or urlFile")
+    if url and not is_calendar_url(url):
+        raise fields.error("url", "it is not the address of a calendar, such as https://example.com/duty.ics")
+    people = {name: name for name in routes}
+    for person, name in fields.mapping("people").items():
+        if name not in routes:
+            raise fields.error(f"people.{person}", f'"{name}" is no route. Declared are {", ".join(routes)}.')
+        people[person] = name
+    return Calendar(
+        url=url,
+        url_file=folder / url_file if url_file else None,
+        people=people,
+        every=fields.duration("every", Calendar.every, 60, DAY),
+        stale_after=fields.duration("staleAfter", Calendar.stale_after, 60, 30 * DAY),
+        allow=fields.networks("allow"),
+        ca_file=folder / ca_file if ca_file else None,
+    )
+
+
+def is_calendar_url(url: str) -> bool:
+    """True if `url` can be a calendar's address."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https", "webcal"} and bool(parts.hostname) and url.isprintable()
+    except ValueError:
+        return False
 
 
 def _gap(shifts: Sequence[Shift]) -> str:

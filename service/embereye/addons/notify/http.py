@@ -152,13 +152,17 @@ def _page(text: str, status: int = 200) -> web.Response:
 def status(notifier: Notifier, services: Mapping[str, str]) -> Json:
     """Describe all routes, whose `services` have names."""
     reachable, options, at = notifier.reachable(), notifier.options, notifier.local()
+    calendars = notifier.calendars
     return {
         "reachable": not reachable.problems,
         "reached": reachable.reached,
         "sentence": reachable.sentence,
         "unrouted": [incident.title for incident in notifier.incidents.unrouted()],
         "routes": [_route(notifier, outlet, services[name]) for name, outlet in notifier.outlets.items()],
-        "duties": [{"name": name, "routes": list(duty.routes(at))} for name, duty in options.duties.items()],
+        "duties": [
+            {"name": name, "routes": list(calendars.on_duty(duty, at)), "problem": calendars.problem(name)}
+            for name, duty in options.duties.items()
+        ],
         "escalations": [_escalation(escalation) for escalation in options.escalations],
     }
 
@@ -198,7 +202,7 @@ def schemas() -> Mapping[str, Json]:
             "recent": list_of(record({"timeNs": NANOSECONDS, "title": WORD, "failed": WORD})),
         }
     )  # fmt: skip
-    duty = record({"name": WORD, "routes": list_of(WORD)})
+    duty = record({"name": WORD, "routes": list_of(WORD), "problem": WORD})
     step = record({"afterSeconds": NUMBER, "routes": list_of(WORD)})
     escalation = record(
         {

@@ -38,6 +38,10 @@ def read(arguments: Namespace) -> Addon:
     except ImportError as error:
         raise UserError(f"{NEEDED} ({error})") from error
     check_routes(options)
+    if any(duty.calendar for duty in options.duties.values()):
+        from embereye.addons.notify.calendars import check_library
+
+        check_library()
     return NotifyAddon(options)
 
 

@@ -20,8 +20,10 @@ from embereye.addons.notify.options import (
     FIRES,
     NORMAL,
     PRE_ALARM,
+    Duty,
     Escalation,
     NotifyOptions,
+    OnDuty,
 )
 from embereye.levels import Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
@@ -96,10 +98,16 @@ class Delivery:
 class Incidents:
     """All incidents and deliveries. `changed` collects the keys of changed ones for the caller."""
 
-    def __init__(self, options: NotifyOptions, profile_of: Callable[[str, str], str] = lambda *_: NORMAL) -> None:
+    def __init__(
+        self,
+        options: NotifyOptions,
+        profile_of: Callable[[str, str], str] = lambda *_: NORMAL,
+        on_duty: OnDuty = Duty.routes,
+    ) -> None:
         """`profile_of` returns the name of the present profile of a zone, by namespace and name."""
         self._options = options
         self._profile_of = profile_of
+        self._on_duty = on_duty
         self._escalations = {escalation.name: escalation for escalation in options.escalations}
         self.incidents: dict[str, Incident] = {}
         self.deliveries: dict[str, Delivery] = {}
@@ -278,7 +286,7 @@ class Incidents:
         number = progress.step
         progress.step += 1
         incident.reached[escalation.name] = max(progress.step, incident.reached.get(escalation.name, 0))
-        progress.routes = list(self._options.expand(escalation.steps[number].routes, at))
+        progress.routes = list(self._options.expand(escalation.steps[number].routes, at, self._on_duty))
         self.changed.add(("incident", incident.key))
         for route in progress.routes:
             if route in self._options.routes:

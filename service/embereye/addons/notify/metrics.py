@@ -21,6 +21,9 @@ FAILING = gauge("embereye_hub_notify_failing", "1 while the route's latest attem
 UNCONFIRMED = gauge(
     "embereye_hub_notify_unconfirmed", "1 while nobody has confirmed the route's canary in time.", ["route"]
 )
+CALENDAR_STALE = gauge(
+    "embereye_hub_notify_calendar_stale", "1 while the calendar of a duty was not readable for too long.", ["duty"]
+)
 UNROUTED = gauge("embereye_hub_notify_unrouted_alarms", "Open alarms for which no escalation is declared.")
 
 
@@ -52,4 +55,6 @@ class NotifyMetrics(ScrapedCollector):
             if self._notifier
             else {}
         )
+        calendars = self._notifier.calendars if self._notifier else None
+        yield CALENDAR_STALE.counts({name: calendars.is_stale(name) for name in calendars.duties} if calendars else {})
         yield UNROUTED.rows([((), len(incidents.unrouted()))] if incidents else ())

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Protocol
 
 from embereye.addons.notify import links
+from embereye.addons.notify.calendars import Calendars
 from embereye.addons.notify.incidents import ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident, Incidents
 from embereye.addons.notify.links import BadLinkError, Link
 from embereye.addons.notify.messages import Message, News, compose
@@ -110,7 +111,8 @@ class Notifier:
     ) -> None:
         self.options = options
         self.rows = Rows(hub.committer)
-        self.incidents = Incidents(options, self._profile_of)
+        self.calendars = Calendars(options, self.rows, self.now_ns, self.local)
+        self.incidents = Incidents(options, self._profile_of, self.calendars.on_duty)
         self.outlets = {name: Outlet(route, make_sender(route), backoff()) for name, route in options.routes.items()}
         self.hub = hub
         self.proofs = Proofs(self._store_proof)
@@ -126,6 +128,7 @@ class Notifier:
     def restore(self, stored: StoredState) -> None:
         """Restore what was stored."""
         self.rows.restore(stored)
+        self.calendars.restore()
         self.incidents.load(dict(self.rows.all("incident")), dict(self.rows.all("delivery")))
         cursor = self.rows.get("cursor", "")
         self._cursor = self.hub.feed.latest if cursor is None else min(int(cursor), self.hub.feed.latest)
@@ -162,6 +165,8 @@ class Notifier:
         async with Tasks() as tasks:
             tasks.start(self._follow(), name="notify-follow")
             tasks.start(self._tick(), name="notify-tick")
+            for name in self.calendars.duties:
+                tasks.start(self.calendars.follow(name), name=f"notify-calendar-{name}")
             for name, outlet in self.outlets.items():
                 tasks.start(self._serve(outlet), name=f"notify-{name}")
                 if outlet.route.canary:
@@ -362,7 +367,9 @@ class Notifier:
             elif state == CONFIRMED:
                 confirmed += 1
                 oldest_ns = max(oldest_ns, now_ns - proof.confirmed_ns)
-        return Reachable(len(self.outlets), len(self.outlets) - len(problems), confirmed, tuple(problems), oldest_ns)
+        reached = len(self.outlets) - len(problems)
+        problems += self.calendars.problems()
+        return Reachable(len(self.outlets), reached, confirmed, tuple(problems), oldest_ns)
 
     # Links
 

@@ -1,6 +1,6 @@
 """The content of `notify.yaml`: routes to people, who is on duty, and escalations (pure)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from fnmatch import fnmatchcase
@@ -90,17 +90,34 @@ class Shift:
 
 
 @dataclass(frozen=True)
+class Calendar:
+    """A calendar on the web whose events name who is on duty."""
+
+    url: str = ""
+    url_file: Path | None = None  # instead of `url`; read again each time
+    people: Mapping[str, str] = field(default_factory=dict)  # routes by what an event's title says
+    every: float = 900.0  # seconds between two requests
+    stale_after: float = 86_400.0  # seconds without a readable answer, after which it is a fault
+    allow: tuple[Network, ...] = ()  # as those of a route
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True)
 class Duty:
     """A roster of people on duty. Steps name it like a route."""
 
     name: str
-    shifts: Sequence[Shift]
-    otherwise: Sequence[str] = ()  # routes when no shift is on duty
+    shifts: Sequence[Shift] = ()
+    otherwise: Sequence[str] = ()  # routes when nobody is on duty
+    calendar: Calendar | None = None  # instead of `shifts`
 
     def routes(self, at: datetime) -> Sequence[str]:
         """The routes to those on duty at `at`, in the hub's time zone."""
         on_duty = [route for shift in self.shifts if shift.hours.includes(at) for route in shift.routes]
         return tuple(dict.fromkeys(on_duty)) or self.otherwise
+
+
+OnDuty = Callable[[Duty, datetime], Sequence[str]]  # the routes to those on duty at a time
 
 
 @dataclass(frozen=True)
@@ -154,10 +171,10 @@ class NotifyOptions:
     fold: float = 5.0  # seconds in which further news for a route joins one message
     link_life: float = 86_400.0  # seconds in which a link works
 
-    def expand(self, names: Sequence[str], at: datetime) -> tuple[str, ...]:
-        """Resolve names of routes and duties to routes at `at`, each one once."""
+    def expand(self, names: Sequence[str], at: datetime, on_duty: OnDuty = Duty.routes) -> tuple[str, ...]:
+        """Resolve names of routes and duties to routes at `at`, each one once; `on_duty` knows the calendars."""
         routes = [
-            route for name in names for route in (self.duties[name].routes(at) if name in self.duties else (name,))
+            route for name in names for route in (on_duty(self.duties[name], at) if name in self.duties else (name,))
         ]
         return tuple(dict.fromkeys(routes))
 

@@ -71,6 +71,9 @@ def _list(hub: HttpHub, arguments: Namespace) -> None:
     ]  # fmt: skip
     print_table(("Name", "Proof", "Sent", "Waiting", "Dead letters", "State"), rows, empty="No routes.")
     print(f"{state['sentence']}.")
+    for duty in state["duties"]:
+        problem = f". {duty['problem']}" if duty["problem"] else ""
+        print(f"On duty, {duty['name']}: {', '.join(duty['routes']) or 'nobody'}{problem}")
     if state["unrouted"]:
         print(f"No escalation is for the alarm in {', '.join(state['unrouted'])}.")
 
