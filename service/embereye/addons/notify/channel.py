@@ -5,6 +5,7 @@ reason in that thread:
 
 - An audit hook refuses connections and datagrams to addresses that webhooks may not call either, from any library. It
   holds in the threads that an attempt starts, too.
+- The session of requests adds buttons to what it sends.
 - The HTTP adapter of requests notes status and Retry-After of answers, and trusts the route's authority.
 - The last warning in Apprise's log becomes the reason. It is never logged itself: it may contain secrets.
 """
@@ -18,8 +19,9 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -29,6 +31,7 @@ import paho.mqtt.client
 import requests
 from apprise.attachment.memory import AttachMemory
 
+from embereye.addons.notify.buttons import add_buttons, has_buttons
 from embereye.addons.notify.messages import Message
 from embereye.addons.notify.options import Calendar, NotifyOptions, Route
 from embereye.hub.webhooks.guard import RefusedAddressError, check_address
@@ -43,7 +46,7 @@ ERRNO = re.compile(r"\[Errno -?\d+\] ")
 MIN_SECRET = 4  # characters of a part of an address that is hidden in reasons
 # Messages have our name and, so that no service loads a picture from elsewhere, no icon.
 ASSET = apprise.AppriseAsset(app_id="EmberEye", app_desc="EmberEye", app_url="", image_url_mask="", image_url_logo="")
-WITHOUT_STILL = frozenset({400, 413, 415, 422})  # answers after which a message is sent again without its still
+PLAINER = frozenset({400, 413, 415, 422})  # answers after which a message is sent again without buttons, then its still
 
 GUARDED = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})  # audit events: socket, address
 
@@ -54,6 +57,9 @@ class Call:
 
     allow: tuple[Network, ...]
     ca_file: Path | None
+    decorate: Callable[[str, MutableMapping[str, Any]], None] | None = (
+        None  # changes a request's options by its address
+    )
     refused: str = ""  # an address that may not be called
     error: str = ""  # of the connection
     status: int = 0  # of the latest HTTP answer
@@ -141,6 +147,15 @@ def _observe(plain: Callable[..., requests.Response]) -> Callable[..., requests.
     return send
 
 
+def _decorating(plain: Callable[..., requests.Response]) -> Callable[..., requests.Response]:
+    def request(self: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
+        if (call := _call()) and call.decorate:
+            call.decorate(url, options)
+        return plain(self, method, url, **options)
+
+    return request
+
+
 def _plain_error(error: BaseException) -> str:
     """The system's reason at the end of a chain of errors."""
     while (cause := error.__cause__ or error.__context__) is not None:
@@ -194,6 +209,7 @@ def install() -> None:
         return
     _installed.set()
     sys.addaudithook(_audit)
+    requests.Session.request = _decorating(requests.Session.request)  # type: ignore[method-assign]
     requests.adapters.HTTPAdapter.send = _observe(requests.adapters.HTTPAdapter.send)  # type: ignore[method-assign]
     threading.Thread.start = _starting(threading.Thread.start)  # type: ignore[method-assign,assignment]
     paho.mqtt.client._socketpair_compat = _socket_pair
@@ -264,9 +280,11 @@ class Channel:
             url = self._url()
         except ValueError as error:
             return Refusal(str(error))
-        refusal, status = self._notify(url, message)
-        if refusal and message.still and status in WITHOUT_STILL:
-            # An alarm without its picture is better than no alarm.
+        refusal, status = self._notify(url, message, decorated=True)
+        # An alarm without buttons or its picture is better than no alarm.
+        if refusal and status in PLAINER and message.link and has_buttons(url.partition("://")[0].lower()):
+            refusal, status = self._notify(url, message)
+        if refusal and status in PLAINER and message.still:
             refusal, _ = self._notify(url, replace(message, still=b""))
         return refusal
 
@@ -276,8 +294,10 @@ class Channel:
             return self._route.url
         return read_url(file)
 
-    def _notify(self, url: str, message: Message) -> tuple[Refusal | None, int]:
+    def _notify(self, url: str, message: Message, *, decorated: bool = False) -> tuple[Refusal | None, int]:
         with attempting(self._route) as call:
+            if decorated:
+                call.decorate = partial(add_buttons, url.partition("://")[0].lower(), message)
             return self._call_apprise(url, message, call), call.status
 
     def _call_apprise(self, url: str, message: Message, call: Call) -> Refusal | None:
@@ -289,8 +309,12 @@ class Channel:
                 still = make(content=message.still, name="still.jpg", mimetype="image/jpeg")
                 attach = apprise.AppriseAttachment()
                 attach.add(still)
+            is_call = getattr(plugin, "method", "") == "call"  # a voice, which would read out the links
             accepted = plugin.notify(
-                body=message.text, title=message.title, notify_type=apprise.NotifyType(message.kind), attach=attach
+                body=message.body if is_call else message.text,
+                title=message.title,
+                notify_type=apprise.NotifyType(message.kind),
+                attach=attach,
             )
         except ValueError as error:
             return Refusal(str(error))

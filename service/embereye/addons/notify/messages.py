@@ -28,10 +28,14 @@ class Message:
     console: str = ""  # address of the console; '': unknown
 
     @property
+    def verb(self) -> str:
+        """The word for what its link does."""
+        return "Confirm" if self.kind == "info" else "Acknowledge"
+
+    @property
     def text(self) -> str:
         """The body with its links."""
-        verb = "Confirm" if self.kind == "info" else "Acknowledge"
-        links = [f"{verb}: {self.link}"] if self.link else []
+        links = [f"{self.verb}: {self.link}"] if self.link else []
         links += [f"Console: {self.console}"] if self.console else []
         return "\n".join([self.body, *([""] if links else []), *links])
 

@@ -79,14 +79,17 @@ class HttpService:
 
     port: int = 0
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)  # path, query or JSON, body
+    requests: list[tuple[str, dict[str, Any], Any]] = field(default_factory=list)  # path, query or JSON, body
+    text: str = '{"id": "1"}'  # of its answers
+    headers: list[dict[str, str]] = field(default_factory=list)  # of each request
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await request.read()
         document = json.loads(body) if request.content_type == "application/json" else dict(request.query)
         status, headers = self.answers.pop(0) if self.answers else (200, {})
+        self.headers.append(dict(request.headers))
         self.requests.append((request.path, document, body))
-        return web.json_response({"id": "1"}, status=status, headers=headers)
+        return web.Response(text=self.text, content_type="application/json", status=status, headers=headers)
 
     @classmethod
     @contextlib.asynccontextmanager
