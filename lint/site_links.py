@@ -3,8 +3,9 @@
 A page may link to a file of the project outside docs/, such as ../../ARCHITECTURE.md. On GitHub that link works; the
 site has no such page, so the reader sees the file's path instead.
 
-The pages of add-ons are in their folders: a README.md becomes how-to/NAME.md, below "Add-ons" in the navigation, and
-runbooks join the others. The links of these pages are relative to their folders, so they are translated for the site.
+The pages of add-ons are in their folders: a README.md becomes how-to/NAME.md, below "Add-ons" in the navigation, with
+docs/PAGE.md as how-to/NAME-PAGE.md. Runbooks join the others. The links of these pages are relative to their folders,
+so they are translated for the site.
 """
 
 import posixpath
@@ -22,6 +23,8 @@ def addon_pages() -> dict[str, str]:
     """Return the pages of the add-ons: the path below docs/ that each has on the site → its path in the project."""
     pages = {LIST: ROOT / ADDONS / "README.md"}
     pages |= {f"how-to/{page.parent.name}.md": page for page in sorted((ROOT / ADDONS).glob("*/README.md"))}
+    guides = sorted((ROOT / ADDONS).glob("*/docs/*.md"))
+    pages |= {f"how-to/{page.parents[1].name}-{page.name}": page for page in guides}
     pages |= {f"runbooks/{page.name}": page for page in sorted((ROOT / ADDONS).glob("*/runbooks/*.md"))}
     return {source: page.relative_to(ROOT).as_posix() for source, page in pages.items()}
 
