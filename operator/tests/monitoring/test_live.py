@@ -34,6 +34,7 @@ NEEDS = {
     "embereye_hub_notify_failing": "hub.notify",
     "embereye_hub_notify_dead_letters": "hub.notify",
     "embereye_hub_notify_unconfirmed": "hub.notify",
+    "embereye_hub_notify_calendar_stale": "hub.notify",
     "embereye_hub_webhook_failing": "hub.webhooks",
     "embereye_hub_webhook_dead_letters": "hub.webhooks",
     "embereye_hub_mqtt_connected": "hub.mqtt",
@@ -44,6 +45,7 @@ OF_ADDONS = {
     "embereye_hub_notify_dead_letters": "hub.notify",
     "embereye_hub_notify_failing": "hub.notify",
     "embereye_hub_notify_unconfirmed": "hub.notify",
+    "embereye_hub_notify_calendar_stale": "hub.notify",
     "embereye_hub_profiles_unconfirmed": "hub.profiles",
 }
 NEEDS |= {series: needs for series, needs in OF_ADDONS.items() if series in by_series()}
