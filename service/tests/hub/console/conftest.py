@@ -6,6 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
@@ -17,7 +18,6 @@ from embereye.hub.live.parts import live_parts
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
 
-from .browser import Browser, run_browser
 from .house import TOKEN, House
 
 

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
 from embereye.levels import ZoneState
 
-from .browser import Browser, run_browser
 from .house import TOKEN, House
 from .link import linked
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
@@ -13,7 +14,6 @@ from embereye.hub.http.api import Api
 from embereye.hub.live.parts import live_parts
 from embereye.process.http.server import bound_port, serve_http
 
-from .browser import Browser, run_browser
 from .house import TOKEN, House, picture
 
 pytestmark = pytest.mark.needs(BROWSER)

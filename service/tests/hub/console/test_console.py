@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from harness.browser import Browser
 from harness.eventually import eventually
 from harness.need import BROWSER
 
@@ -21,7 +22,6 @@ from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, Shard
 from embereye.v1.shard_pb2 import Load
 from embereye.v1.types_pb2 import Device
 
-from .browser import Browser
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)

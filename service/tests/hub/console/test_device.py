@@ -2,9 +2,9 @@
 
 import pytest
 import yaml
+from harness.browser import Browser
 from harness.need import BROWSER
 
-from .browser import Browser
 from .house import CAMERAS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)

@@ -1,9 +1,9 @@
 """The console as an installed app, and its keyboard shortcuts, in a real Chromium."""
 
 import pytest
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
-from .browser import Browser, run_browser
 from .house import TOKEN, House
 from .link import linked
 

@@ -1,11 +1,11 @@
 """The console in a real Chromium without a mouse: every action, and the focus, which is never lost."""
 
 import pytest
+from harness.browser import Browser
 from harness.need import BROWSER
 
 from embereye.hub.actions import Action
 
-from .browser import Browser
 from .house import ADA, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)

@@ -8,11 +8,11 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import pytest
+from harness.browser import Browser
 from harness.need import BROWSER
 
 from embereye.hub.http.languages import Languages
 
-from .browser import Browser
 from .house import TOKEN, House
 
 ADDONS = [addon for addon in resources.files("embereye.addons").iterdir() if addon.joinpath("messages").is_dir()]

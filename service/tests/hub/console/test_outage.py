@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
 import pytest
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
 from embereye.hub.roles import Role
 
-from .browser import Browser, run_browser
 from .house import ADA, TOKEN, ZONES, House
 from .link import Link, linked
 

@@ -6,6 +6,7 @@ import time
 import cv2
 import numpy as np
 import pytest
+from harness.browser import Browser
 from harness.need import BROWSER
 
 from embereye.hub.actions import Action
@@ -21,7 +22,6 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
-from .browser import Browser
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.browser import Browser, run_browser
 from harness.eventually import eventually
 from harness.need import BROWSER
 from harness.stored import Stored
@@ -14,7 +15,6 @@ from embereye import hub
 from embereye.addons.notify import console
 from embereye.addons.notify.console import SCRIPTS_WITHOUT_ROUTES
 from embereye.hub.actions import Action
-from service.tests.hub.console.browser import Browser, run_browser
 
 from .hub_of import TOKEN, Running, options, route, running
 from .servers import HttpService
