@@ -489,7 +489,7 @@ async def test_an_authority_in_another_namespace_is_never_inherited(release: Rel
 
 async def test_an_operator_without_the_right_to_its_secret_has_a_certificate(release: Release, tmp_path: Path) -> None:
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "embereye-operator-identity"}}
-    body["metadata"]["namespace"] = release.namespace  # type: ignore[index]
+    body["metadata"]["namespace"] = release.namespace
     create(release.cluster, body)  # it is somebody else's
     with pytest.raises(TakenError, match="embereye-operator-identity"):
         await release.identities.renew([release.namespace])
