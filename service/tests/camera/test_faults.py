@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import cv2
@@ -14,6 +15,7 @@ import pytest
 from harness.eventually import eventually
 
 from embereye.camera.decode.image import DecodeOrder
+from embereye.camera.scheduling.admission import CameraAdmission, Demand
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.process.addresses import free_port
 from embereye.wire.radiometric import wrap
@@ -189,10 +191,18 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
         assert ledger.offered == ledger.shed.total() + ledger.rejected["undecodable"] == 2 * STEPS
 
 
+class RefusingBad(CameraAdmission):
+    """Refuses the camera "bad" whatever the others need."""
+
+    def decide(self, demands: Iterable[Demand], decoders: int, now_ns: int) -> None:
+        self.refused = {"bad": "refused: it needs more than there is"}
+
+
 async def test_a_refused_camera_is_dark_with_a_reason_and_others_continue(running):
     shard = running.shard
     await watched(shard, lambda: push(shard, "bad", noisy_jpeg()))
-    shard._cameras["bad"].arrivals.refused = "refused: it needs more than there is"
+    shard._rates.admission = RefusingBad()
+    shard._rates.admit(shard._cameras, 0)
     analysed = shard._cameras["bad"].arrivals.mailbox.ledger.analysed
     for number in range(STEPS, STEPS + 3):
         await step(shard, number, lambda: push(shard, "bad", noisy_jpeg()))

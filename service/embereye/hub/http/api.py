@@ -22,7 +22,7 @@ from embereye.hub.http.access.authenticate import authenticate
 from embereye.hub.http.access.oidc import OidcRoutes
 from embereye.hub.http.access.origin import AllowedHosts, guard
 from embereye.hub.http.access.routes import AccessRoutes
-from embereye.hub.http.base_path import BASE
+from embereye.hub.http.base_path import BASE, first_segment
 from embereye.hub.http.clips import ClipRoutes
 from embereye.hub.http.devices import DeviceRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes
@@ -46,6 +46,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.process.http.pages import metrics_pages
 from embereye.process.http.server import page_response
+from embereye.process.lifecycle import UserError
 
 if TYPE_CHECKING:
     from embereye.hub.oidc.provider import Provider
@@ -64,7 +65,10 @@ class Api:
         addons: Sequence[Parts] = (),
         base_path: str = "",
     ) -> None:
-        """`base_path` is the path below which browsers see the hub, such as "/fire"; "": the root."""
+        """`base_path` is the path below which browsers see the hub, such as "/fire"; "": the root.
+
+        UserError if it begins like a page of an add-on.
+        """
         self._hub = hub
         self._base_path = base_path
         self._hosts = hosts or AllowedHosts()
@@ -93,6 +97,8 @@ class Api:
             *chain.from_iterable(addon.routes for addon in addons),
         )
         self._schemas = dict(chain.from_iterable(addon.schemas.items() for addon in addons))
+        if base_path and (first := first_segment(base_path)) in {first_segment(route.path) for route in self.routes()}:
+            raise UserError(f"the base path {base_path} begins with /{first}, which is a page of an add-on")
 
     def app(self, registry: CollectorRegistry) -> web.Application:
         """Make the application, with the metrics of `registry`."""

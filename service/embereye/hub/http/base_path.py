@@ -23,9 +23,14 @@ def read_base_path(text: str) -> str:
     if not BASE_PATH.fullmatch(path) or len(path) > MAX_LENGTH:
         allowed = "Use letters, digits and . _ ~ - in it, without a dot after a slash"
         raise ValueError(f'"{text[:MAX_LENGTH]}" is not a path such as /fire. {allowed}.')
-    if (first := path.partition("/")[2].partition("/")[0]) in OWN:
+    if (first := first_segment(path)) in OWN:
         raise ValueError(f'"{text}" begins with /{first}, which is a page of the hub itself. Choose another name.')
     return path
+
+
+def first_segment(path: str) -> str:
+    """Return the first part of `path`, such as "fire" of "/fire/alarms"; "" for the root."""
+    return path.partition("/")[2].partition("/")[0]
 
 
 def base_of(request: web.Request) -> str:

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.addon import Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.http.base_path import OWN, read_base_path
+from embereye.hub.http.openapi.parts import file_of
+from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.process.http.server import bound_port, serve_http
+from embereye.process.lifecycle import UserError
 
 from .served import TOKEN
 
@@ -160,3 +165,15 @@ def test_a_path_of_the_hubs_own_pages_is_refused(own: str) -> None:
 async def test_the_refused_paths_are_those_of_the_routes(below: Below) -> None:
     firsts = {route.path.split("/")[1] for route in Api(below.hub).routes()}
     assert firsts - {""} <= OWN
+
+
+async def test_a_path_of_an_addons_pages_is_refused(below: Below) -> None:
+    class Pages:
+        @Route("GET", "/radio/{channel}", None, "Play a channel", {200: file_of("the sound", "audio/ogg")})
+        async def _play(self, _: web.Request) -> web.Response:
+            return web.Response()
+
+    parts = [Parts(routes=[Pages()])]
+    assert Api(below.hub, addons=parts, base_path="/radios").base_path == "/radios"
+    with pytest.raises(UserError, match="begins with /radio, which is a page of an add-on"):
+        Api(below.hub, addons=parts, base_path="/radio/fire")
