@@ -192,7 +192,7 @@ async def test_frames_on_which_decoders_crash_disturb_no_other_camera(running, m
 
 
 class RefusingBad(CameraAdmission):
-    """Refuses the camera "bad" whatever the others need."""
+    """Refuses the camera "bad", and no other."""
 
     def decide(self, demands: Iterable[Demand], decoders: int, now_ns: int) -> None:
         self.refused = {"bad": "refused: it needs more than there is"}
