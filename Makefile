@@ -72,11 +72,13 @@ programs: install ## Build Kubernetes programs and the Go client for the tests (
 observe: install ## Run `make up` with a real Prometheus, the alert rules and Alertmanager, from Debian's packages
 	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
-# Tests mostly wait. The tests of a file share fixtures and run one after the other. The timeout of a hanging test does not
-# end fixtures that hang afterwards; the fault handler then ends the process and prints its stacks.
+# Tests mostly wait, so there is one worker more than there are cores. The tests of a file share fixtures and run one after
+# the other. The timeout of a hanging test does not end fixtures that hang afterwards; the fault handler then ends the
+# process and prints its stacks.
+WORKERS := $(shell expr $$(nproc) + 1)
 STUCK := --override-ini faulthandler_timeout=600 --override-ini faulthandler_exit_on_timeout=true
 test: install programs ## Run all fast tests, including those against a real kube-apiserver; ARGS go to pytest, "-n0" runs them one by one
-	$(BIN)/pytest --numprocesses auto --dist loadfile $(STUCK) $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(STUCK) $(ARGS)
 
 MINUTES := 10
 fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 each
