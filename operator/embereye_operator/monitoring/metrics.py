@@ -53,6 +53,7 @@ LABELS = {
     "receiver": "HOST:PORT, as declared",
     "panel": "its name, as declared; `serve`: the table that PLCs read",
     "route": "its name, as declared",
+    "duty": "its name, as declared",
     "profile": "its name, as declared",
     "stage": "`wait`, `analyse`",
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",

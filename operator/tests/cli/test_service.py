@@ -127,7 +127,7 @@ def test_a_link_out_of_the_image_is_not_followed(tmp_path: Path, capsys: pytest.
         (["--up", "--console-port", "50052"], "port 50052 is wanted by the console and by the hub"),
         (["--up", "--hub-port", "9001"], "port 9001 is wanted by default/sensors/hall (spec.listen.tcp)"),
         (["--up", "--webhooks", "nowhere.yaml"], "--webhooks nowhere.yaml: No such file"),
-        (["--up", "--webhooks", str(FLEET)], 'it is not {"webhooks"'),
+        (["--up", "--webhooks", str(FLEET)], 'webhooks is missing. Write {"webhooks"'),
     ],
 )
 def test_a_mistake_is_reported_before_anything_is_written(

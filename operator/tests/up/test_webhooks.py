@@ -21,7 +21,7 @@ def test_webhooks_are_declared_in_yaml_or_json(tmp_path: Path) -> None:
         ("webhooks: [", "not YAML"),
         ("webhooks: []\nwebhooks: []", 'line 2: the key "webhooks" is repeated'),
         ("webhooks: [{name: pager}]", r"webhooks\[0\].url: set either url or urlFile"),
-        ("- name: pager", "it is not"),
+        ("- name: pager", "the file is not an object with named fields"),
     ],
 )
 def test_a_file_without_webhooks_is_refused_by_name(tmp_path: Path, content: str, sentence: str) -> None:

@@ -9,6 +9,7 @@ from enum import IntEnum
 
 MAX_PATTERNS = 100  # of one scope
 MAX_PATTERN = 320  # characters
+PATTERN = re.compile(r"[A-Za-z0-9.*-]+/[A-Za-z0-9._*-]+")  # the characters of namespaces and zones, and *
 
 
 class Role(IntEnum):
@@ -62,8 +63,7 @@ def read_scope(patterns: Iterable[str]) -> Scope:
     if len(read) > MAX_PATTERNS:
         raise ValueError(f"{len(read)} zones are too many. Use at most {MAX_PATTERNS}, such as hall/* for a namespace.")
     for pattern in read:
-        namespace, _, zone = pattern.partition("/")
-        if not namespace or not zone or not pattern.isprintable() or len(pattern) > MAX_PATTERN:
+        if not PATTERN.fullmatch(pattern) or len(pattern) > MAX_PATTERN:
             raise ValueError(
                 f'"{pattern[:80]}" is not of the form NAMESPACE/ZONE, such as default/kitchen or default/*'
             )

@@ -31,11 +31,22 @@ from embereye.hub.http.parameters import number_of, read_json, text_of, texts_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Principal, Role, read_scope, role_named
+from embereye.hub.roles import MAX_PATTERN, MAX_PATTERNS, PATTERN, Principal, Role, read_scope, role_named
 
 ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 
-ZONES = {**list_of(WORD), "description": "NAMESPACE/ZONE, with * for any characters; empty: all zones"}
+ZONES = {
+    **list_of({"type": "string", "pattern": f"^{PATTERN.pattern}$", "maxLength": MAX_PATTERN}),
+    "maxItems": MAX_PATTERNS,
+    "description": "NAMESPACE/ZONE, with * for any characters; empty: all zones",
+}
+NEW_TOKEN: Json = {
+    **record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE}, zones=ZONES),
+    "anyOf": [  # admins cannot be limited
+        {"properties": {"role": {**ROLE, "enum": [role.word for role in Role if role is not Role.ADMIN]}}},
+        {"properties": {"zones": {**ZONES, "maxItems": 0}}},
+    ],
+}
 PROOF: Json = {
     **record({}, token=WORD, code=WORD),
     "anyOf": [{"required": [name], "properties": {name: {**WORD, "minLength": 1}}} for name in ("token", "code")],
@@ -114,7 +125,7 @@ class AccessRoutes:
         "POST", "/v1/access/tokens", Role.ADMIN, "Create a token",
         {201: answer("shown only this once", record({"name": WORD, "role": ROLE, "token": WORD, "zones": ZONES}))},
         fails=(*CHANGES, 409, 503),
-        body=json_body(record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE}, zones=ZONES)),
+        body=json_body(NEW_TOKEN),
     )  # fmt: skip
     async def _create_token(self, request: web.Request) -> web.Response:
         body = await read_json(request)
