@@ -253,9 +253,13 @@ class Incidents:
             self._zones[incident.namespace, incident.zone].discard(incident.key)
         self.changed.add(("incident", incident.key))
         for route, (name, _) in incident.notified.items() if was_open else ():
-            escalation = self._escalations.get(name)
-            if escalation and escalation.follow_up and route in self._options.routes:
-                self._add(Delivery(incident.key, incident.generation, name, 0, FOLLOW_UP, route, state, now_ns))
+            self._follow_up(incident, route, name, now_ns)
+
+    def _follow_up(self, incident: Incident, route: str, name: str, now_ns: int) -> None:
+        """Let a notified route know that the incident was acknowledged, or is over."""
+        escalation = self._escalations.get(name)
+        if escalation and escalation.follow_up and route in self._options.routes:
+            self._add(Delivery(incident.key, incident.generation, name, 0, FOLLOW_UP, route, incident.state, now_ns))
 
     def _add(self, delivery: Delivery) -> None:
         self.deliveries[delivery.key] = self._routes[delivery.route][delivery.key] = delivery
@@ -326,13 +330,19 @@ class Incidents:
         """The deliveries that were given up, of one route or of all."""
         return [each for each in self.deliveries.values() if each.dead_ns and route in {"", each.route}]
 
-    def note_delivered(self, delivery: Delivery, seconds: int) -> None:
-        """Note that the route accepted a message with this delivery, written at the Unix time `seconds`."""
+    def note_delivered(self, delivery: Delivery, seconds: int, state: str, now_ns: int) -> None:
+        """Note that the route accepted a message with this delivery, written at the Unix time `seconds`.
+
+        `state` is the incident's state at that time. If the incident was acknowledged, or ended, while the message was
+        under way, the route is let know of that, too.
+        """
         self._remove(delivery)
         incident = self.incidents.get(delivery.incident)
         if incident and delivery.step != FOLLOW_UP and delivery.route not in incident.notified:
             incident.notified[delivery.route] = [delivery.escalation, seconds]
             self.changed.add(("incident", incident.key))
+            if state == OPEN != incident.state:
+                self._follow_up(incident, delivery.route, delivery.escalation, now_ns)
 
     def note_failed(self, delivery: Delivery, why: str, *, dead_ns: int = 0) -> None:
         """Note a failed attempt, after which the delivery is given up if `dead_ns` is set."""

@@ -258,13 +258,13 @@ class Notifier:
     async def _send(self, outlet: Outlet, news: Sequence[News]) -> None:
         """Make one attempt to send one message with all `news`, and note its outcome."""
         name, loop = outlet.route.name, asyncio.get_running_loop()
-        composed = self.wall_ns() // SECOND
+        composed, states = self.wall_ns() // SECOND, [each.incident.state for each in news]
         message = await self._compose(outlet.route, news, composed)
         refusal = await outlet.sender.send(message)
         self._note_attempt(outlet, message, refusal)
         if refusal is None:
-            for each in news:
-                self.incidents.note_delivered(each.delivery, composed)
+            for each, state in zip(news, states, strict=True):
+                self.incidents.note_delivered(each.delivery, composed, state, self.now_ns())
             self._store()
             outlet.quiet_until = loop.time() + self.options.fold
             return

@@ -82,6 +82,10 @@ class HttpService:
     requests: list[tuple[str, dict[str, Any], Any]] = field(default_factory=list)  # path, query or JSON, body
     text: str = '{"id": "1"}'  # of its answers
     headers: list[dict[str, str]] = field(default_factory=list)  # of each request
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.may_answer.set()
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -89,6 +93,7 @@ class HttpService:
         status, headers = self.answers.pop(0) if self.answers else (200, {})
         self.headers.append(dict(request.headers))
         self.requests.append((request.path, document, body))
+        await self.may_answer.wait()
         return web.Response(text=self.text, content_type="application/json", status=status, headers=headers)
 
     @classmethod

@@ -10,6 +10,7 @@ import pytest
 from harness.eventually import eventually
 from harness.stored import Stored
 
+from embereye.addons.notify.incidents import ACKNOWLEDGED
 from embereye.addons.notify.messages import MAX_NAMES
 from embereye.addons.notify.options import ALARM, FAULT, PRE_ALARM, Escalation, Step
 from embereye.hub.actions import Action
@@ -48,6 +49,17 @@ async def test_a_step_follows_until_somebody_acknowledges(
         # A message whose answer came too late on a busy machine is sent again.
         await eventually(lambda: [*dict.fromkeys(service.titles())] == [*dict.fromkeys(mail.subjects())] == titles)
     assert "acknowledged by ada" in text_of(mail.received[-1])
+
+
+async def test_an_acknowledgement_while_a_message_is_under_way_follows_it(stored: Stored, service: HttpService) -> None:
+    async with running(stored, options(route("phone", service.url, timeout=60.0))) as site:
+        service.may_answer.clear()
+        site.ignite()
+        await eventually(lambda: service.requests)
+        await site.act(Action.ACKNOWLEDGE)
+        await eventually(lambda: all(each.state == ACKNOWLEDGED for each in site.notifier.incidents.incidents.values()))
+        service.may_answer.set()
+        await eventually(lambda: service.titles() == ["ALARM: default/hall", "Acknowledged: default/hall"])
 
 
 async def test_a_storm_is_a_message_with_all_names(stored: Stored, service: HttpService) -> None:
