@@ -319,6 +319,24 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def config_maps_gone(release: Release) -> AsyncIterator[None]:
+    """Delete the ConfigMaps of the fleets, such as their placements. The operator writes them again."""
+    namespace = ("--namespace", SITE)
+    ours = ("--selector", "app.kubernetes.io/managed-by=embereye-operator")
+    before = {entry["metadata"]["name"] for entry in await release.cluster.items("configmaps", *namespace, *ours)}
+    await release.cluster.kubectl("delete", "configmaps", *sorted(before), *namespace)
+    yield
+
+    async def missing() -> set[str]:
+        return before - {
+            entry["metadata"]["name"] for entry in await release.cluster.items("configmaps", *namespace, *ours)
+        }
+
+    await until(missing, lambda names: not names, "the ConfigMaps are written again", COVERED_SECONDS)
+    await release.wait_until_at_rest()
+
+
+@asynccontextmanager
 async def credentials_rotated(release: Release) -> AsyncIterator[None]:
     """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = release.device_token, secrets.token_urlsafe()
@@ -375,6 +393,8 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=SHARD_GONE, takes=FLEET),
         Fault("certificates gone", "the certificates of shards and hub are deleted", 1.5,
               certificates_gone, duration=10.0),
+        Fault("ConfigMaps gone", "the fleets' ConfigMaps, with their placements, are deleted", 1.5, config_maps_gone,
+              duration=10.0, takes=FLEET),
         Fault("credentials rotated", "the devices' token and the administrator's are replaced", 1.5,
               credentials_rotated, duration=10.0, planned=True),
         # Last, and so the second of each pair: the other faults are made through the API server.
