@@ -46,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     rows = list(record.choose(arguments.only))
     if not FEWEST_ROUNDS <= arguments.rounds <= 100:
         raise UserError(f"--rounds {arguments.rounds} is not between {FEWEST_ROUNDS} and 100: fewer prove nothing")
-    if not 0.1 <= arguments.seconds <= 600:
-        raise UserError(f"--seconds {arguments.seconds:g} is not between 0.1 and 600")
+    record.check_seconds(arguments.seconds)
     commit = older_commit(arguments.against)
     say = Console(stderr=True, highlight=False).print
     older = build(commit, BUILDS, say)
@@ -65,8 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
 def older_commit(against: str | None) -> str:
     """The commit to compare with; UserError if there is none."""
     try:
-        changed = bool(_git("status", "--porcelain", "--untracked-files=no"))
-        return _git("rev-parse", "--verify", "--quiet", f"{against or ('HEAD' if changed else 'HEAD~1')}^{{commit}}")
+        changed = bool(record.git("status", "--porcelain", "--untracked-files=no"))
+        return record.git(
+            "rev-parse", "--verify", "--quiet", f"{against or ('HEAD' if changed else 'HEAD~1')}^{{commit}}"
+        )
     except FileNotFoundError as error:
         raise UserError("the gate builds an older commit, and git is missing") from error
     except subprocess.CalledProcessError as error:
@@ -195,9 +196,3 @@ class MachineLoad:
 
 def _without_make(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}}
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=record.ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()  # fmt: skip

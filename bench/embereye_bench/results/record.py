@@ -60,14 +60,19 @@ def measure(arguments: argparse.Namespace) -> Record:
     chosen = choose(arguments.only)
     if not 2 <= arguments.repeats <= 100:
         raise UserError(f"--repeats {arguments.repeats} is not between 2 and 100: one sample proves nothing")
-    if not 0.1 <= arguments.seconds <= 600:
-        raise UserError(f"--seconds {arguments.seconds:g} is not between 0.1 and 600")
+    check_seconds(arguments.seconds)
     raise_descriptor_limit()
     at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     say = Console(stderr=True).print
     rows = sample_rows(chosen, Scale(1, arguments.seconds), arguments.repeats, measure_reference, say)
     commit, changed = _commit()
     return Record(at, commit, changed, describe_machine(), rows)
+
+
+def check_seconds(seconds: float) -> None:
+    """Check the length of a sample; UserError."""
+    if not 0.1 <= seconds <= 600:
+        raise UserError(f"--seconds {seconds:g} is not between 0.1 and 600")
 
 
 def choose(names: Sequence[str]) -> dict[str, Benchmark]:
@@ -103,14 +108,15 @@ def sample_rows(
 def _commit() -> tuple[str, bool]:
     """The measured commit, and True if files were changed since."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+        commit = git("rev-parse", "HEAD")
+        return commit, bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         print("embereye: the commit is unknown: git is missing, or this is no git checkout", file=sys.stderr)
         return "unknown", True
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """Run git in this checkout; return what it prints. OSError, CalledProcessError."""
     return subprocess.run(
         ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()  # fmt: skip

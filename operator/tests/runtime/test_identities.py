@@ -419,15 +419,15 @@ async def test_an_authority_lost_between_operators_is_replaced_with_overlap(
     def shard(folder: str) -> Certificate:
         return read_certificate(release.files(f"{SHARD}-identity", tmp_path / folder))
 
-    first, own = shard("first"), release.identities.credentials
-    assert own is not None
+    first, before = shard("first"), release.identities.credentials
+    assert before is not None
     lose(release, "embereye-ca", how)
     following = release.another()
     await following.renew([release.namespace])
     await following.identify(release.fleet, [SHARD, "hall-sensors-1"])
     operator = following.credentials
     assert operator is not None
-    assert operator.current.chain == own.current.chain, "the shards have not read the new authority yet"
+    assert operator.current.chain == before.current.chain, "the shards have not read the new authority yet"
     overlap = shard("overlap")
     assert (overlap.chain, overlap.key) == (first.chain, first.key)
     assert overlap.trusted.startswith(first.trusted)
@@ -495,9 +495,9 @@ async def test_an_operator_without_the_right_to_its_secret_has_a_certificate(rel
         await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     shard = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
-    own = release.identities.credentials
-    assert own is not None
-    assert verify_certificate(shard.trusted, own.current.chain, own.current.key)
+    operator = release.identities.credentials
+    assert operator is not None
+    assert verify_certificate(shard.trusted, operator.current.chain, operator.current.key)
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "garbled"])

@@ -84,7 +84,7 @@ class Identities:
         """
         self._release_hubs = {f"{name}-hub": hub_names, **{hub.process: hub.names for hub in hubs}}
         self._process = f"{name}-operator"  # the operator's Deployment
-        self._own_owner: Manifest | None = None  # of the operator's Secret; {}: it has none, None: not read yet
+        self._operator_owner: Manifest | None = None  # of the operator's Secret; {}: it has none, None: not read yet
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -270,12 +270,12 @@ class Identities:
     async def _renew_release(self, failed: list[Exception]) -> None:
         """Renew the operator's and the hubs' certificates."""
         now = utc_now()
-        await self._renew_own(now, failed)
+        await self._renew_operator(now, failed)
         for process, names in self._release_hubs.items():
             with _collect_failures(failed):
                 await self._renew_one(process, Identity(Role.HUB, self._namespace, process), names, self._owner, now)
 
-    async def _renew_own(self, now: datetime, failed: list[Exception]) -> None:
+    async def _renew_operator(self, now: datetime, failed: list[Exception]) -> None:
         """Renew the operator's certificate and read it from its Secret; without that Secret, it has one in memory."""
         assert self._authority
         identity, files = Identity(Role.OPERATOR, self._namespace, self._name), dict[str, bytes]()
@@ -284,9 +284,9 @@ class Identities:
             files = {file: content for file, content in _decoded(stored).items() if file in FILES}
         except (ApiError, UnavailableError, RefusedError) as error:
             failed.append(error)
-            own = self.credentials.current if self.credentials else None
+            previous = self.credentials.current if self.credentials else None
             wanted = self._authority.trusted
-            if own is None or is_due(own.chain, own.trusted, now, wanted=wanted, life=self._life):
+            if previous is None or is_due(previous.chain, previous.trusted, now, wanted=wanted, life=self._life):
                 files = self._authority.issue(identity, now, self._life).files
         for file, content in files.items():
             (Path(self._folder.name) / file).write_bytes(content)
@@ -296,7 +296,7 @@ class Identities:
 
     async def _deployment(self) -> Manifest | None:
         """Return a reference to the operator's Deployment, with which its Secret is deleted; None: it has none."""
-        if self._own_owner is None:
+        if self._operator_owner is None:
             owner: Manifest = {}
             fields: Any = {"metadata.name": self._process}
             listed: Any = self._client.list(CHILDREN["Deployment"], namespace=self._namespace, fields=fields)
@@ -307,8 +307,8 @@ class Identities:
             except ApiError as error:
                 if error.status.code != 403:
                     raise
-            self._own_owner = owner
-        return self._own_owner or None
+            self._operator_owner = owner
+        return self._operator_owner or None
 
     async def _renew_one(
         self, process: str, identity: Identity, names: tuple[str, ...], owner: Manifest | None, now: datetime
