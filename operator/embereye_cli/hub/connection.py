@@ -185,6 +185,15 @@ def add_console_options(parser: ArgumentParser) -> None:
     add_token_option(parser)
 
 
+def add_console_options_to_actions(actions: Iterable[ArgumentParser]) -> None:
+    """Accept --json and the options of `add_console_options` after an action's name too, where people write them."""
+    for action in actions:
+        for option in ("--console", "--token"):
+            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+
+
 def console_connection(arguments: Namespace) -> ConsoleConnection:
     """The console that the options name, or that of the `embereye up` here. UserError, NotFoundError."""
     data, note = find_site(getattr(arguments, "data", None))

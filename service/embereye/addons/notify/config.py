@@ -4,16 +4,14 @@ Secrets are in other files, which are read for each message. Paths of files are 
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from datetime import datetime, time, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
 
 from embereye.addons.notify.options import (
     ALARM,
-    DAYS,
     FAULT,
     FIRES,
     NORMAL,
@@ -24,7 +22,6 @@ from embereye.addons.notify.options import (
     Canary,
     Duty,
     Escalation,
-    Hours,
     NotifyOptions,
     Quiet,
     Route,
@@ -32,10 +29,10 @@ from embereye.addons.notify.options import (
     Step,
 )
 from embereye.process.fields import Fields, shown_duration
+from embereye.process.timing.hours import DAYS, EVERY_DAY, Hours, read_clock, read_days, read_time_zone
 from embereye_cli.declared import parse_declared, read_declared
 
 OPTION = "--notify"
-CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 MAX_ROUTES = 32
 MAX_DUTIES = 64
 MAX_SHIFTS = 1_000
@@ -43,7 +40,6 @@ MAX_ESCALATIONS = 64
 MAX_STEPS = 20
 MAX_QUIET = 100
 DAY = 86_400.0
-EVERY_DAY = frozenset(range(7))
 REPEAT_SECONDS = 600.0  # of the escalation of a file without escalations
 FAULT_SECONDS = 300.0  # how long it waits for a fault to clear
 LOCAL_PROGRAMS = {"dbus", "kde", "glib", "gnome", "macosx", "windows", "syslog"}  # they reach nobody from a hub
@@ -81,7 +77,7 @@ def _options(fields: Fields, folder: Path) -> NotifyOptions:
         routes=routes,
         escalations=escalations,
         duties=duties,
-        zone_info=_zone_info(fields),
+        zone_info=read_time_zone(fields),
         public_url=_public_url(fields),
         fold=fields.duration("fold", NotifyOptions.fold, 0, 300),
         link_life=fields.duration("linkLife", NotifyOptions.link_life, 60, 7 * DAY),
@@ -95,14 +91,6 @@ def _usual_escalations(routes: Sequence[str]) -> tuple[Escalation, ...]:
         Escalation("pre-alarms", frozenset({PRE_ALARM}), (Step(routes),)),
         Escalation("faults", frozenset({FAULT}), (Step(routes, FAULT_SECONDS),)),
     )
-
-
-def _zone_info(fields: Fields) -> ZoneInfo | None:
-    name = fields.text("timeZone", "")
-    try:
-        return ZoneInfo(name) if name else None
-    except (KeyError, ValueError, OSError) as error:
-        raise fields.wrong("timeZone", "is not a time zone such as Europe/Berlin") from error
 
 
 def _public_url(fields: Fields) -> str:
@@ -180,27 +168,8 @@ def _canary(fields: Fields) -> Canary:
 
 
 def _hours(fields: Fields) -> Hours:
-    listed = fields.texts("days")
-    days = frozenset(day for index, text in enumerate(listed) for day in _days(fields, text, index))
-    return Hours(days if "days" in fields else EVERY_DAY, _clock(fields, "from"), _clock(fields, "to"))
-
-
-def _clock(fields: Fields, name: str) -> time:
-    """A time of day such as 18:00; 24:00 is the end of the day."""
-    text = fields.text(name)
-    match = CLOCK.fullmatch(text)
-    if not match and text != "24:00":
-        raise fields.wrong(name, "is not a time of day. Use for example 18:00.")
-    return time(int(match[1]), int(match[2])) if match else time(0)
-
-
-def _days(fields: Fields, text: str, index: int) -> Iterable[int]:
-    first, separator, last = text.lower().partition("-")
-    if first not in DAYS or (separator and last not in DAYS):
-        why = f"is not a day or a span of days. Use {', '.join(DAYS)}, or for example mon-fri."
-        raise fields.wrong("days", why, index)
-    begin, end = DAYS.index(first), DAYS.index(last or first)
-    return [day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)]
+    days = read_days(fields) if "days" in fields else EVERY_DAY
+    return Hours(days, read_clock(fields, "from"), read_clock(fields, "to"))
 
 
 def _names(fields: Fields, known: Sequence[str], name: str = "routes", kind: str = "route") -> tuple[str, ...]:

@@ -2,35 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, time
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from embereye.process.fields import Network
+from embereye.process.timing.hours import Hours
 
 PRE_ALARM, ALARM, CRITICAL, FAULT = "pre-alarm", "alarm", "critical", "fault"
 OCCASIONS = (PRE_ALARM, ALARM, CRITICAL, FAULT)
 FIRES = (ALARM, CRITICAL)
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 NORMAL = "normal"  # the profile of a zone without one
 WEB_PUSH = "webpush://"
-
-
-@dataclass(frozen=True)
-class Hours:
-    """A span of the day on some weekdays. If it ends before it begins, it ends on the next day."""
-
-    days: frozenset[int]  # of its beginning; 0: Monday
-    begin: time
-    end: time
-
-    def includes(self, at: datetime) -> bool:
-        """True if `at`, in the hub's time zone, is within the span."""
-        today, now = at.weekday(), at.time()
-        if self.begin < self.end:
-            return today in self.days and self.begin <= now < self.end
-        return (today in self.days and now >= self.begin) or ((today - 1) % 7 in self.days and now < self.end)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """The file of `embereye hub --profiles`: profiles that zones can have, by a person's permit or by the hour (pure)."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from embereye.levels import Kind
 from embereye.process.fields import Fields
+from embereye.process.timing.hours import EVERY_DAY, Hours, read_clock, read_days, read_time_zone
 from embereye.zone.profile import Profile
 from embereye_cli.declared import read_declared
 
@@ -20,25 +20,7 @@ MAX_PROFILES = 32
 MAX_HOURS = 50
 MAX_PERMIT_MINUTES = 24 * 60
 MAX_SCHEDULE_MINUTES = 31 * 24 * 60
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 KINDS = {kind.word: kind for kind in (Kind.SMOKE, Kind.FLAME, Kind.GAS, Kind.HEAT)}
-CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d|24:00")
-
-
-@dataclass(frozen=True)
-class Hours:
-    """A span of the day on some weekdays. If it ends before it begins, it ends on the next day."""
-
-    days: frozenset[int]  # of its beginning; 0: Monday
-    begin: time
-    end: time
-
-    def includes(self, at: datetime) -> bool:
-        """True if `at`, in the file's time zone, is within the span."""
-        today, now = at.weekday(), at.time()
-        if self.begin < self.end:
-            return today in self.days and self.begin <= now < self.end
-        return (today in self.days and now >= self.begin) or ((today - 1) % 7 in self.days and now < self.end)
 
 
 @dataclass(frozen=True)
@@ -90,11 +72,7 @@ def read_profiles(path: Path) -> ProfilesOptions:
 def parse_profiles(fields: Fields) -> ProfilesOptions:
     """Read the file's content; DeclaredError."""
     profiles = fields.unique("profiles", _profile, most=MAX_PROFILES, least=1)
-    name = fields.text("timeZone", "")
-    try:
-        return ProfilesOptions(profiles, ZoneInfo(name) if name else None)
-    except (KeyError, ValueError, OSError):
-        raise fields.wrong("timeZone", "is not a time zone such as Europe/Berlin") from None
+    return ProfilesOptions(profiles, read_time_zone(fields))
 
 
 def _profile(fields: Fields) -> ProfileOptions:
@@ -124,19 +102,4 @@ def _minutes(fields: Fields, name: str, default: Any, most: int) -> int:
 
 
 def _hours(fields: Fields) -> Hours:
-    texts = fields.texts("days")
-    days = frozenset(day for index, text in enumerate(texts) for day in _days(fields, text, index))
-    return Hours(days or frozenset(range(7)), _time(fields, "from"), _time(fields, "to"))
-
-
-def _time(fields: Fields, name: str) -> time:
-    hour, minute = fields.text(name, pattern=CLOCK, form="a time of day. Use for example 18:00.").split(":")
-    return time(int(hour) % 24, int(minute))
-
-
-def _days(fields: Fields, text: str, index: int) -> Sequence[int]:
-    first, separator, last = text.lower().partition("-")
-    if first not in DAYS or (separator and last not in DAYS):
-        raise fields.wrong("days", "is not a day or a span of days such as mon-fri", index)
-    begin, end = DAYS.index(first), DAYS.index(last or first)
-    return [day % 7 for day in range(begin, end + 1 if end >= begin else end + 8)]
+    return Hours(read_days(fields) or EVERY_DAY, read_clock(fields, "from"), read_clock(fields, "to"))

@@ -1,14 +1,13 @@
 """Show and test the hub's routes to people, resend what they did not accept, and check notify.yaml."""
 
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterable
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from urllib.parse import quote
 
 from rich.text import Text
 
 from embereye.process.lifecycle import CheckFailedError, NotFoundError
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.terminal import local_time, print_json, print_table
 
@@ -25,18 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     test.add_argument("route", metavar="NAME", help="name of the route, as in the list")
     actions.add_parser("dead", help="list news that a route did not accept in time, and why")
     actions.add_parser("resend", help="send that news again")
-    _accept_after_action(actions.choices.values())
+    add_console_options_to_actions(actions.choices.values())
     check = actions.add_parser("check", help="check a notify.yaml without a hub")
     check.add_argument("file", type=Path, metavar="FILE", help="the file for --notify")
-
-
-def _accept_after_action(actions: Iterable[ArgumentParser]) -> None:
-    """Accept the common options after an action's name too, where people write them."""
-    for action in actions:
-        for option in ("--console", "--token"):
-            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
 
 
 def run(arguments: Namespace) -> int:

@@ -5,9 +5,10 @@ from datetime import time
 from harness.eventually import eventually
 from harness.stored import Stored
 
-from embereye.addons.notify.options import ALARM, Escalation, Hours, Quiet, Step
+from embereye.addons.notify.options import ALARM, Escalation, Quiet, Step
 from embereye.hub.actions import Action
 from embereye.levels import Level
+from embereye.process.timing.hours import Hours
 
 from .hub_of import ADA, Running, options, route, running
 from .servers import HttpService, MailServer, text_of

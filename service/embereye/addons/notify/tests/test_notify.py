@@ -200,7 +200,8 @@ async def test_no_log_line_has_a_secret(stored: Stored, service: HttpService) ->
 async def test_quiet_hours_hold_faults_and_never_alarms(stored: Stored, service: HttpService) -> None:
     from datetime import time as clock
 
-    from embereye.addons.notify.options import Hours, Quiet
+    from embereye.addons.notify.options import Quiet
+    from embereye.process.timing.hours import Hours
 
     always = Quiet(Hours(frozenset(range(7)), clock(0), clock(0)))
     escalations = (Escalation("all", frozenset({PRE_ALARM, ALARM}), (Step(("phone",)),)),)

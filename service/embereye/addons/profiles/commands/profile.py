@@ -2,13 +2,11 @@
 
 import math
 import os
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterable
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
 from urllib.parse import quote
 
 from embereye.process.lifecycle import NotFoundError, UserError
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import did_you_mean
 from embereye_cli.terminal import local_time, print_json, print_table
@@ -40,16 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="your name, if several people share a token; recorded beside the token's name "
                             "[EMBEREYE_WHO]")  # fmt: skip
-    _accept_after_action(actions.choices.values())
-
-
-def _accept_after_action(actions: Iterable[ArgumentParser]) -> None:
-    """Accept the common options after an action's name too, where people write them."""
-    for action in actions:
-        for option in ("--console", "--token"):
-            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+    add_console_options_to_actions(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:
