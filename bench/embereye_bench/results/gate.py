@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +20,7 @@ from embereye.process.lifecycle import UserError
 from embereye_bench.report import add_only
 from embereye_bench.results import record
 from embereye_bench.results.compare import STYLES
+from embereye_bench.results.machine_load import MachineLoad
 from embereye_bench.results.paired import FEWEST_ROUNDS, PairedRow, PairedSample, pair_rows
 from embereye_bench.results.records import read
 
@@ -167,31 +167,6 @@ def show(commit: str, names: Sequence[str], rows: Sequence[PairedRow], load: str
         console.print(f"too noisy: {', '.join(noisy)}. Measure again on an idle machine, or with more --rounds.",
                       style=STYLES["noisy"], highlight=False)  # fmt: skip
     return 1 if any(row.verdict == "worse" for row in rows) else 0
-
-
-@dataclass(frozen=True)
-class MachineLoad:
-    """The counters that show how much CPU time other machines of the host took."""
-
-    ticks: tuple[int, ...]  # of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal …
-    waited_us: int  # of /proc/pressure/cpu: time in which some task waited for a processor
-    at_us: int
-
-    @staticmethod
-    def now() -> "MachineLoad":
-        """Read them; zeros where the kernel has none."""
-        ticks = tuple(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]))
-        pressure = Path("/proc/pressure/cpu")
-        waited = int(pressure.read_text().split("total=")[1].split()[0]) if pressure.exists() else 0
-        return MachineLoad(ticks, waited, int(float(Path("/proc/uptime").read_text().split()[0]) * 1e6))
-
-    def since(self) -> str:
-        """A sentence about the time since then."""
-        now = MachineLoad.now()
-        spent = [after - before for before, after in zip(self.ticks, now.ticks, strict=True)]
-        steal = 100 * spent[7] / max(1, sum(spent[:8])) if len(spent) > 7 else 0.0
-        waited = 100 * (now.waited_us - self.waited_us) / max(1, now.at_us - self.at_us)
-        return f"the host took {steal:.1f} % of the CPU time; some task waited for a CPU {waited:.0f} % of the time"
 
 
 def _without_make(environment: Mapping[str, str]) -> dict[str, str]:

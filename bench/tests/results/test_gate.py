@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from embereye.process.lifecycle import UserError
-from embereye_bench.results.gate import MachineLoad, build, measure_in_turns, measurer, older_commit, show
+from embereye_bench.results.gate import build, measure_in_turns, measurer, older_commit, show
+from embereye_bench.results.machine_load import MachineLoad
 from embereye_bench.results.paired import CHANCE, PairedRow, PairedSample, order_statistic
 
 

@@ -16,6 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
+from embereye_bench.results.machine_load import waited_seconds
 from harness.matrix.fault import NOTHING, B, Building, Fault, together
 from harness.matrix.rules import CALM
 from harness.records.probers import EvidenceProber
@@ -244,15 +245,6 @@ def spread(count: int, seconds: float) -> list[float]:
 def wall_ns(moment: float) -> int:
     """Convert monotonic seconds to nanoseconds since the Unix epoch."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)
-
-
-def waited_seconds() -> float:
-    """The seconds that processes of this machine have waited for a CPU so far; 0 if the kernel does not report it."""
-    try:
-        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return 0.0
-    return int(some.rpartition("total=")[2]) / 1e6
 
 
 def _judge(  # noqa: PLR0913 -- observations, all passed by name
