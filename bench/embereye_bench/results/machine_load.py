@@ -1,4 +1,4 @@
-"""How much CPU time other machines of the host took, and how long tasks of this one waited for a CPU."""
+"""Measure how much CPU time other machines of the host took, and how long tasks of this one waited for a CPU."""
 
 import time
 from dataclasses import dataclass
