@@ -2,7 +2,7 @@
 
 A frame arrives by `admit_pushed`, `admit_pulled` or `admit_unit`. Each notes that the camera was heard, corrects an
 implausible capture time, offers the frame to the mailbox and records the quality. A pushing sender also learns when its
-next frame is worth reading. `judge_rate`, `fault` and `shortage` derive the problems that the status reports.
+next frame is worth reading. `judge_rate` and `fault` derive the problems that the status reports.
 """
 
 from collections import deque
@@ -176,17 +176,6 @@ class Arrivals:
         target = self.mailbox.rate_controller.target
         return min(target, self.frame_rate(now_ns) or target)
 
-    @property
-    def shortage(self) -> str:
-        """The reason why fewer video pictures are analysed than fps.min or the deadline requires, or ''."""
-        rate = self.video.flow.key_rate
-        if not self.mailbox.encoding or self.video.depth is not Depth.KEYS or rate >= self.least_rate:
-            return ""
-        return (
-            f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s."
-            " Add shards, use a smaller stream, or set shorter key frame intervals"
-        )
-
     def unfinished(self, now_ns: int) -> str:
         """Return the limitation that its JPEGs lack their end marker, or ''."""
         if not self._unfinished_ns or now_ns - self._unfinished_ns > WINDOW_NS:
@@ -205,6 +194,17 @@ class Arrivals:
             superseded=ledger.shed["superseded"],
             least=self.least_rate,
             arriving=self.frame_rate(now_ns),
+            key_frames_only=self._key_frames_only(),
+        )
+
+    def _key_frames_only(self) -> str:
+        """Return why fewer video pictures are decoded now than fps.min or the deadline requires, or ''."""
+        rate = self.video.flow.key_rate
+        if not self.mailbox.encoding or self.video.depth is not Depth.KEYS or rate >= self.least_rate:
+            return ""
+        return (
+            f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s."
+            " Add shards, use a smaller stream, or set shorter key frame intervals"
         )
 
     def fault(self, now_ns: int) -> str:

@@ -109,7 +109,7 @@ class CameraStatus:
         """Return why detection is limited, or ''."""
         arrivals = self._arrivals
         slow = arrivals.shortfall.slow if self._analyser.has_flame_detector else ""
-        limited = self._analyser.degraded(now_ns) or arrivals.shortage or arrivals.shortfall.reason or slow
+        limited = self._analyser.degraded(now_ns) or arrivals.shortfall.reason or slow
         return limited or arrivals.unfinished(now_ns)
 
     def _terms(self, now_ns: int) -> list[Term]:

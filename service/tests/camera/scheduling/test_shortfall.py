@@ -1,6 +1,8 @@
+from itertools import pairwise
+
 import pytest
 
-from embereye.camera.scheduling.shortfall import Shortfall
+from embereye.camera.scheduling.shortfall import AMPLE_PERIODS, Shortfall
 from embereye.units import SECOND
 
 
@@ -16,7 +18,7 @@ def judged(periods, *, least=5.0, arriving=15.0):
 
 
 def test_a_camera_below_its_minimum_rate_is_reported_with_the_remedy():
-    reason = judged([(60, 0), (12, 30)])
+    reason = judged([(60, 0), (12, 30), (12, 30)])
     assert reason.startswith("3.0 frames/s analysed, below its minimum of 5")
     assert "Add shards" in reason
 
@@ -27,12 +29,40 @@ def test_a_camera_below_its_minimum_rate_is_reported_with_the_remedy():
     ids=["full rate", "nearly", "it sends less", "it sends less and one came late", "silent", "unusable frames"],
 )
 def test_a_camera_that_gets_its_minimum_or_sends_less_is_not_reported(period, arriving):
-    assert not judged([period], arriving=arriving)
+    assert not judged([period] * 3, arriving=arriving)
 
 
-def test_a_camera_is_no_longer_reported_once_it_gets_its_minimum():
-    assert judged([(4, 50)])
-    assert not judged([(4, 50), (20, 40)])
+SHORT, AMPLE = (4, 50), (20, 40)
+
+
+def test_a_single_short_period_is_not_reported():
+    assert not judged([AMPLE, SHORT, AMPLE, SHORT, AMPLE])
+
+
+def test_a_camera_is_reported_until_it_had_its_minimum_for_a_whole_rotation():
+    assert judged([SHORT] * 2)
+    assert judged([*[SHORT] * 2, *[AMPLE] * (AMPLE_PERIODS - 1)])
+    assert not judged([*[SHORT] * 2, *[AMPLE] * AMPLE_PERIODS])
+
+
+def test_a_shard_at_its_limit_does_not_change_the_status_every_few_seconds():
+    shortfall, now, reasons = Shortfall(), 1_000 * SECOND, []
+    for half_second in range(240):
+        few = "only key frames are decoded" if half_second // 10 % 2 else ""
+        shortfall.judge(
+            now, analysed=half_second, superseded=half_second, least=5.0, arriving=15.0, key_frames_only=few
+        )
+        now += SECOND // 2
+        reasons.append(shortfall.reason)
+    assert sum(before != after for before, after in pairwise(reasons)) == 1
+
+
+def test_key_frames_alone_are_a_shortage_even_if_no_frame_is_superseded():
+    shortfall, now = Shortfall(), 1_000 * SECOND
+    for _ in range(20):
+        shortfall.judge(now, analysed=0, superseded=0, least=5.0, arriving=15.0, key_frames_only="only key frames")
+        now += SECOND // 2
+    assert shortfall.reason == "only key frames"
 
 
 def test_a_time_with_a_suspended_machine_is_not_judged():
