@@ -117,8 +117,8 @@ model: install ## Train the appearance network from labelled pictures in DATA (t
 image: install ## Build the image of every component, with the chart's tag, and the same with simulators, TAG-simulate
 	e2e/cluster/build-image $(IMAGE)
 
-release: install ## Build all files of a release in dist/VERSION, for you to upload; ARGS="--without-image"
-	@$(BIN)/python deploy/release.py $(ARGS)
+release: install ## Build all files of a release in dist/VERSION, for you to upload; ARGS="--key FILE" signs it
+	@$(BIN)/python -m deploy.release $(ARGS)
 
 e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which remains up; ARGS="-m slow" for the long ones
 	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.fit_sbom import fit, plain
+from cluster.fit_sbom import debian, fit, plain
 from harness.need import ROOT
 
 PINNED = {
@@ -45,6 +45,12 @@ def test_it_lists_only_installed_packages(document: Any) -> None:
     installed = {"EmberEye": "0.1.0", "aioHTTP": PINNED["aiohttp"], "prometheus_client": PINNED["prometheus-client"]}
     fitted = fit(document, installed)
     assert sorted(part["name"] for part in fitted["components"]) == ["aiohttp", "prometheus-client"]
+
+
+def test_packages_of_the_base_are_named_as_scanners_expect() -> None:
+    (component,) = debian({"libstdc++6": "12.2.0-14+deb12u1"}, "debian-12")
+    assert component["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?distro=debian-12"
+    assert component["bom-ref"] == component["purl"]
 
 
 @pytest.mark.parametrize("installed", [{"stranger": "1.0"}, {"aiohttp": "0.0.1"}])

@@ -1,14 +1,17 @@
 """Builds all files of a release into one folder: `make release` uses dist/VERSION.
 
-The wheels of the service and of its simulators, the source, the image, its bill of materials, the licences of what it
-contains, the chart, the kubectl plugin for Krew, notes, and checksums of all of them. Nothing is uploaded: the last
-line says what is left to do.
+The wheels of the service and of its simulators, the source, the image, its bill of materials as CycloneDX and SPDX,
+the licences of what it contains, the chart as an archive and as an OCI layout, the Compose file, the kubectl plugin for
+Krew, notes, the provenance, and checksums of all of them. With --key FILE, provenance and checksums are signed. Nothing
+is uploaded: the last line says what is left to do.
 """
 
 import argparse
 import hashlib
 import importlib.metadata
 import io
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,12 +19,16 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
+from deploy.release import oci, provenance, spdx
+from deploy.release.signing import Key, KeyFileError
+
+ROOT = Path(__file__).parents[2]
 HOME = "https://github.com/embereye/embereye"  # releases are downloaded from here, unless --home says otherwise
 SIMULATORS = ROOT / "service/embereye/sim"  # a separate wheel
 PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
@@ -157,13 +164,14 @@ def _licence_name(about: Any) -> str:
 
 def checksums(folder: Path) -> str:
     """Make the input of `sha256sum --check` for every file in `folder`."""
-    files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith("SHA256SUMS"))
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 
-def release(folder: Path, home: str, *, image: bool) -> str:
-    """Build everything in `folder`; return the version."""
-    version = versions()
+def release(folder: Path, home: str, *, image: bool, key: Key | None) -> str:
+    """Build everything in `folder`, signed with `key` if there is one; return the version."""
+    version, started = versions(), datetime.now(UTC)
+    created = started.strftime("%Y-%m-%dT%H:%M:%SZ")
     if dirty := run("git", "status", "--porcelain", "--untracked-files=no"):
         raise ReleaseError(f"{len(dirty.splitlines())} files have uncommitted changes. Commit or restore them.")
     folder.mkdir(parents=True, exist_ok=True)
@@ -180,6 +188,9 @@ def release(folder: Path, home: str, *, image: bool) -> str:
     (folder / "NOTES.md").write_text(build_notes(version, (ROOT / "CHANGELOG.md").read_text(), commits()))
     helm = Path(run(ROOT / "e2e/cluster/binaries", "helm").splitlines()[-1]) / "helm"
     run(helm, "package", ROOT / "charts/embereye", "--destination", folder)
+    chart = (folder / f"embereye-{version}.tgz").read_bytes()
+    (folder / f"embereye-{version}-chart-oci.tar").write_bytes(oci.pack_chart(chart, created))
+    shutil.copy(ROOT / "deploy/compose.yaml", folder)
     plugin = folder / f"kubectl-embereye-{version}.tar.gz"
     plugin.write_bytes(build_plugin(version, wheel, ROOT / "LICENSE"))
     digest = hashlib.sha256(plugin.read_bytes()).hexdigest()
@@ -188,9 +199,31 @@ def release(folder: Path, home: str, *, image: bool) -> str:
     if image:
         run(ROOT / "e2e/cluster/build-image", f"embereye:{version}")
         run(ROOT / "e2e/cluster/image-archive", f"embereye:{version}", folder / f"embereye-{version}-image.tar.gz")
-        (folder / f"embereye-{version}.cdx.json").write_bytes((ROOT / "build/embereye.cdx.json").read_bytes())
-    (folder / "SHA256SUMS").write_text(checksums(folder))
+        materials = (ROOT / "build/embereye.cdx.json").read_bytes()
+        (folder / f"embereye-{version}.cdx.json").write_bytes(materials)
+        converted = spdx.convert(json.loads(materials), created=created, home=home)
+        (folder / f"embereye-{version}.spdx.json").write_text(json.dumps(converted, indent=2) + "\n")
+    statement = provenance.build_statement(
+        folder.iterdir(),
+        home=home,
+        commit=run("git", "rev-parse", "HEAD"),
+        version=version,
+        builder=provenance.builder(os.environ, home),
+        started=started,
+    )
+    finish(folder, version, statement, key)
     return version
+
+
+def finish(folder: Path, version: str, statement: dict[str, Any], key: Key | None) -> None:
+    """Write provenance, checksums and, with a key, the signatures and the public key."""
+    if key is not None:
+        (folder / "embereye.pub").write_bytes(key.public)
+    written = statement if key is None else key.envelop(statement)
+    (folder / f"embereye-{version}.intoto.json").write_text(json.dumps(written) + "\n")
+    (folder / "SHA256SUMS").write_text(checksums(folder))
+    if key is not None:
+        (folder / "SHA256SUMS.sig").write_text(key.sign((folder / "SHA256SUMS").read_bytes()) + "\n")
 
 
 def commits() -> list[str]:
@@ -201,19 +234,25 @@ def commits() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build a release; 1 if there is an obstacle."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser("make release", description=__doc__)
     parser.add_argument("--to", type=Path, help="an empty folder; default: dist/VERSION")
     parser.add_argument("--home", default=HOME, metavar="URL", help="download address of releases (%(default)s)")
+    parser.add_argument(
+        "--key", type=Path, metavar="FILE", help="private key on P-256 (PEM) that signs; default: unsigned"
+    )
     parser.add_argument("--without-image", action="store_true", help="leave out the image and its bill of materials")
     chosen = parser.parse_args(arguments)
     try:
         folder = (chosen.to or ROOT / "dist" / versions()).resolve()
-        version = release(folder, chosen.home, image=not chosen.without_image)
-    except ReleaseError as error:
+        key = Key(chosen.key) if chosen.key else None
+        version = release(folder, chosen.home, image=not chosen.without_image, key=key)
+    except (ReleaseError, KeyFileError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(folder.iterdir()):
         print(f"{path.stat().st_size / 1e6:9.1f} MB  {path.name}")
+    if key is None:
+        print("not signed: --key FILE signs; docs/how-to/verify.md says how to make a key")
     print(f"{folder}: git tag v{version}, push it, and upload these files to that release")
     return 0
 
