@@ -4,10 +4,14 @@ Without --kubectl they are written to the folder that `embereye up` reads, with 
 commands that create the Secret in a cluster are printed instead. The password is read from standard input, never from
 an option, because options are visible to everyone on the machine. Running shards use a changed password at their next
 connection.
+
+To change a password without a gap: store the new one with --next, change it in the devices, store it again without
+--next. Between, shards send the one that a device accepts.
 """
 
 import argparse
 import getpass
+import json
 import os
 import re
 import shlex
@@ -16,6 +20,7 @@ from pathlib import Path
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
+from embereye.process.login_folder import NEXT, PASSWORD, USER
 from embereye_operator.api.shared import OBJECT_NAME
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 
@@ -29,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, default=None, metavar="DIR",
                         help="folder with a folder per name (default: $EMBEREYE_CREDENTIALS, else "
                         ".embereye/credentials)")  # fmt: skip
+    parser.add_argument(
+        "--next",
+        action="store_true",
+        help="store the password that will replace the present one; both are valid until then",
+    )
     parser.add_argument("--kubectl", action="store_true", help="print the commands for a cluster; write nothing")
     parser.add_argument("--namespace", "-n", default="default", help="namespace of the Secret (%(default)s)")
 
@@ -46,6 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kubectl:
         user = arguments.user or "USER"
         kubectl = f"kubectl --namespace {shlex.quote(arguments.namespace)}"
+        if arguments.next:
+            print(f"{kubectl} patch secret {name} --type=merge --patch-file=/dev/stdin <<'END'")
+            print(json.dumps({"stringData": {f"{USER}{NEXT}": user, f"{PASSWORD}{NEXT}": "PASSWORD"}}))
+            print("END")
+            return 0
         print(f"{kubectl} create secret generic {name} --from-literal=username={shlex.quote(user)} "
               "--from-file=password=/dev/stdin")  # fmt: skip
         print(f"{kubectl} label secret {name} {LABEL_ALLOWED}=true")
@@ -54,8 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
     folder = (arguments.folder or default_folder()) / name
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for key, value in (("username", user), ("password", password)):
+        if arguments.next and not (folder / PASSWORD).exists():
+            raise UserError(f"{folder}: has no present password: store it without --next")
+        suffix = NEXT if arguments.next else ""
+        for key, value in ((f"{USER}{suffix}", user), (f"{PASSWORD}{suffix}", password)):
             write_whole(folder / key, value.encode(), private=True)
+        if not arguments.next:
+            for key in (f"{PASSWORD}{NEXT}", f"{USER}{NEXT}"):
+                (folder / key).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")

@@ -29,11 +29,28 @@ def test_a_login_is_stored_for_this_user_alone(typed, tmp_path, capsys):
     assert ((tmp_path / "gate" / "username").read_text(), password.read_text()) == ("viewer2", "new")
 
 
+def test_the_next_password_is_beside_the_present_one_until_it_replaces_it(typed, tmp_path, capsys):
+    folder, options = tmp_path / "gate", ["gate", "-u", "me", "--folder", str(tmp_path)]
+    typed("new\n")
+    assert main(["credentials", "set", *options, "--next"]) == 2
+    assert "store it without --next" in capsys.readouterr().err
+    typed("old\n")
+    assert main(["credentials", "set", *options]) == 0
+    typed("new\n")
+    assert main(["credentials", "set", *options, "--next"]) == 0
+    assert [(folder / name).read_text() for name in ("password", "password-next")] == ["old", "new"]
+    typed("new\n")
+    assert main(["credentials", "set", *options]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["password", "username"]
+
+
 def test_the_commands_for_a_cluster_are_printed(capsys):
     assert main(["credentials", "set", "gate", "-u", "a b", "-n", "site", "--kubectl"]) == 0
     printed = capsys.readouterr().out
     assert "kubectl --namespace site create secret generic gate --from-literal=username='a b'" in printed
     assert "embereye.dev/allow-fleet-use=true" in printed
+    assert main(["credentials", "set", "gate", "-u", "a", "--kubectl", "--next"]) == 0
+    assert '"password-next": "PASSWORD"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

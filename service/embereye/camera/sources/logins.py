@@ -2,8 +2,8 @@
 
 Cameras lock a user, or our address, after three to ten refused log-ins. `Logins` counts refusals by host, user and
 password, because the channels of a recorder and a camera's record stream share one account. Until the camera has
-accepted a password, one stream at a time tries it. After a refusal all of them wait for minutes. A changed Secret is
-another log-in, so it is tried at once.
+accepted a password, one stream at a time tries it. After a refusal all of them wait for minutes. A changed Secret, or
+the next password in it, is another log-in, so it is tried at once.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from embereye.camera.sources.credentials import Credentials
+from embereye.camera.sources.credentials import Credentials, Mounted
 from embereye.camera.sources.declared import SourceError
 
 PAUSES = (60.0, 120.0, 300.0, 600.0)  # seconds after the first, second, … refusal; the last one repeats
@@ -119,6 +119,8 @@ class Login:
             account.refusals += 1
             account.due = now + self._logins.pause(account.refusals)
         account.proven = False
+        if isinstance(self._credentials, Mounted) and self._key:
+            self._credentials.refuse(self._key[1:])
         self._end_trial(account)
         return account.due - now
 
@@ -147,15 +149,19 @@ class Login:
         return (self._host, user, password) if user else None
 
     def _join(self, key: Key | None) -> None:
-        """Use the account `key` from now on; an account without streams is forgotten."""
+        """Use the account `key` from now on; one without streams is forgotten, unless it was refused just now.
+
+        A Secret with two passwords comes back to the first one, which must not be tried again at once.
+        """
         if key == self._key:
             return
         accounts = self._logins.accounts
         if self._key and (left := accounts.get(self._key)):
             left.streams.discard(self)
             self._end_trial(left)
-            if not left.streams:
-                del accounts[self._key]
+        now = time.monotonic()
+        for idle in [other for other, account in accounts.items() if not account.streams and account.due <= now]:
+            del accounts[idle]
         self._key = key
         if key:
             accounts.setdefault(key, _Account()).streams.add(self)

@@ -25,6 +25,20 @@ def test_a_secret_overrides_the_sources_credentials_and_is_read_every_time(secre
     assert credentials_of(DECLARED, "")() == ("me", "own")
 
 
+def test_a_refused_password_is_followed_by_the_next_one_and_back(secret):
+    credentials, other = credentials_of(DECLARED, "gate"), credentials_of(parse_source("rtsp://yard/1"), "gate")
+    (secret / "password-next").write_text("new word\n")
+    assert credentials() == ("admin", "s3 cret")
+    credentials.refuse(("admin", "s3 cret"))
+    assert credentials() == ("admin", "new word")
+    assert other() == ("admin", "s3 cret")  # each host accepts its own
+    credentials.refuse(("admin", "new word"))
+    assert credentials() == ("admin", "s3 cret")
+    (secret / "username-next").write_text("ember")
+    credentials.refuse(("admin", "s3 cret"))
+    assert credentials() == ("ember", "new word")
+
+
 @pytest.mark.parametrize(
     ("name", "spoil", "text"),
     [

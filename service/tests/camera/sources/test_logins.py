@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from harness.eventually import eventually
 
-from embereye.camera.sources.credentials import VARIABLE
+from embereye.camera.sources.credentials import VARIABLE, Mounted
 from embereye.camera.sources.declared import RefusedCredentialsError
 from embereye.camera.sources.logins import Login, Logins
 from embereye.camera.sources.source import keep_playing
@@ -164,3 +164,21 @@ async def test_streams_wait_for_the_outcome_of_the_first_log_in():
     assert not any(task.done() for task in waiting)
     first.accept()
     await asyncio.gather(*waiting)
+
+
+async def test_the_next_password_of_a_secret_is_tried_without_a_wait(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    (tmp_path / "gate").mkdir()
+    for name, text in (("username", "me"), ("password", "old"), ("password-next", "new")):
+        (tmp_path / "gate" / name).write_text(text)
+    credentials, waits = Mounted("gate", "camera-of-this-test"), []
+    login = Login(Logins(), "camera-of-this-test", credentials)
+    await login.wait(waits.append)
+    assert credentials() == ("me", "old")
+    assert login.refuse() >= 60
+    await login.wait(waits.append)
+    assert (credentials(), waits) == (("me", "new"), [])
+    login.refuse()
+    waiting = asyncio.ensure_future(login.wait(waits.append))
+    await eventually(lambda: waits)  # both were refused
+    waiting.cancel()
