@@ -57,6 +57,7 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("fleet", "import"): ("embereye_cli.devices.fleet_import", "make a list of devices from a spreadsheet"),
     ("fleet", "export"): ("embereye_cli.devices.fleet_export", "print the devices of fleets as a table"),
     ("credentials", "set"): ("embereye_cli.devices.credentials", "store a user and password for cameras or a broker"),
+    ("sensor", "map"): ("embereye_cli.devices.sensor_map", "try out how the messages of a sensor are read"),
     ("detect",): ("embereye_cli.devices.detect", "find fire in recordings and streams, and explain each detection"),
     ("inspect",): ("embereye_cli.devices.inspect_capture", "decode a capture of a sensor's bytes"),
     ("request",): ("embereye_cli.devices.request", "request a frame or the calibration from a sensor"),
@@ -94,6 +95,7 @@ COMMANDS: dict[Words, tuple[str, str]] = {
 GROUPS = {
     "service": "run `up` as a systemd service of this machine",
     "camera": "try out a camera",
+    "sensor": "try out a sensor",
     "fleet": "make lists of devices from spreadsheets, and back",
     "credentials": "store users and passwords for fleets",
     "explain": "explain an alarm, a device or a fleet's size",
@@ -108,7 +110,7 @@ GROUPS = {
 SECTIONS = {
     "Watch": ("init", "doctor", "up", "service", "alarms", "subscriptions", "webhooks", "access"),
     "Understand": ("explain", "incident", "report", "plan", "detect", "inspect", "self-test"),
-    "Set up devices": ("discover", "camera", "fleet", "credentials", "request", "calibrate", "simulate"),
+    "Set up devices": ("discover", "camera", "sensor", "fleet", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),
 }

@@ -37,7 +37,9 @@ from embereye_operator.api.shared import (
     zone_name,
 )
 
-MqttTemplate = Literal["plain", "zigbee2mqtt", "zwavejs", "tasmota", "esphome", "shelly", "chirpstack", "ttn"]
+MqttTemplate = Literal[
+    "plain", "zigbee2mqtt", "zwavejs", "tasmota", "esphome", "shelly", "chirpstack", "ttn", "sparkplug"
+]
 Heartbeat = Literal["always", "everyFewMinutes", "hourly", "daily"]
 # A report may come late: nodes repeat a lost one, and intervals drift.
 HEARTBEATS: Mapping[str, int] = {
@@ -57,6 +59,7 @@ TEMPLATE_HEARTBEATS: Mapping[str, Heartbeat] = {
     "shelly": "daily",
     "chirpstack": "hourly",
     "ttn": "hourly",
+    "sparkplug": "everyFewMinutes",
 }
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
@@ -97,11 +100,14 @@ class Sensor(Resource):
     location: str = described("Where it is, in words for people.", default="", max_length=200)
     calibration: SensorCalibration | None = described("Calibration of this sensor.", default=None)
     source: str | None = described(
-        "mqtt:TOPIC, where it publishes, or modbus://HOST/UNIT, where it is read; without it, the sensor connects to a "
+        "mqtt:TOPIC, where it publishes; push, if it sends by HTTP; modbus://HOST/UNIT or an http:// URL, where it is "
+        "read; sound:rtsp://HOST/PATH, a microphone that hears smoke alarms. Without it, the sensor connects to a "
         "shard.",
         default=None,
-        pattern=r"^(mqtt:[^#+\x00-\x1f]+|modbus://[A-Za-z0-9.\[\]:_-]+/[0-9]{1,3})$",
-        hint="is neither of the form mqtt:TOPIC, without the wildcards # and +, nor modbus://HOST/UNIT",
+        pattern=r"^(push|mqtt:[^#+\x00-\x1f]+|modbus://[A-Za-z0-9.\[\]:_-]+/[0-9]{1,3}"
+        r"|(sound:rtsps?|sound:https?|https?)://[A-Za-z0-9.\[\]:_-]+(/[^#\x00-\x20]*)?)$",
+        hint="is not push, mqtt:TOPIC without the wildcards # and +, modbus://HOST/UNIT, http://HOST/PATH or "
+        "sound:rtsp://HOST/PATH, without user and password",
         max_length=300,
     )
     template: MqttTemplate | None = described("The layout of its topics and messages; plain has none.", default=None)
@@ -111,6 +117,16 @@ class Sensor(Resource):
         default=dict,
         max_items=16,
         item=Limit(max_length=200),
+    )
+    interval: Duration | None = described(
+        "How often an http:// source is read, by default every 2 s. With it, three missed readings make the sensor "
+        "dark.",
+        default=None,
+        minimum=SECOND,
+        maximum=HOUR,
+    )
+    credentials_ref: SecretReference | None = described(
+        "Secret with username and password, or with token, for a source http:// or sound:.", default=None
     )
     heartbeat: Heartbeat | None = described(
         "How often it reports although nothing happens. It is dark without a report for 70 minutes if hourly, 25 hours "
@@ -132,11 +148,26 @@ class SensorListen(Resource):
             ".tls",
         ),
         Rule(
+            "!has(self.http) || !(self.http in [self.tcp, self.grpc] || (has(self.tls) && self.http == self.tls))",
+            "must not be tcp's, grpc's or tls's",
+            lambda value, _: (
+                value.get("http") is None or value["http"] not in {value["tcp"], value["grpc"], value.get("tls")}
+            ),
+            ".http",
+        ),
+        Rule(
             f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
             f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: shards use them",
             lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
             ".tcp",
         ),
+    )
+    http: int | None = described(
+        "Readings by HTTP, for sensors with source: push; HTTPS with access.tls. Without it, there is no such port.",
+        default=None,
+        minimum=1024,
+        maximum=65535,
+        rules=(NOT_METRICS,),
     )
     tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
     tls: int | None = described(

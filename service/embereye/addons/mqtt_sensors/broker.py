@@ -33,10 +33,10 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from embereye.addons.mqtt_sensors.templates import SensorMapping, read
 from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
+from embereye.process.login_folder import Pair, choose, read_pairs
 from embereye.process.tasks import beside, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -44,6 +44,8 @@ from embereye.process.tls.client import ClientTls
 from embereye.sensor.source import Owner
 from embereye.units import MINUTE, SECOND, bracketed
 from embereye.wire.readings.quantity import QUANTITIES, Reading, Report
+from embereye.wire.readings.sparkplug import Births, rebirth
+from embereye.wire.readings.templates import SensorMapping, read
 
 logger = logging.getLogger(__name__)
 library_logger = logging.getLogger(f"{__name__}.library")
@@ -51,11 +53,13 @@ library_logger.setLevel(logging.CRITICAL)  # this module logs failures itself
 
 CHECK_INS = "embereye/check-ins"  # prefix of the topics with the latest check-in of each sleeping device
 CHECK_IN_NS = MINUTE  # nanoseconds between two of them, unless a state changes
+REBIRTH_NS = MINUTE  # nanoseconds between two requests for the births of a Sparkplug node
 ANSWER_SECONDS = 10.0  # longest wait for the broker
 KEEP_ALIVE_SECONDS = 5  # a lost connection is noticed after one and a half times this
 INCOMING = 10_000  # received messages that wait
 SUBSCRIBED = 200  # topics in one request
 SESSION_SECONDS = 3600  # for which the broker keeps messages of a process that is gone
+REFUSALS = {4, 5, 0x86, 0x87}  # codes of MQTT 3.1.1 and 5: bad user name or password, not authorized
 UNSUPPORTED = 0x84  # reason code of MQTT 5: the broker knows only earlier versions
 MAX_CLIENT = 120  # characters; names of pods are long
 CLIENT = re.compile(r"[^A-Za-z0-9-]+")
@@ -80,14 +84,14 @@ class Place:
         """The address as people write it."""
         return f"{'mqtts' if self.tls else 'mqtt'}://{bracketed(self.host)}:{self.port}"
 
-    def login(self) -> tuple[str, str] | None:
-        """Read the user and the password; None: there are none. OSError or ValueError if they cannot be read."""
+    def login(self, refused: Pair | None = None) -> Pair | None:
+        """Read the user and the password, of two pairs the one that was not `refused`; None: there are none.
+
+        OSError or ValueError if they cannot be read.
+        """
         if self.folder is None or not (self.folder / "username").exists():
             return None
-        user, password = (
-            (self.folder / name).read_text(encoding="utf-8").strip("\r\n") for name in ("username", "password")
-        )
-        return user, password
+        return choose(read_pairs(self.folder), refused)
 
     def context(self) -> ssl.SSLContext | None:
         """The context of a connection with TLS; UserError if a file cannot be used."""
@@ -130,6 +134,8 @@ class Subscriber:
     published_ns: int = 0
     values: dict[str, float] = field(default_factory=dict)
     heard_ns: int = 0
+    births: Births | None = None  # of Sparkplug B; None: its messages are JSON or text
+    asked_ns: int = 0  # when its births were requested last
 
     @property
     def check_in(self) -> str:
@@ -152,13 +158,17 @@ class Broker:
         self._owner = owner
         self._backoff = backoff or Backoff(floor=1.0, cap=30.0)
         self._by_topic: dict[str, list[Subscriber]] = {}
+        self._refused: Pair | None = None  # the login that the broker refused last
+        self._sent: Pair | None = None
 
     def replace(self, wanted: Mapping[str, Subscriber]) -> None:
         """Read exactly `wanted` from now on; what is known of a device stays known."""
         for device, subscriber in wanted.items():
             if known := self.wanted.get(device):
                 subscriber.values, subscriber.heard_ns = known.values, known.heard_ns
-                subscriber.published_ns = known.published_ns
+                subscriber.published_ns, subscriber.asked_ns = known.published_ns, known.asked_ns
+                if known.births and known.mapping == subscriber.mapping:
+                    subscriber.births = known.births
         self.wanted = wanted
         self.changed.set()
         if self.failing:
@@ -175,12 +185,19 @@ class Broker:
                     if self._is_too_new(error):
                         self._version = aiomqtt.ProtocolVersion.V311
                         continue
+                    if self._is_refusal(error):
+                        self._refused = self._sent  # if the Secret has another one, that is sent next
                     self._note_failing(str(error) or type(error).__name__)
                 raise_if_cancelled()
                 self.connected = False
                 await asyncio.sleep(self._backoff.next())
         finally:
             self.connected = False
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """True if the broker refused user and password."""
+        code = error.rc if isinstance(error, aiomqtt.MqttCodeError) else None
+        return getattr(code, "value", code) in REFUSALS
 
     def _is_too_new(self, error: Exception) -> bool:
         """True if the broker refused MQTT 5."""
@@ -212,7 +229,8 @@ class Broker:
     async def _connect(self) -> None:
         place = self._place
         await reach(place)
-        user, password = place.login() or (None, None)
+        self._sent = login = place.login(self._refused)
+        user, password = login or (None, None)
         client = aiomqtt.Client(
             place.host, place.port, username=user, password=password, identifier=self._client_id,
             **self._session(), keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
@@ -271,6 +289,9 @@ class Broker:
                 self._restore(subscriber, payload)
             return
         try:
+            if subscriber.births:
+                payload = subscriber.births.document(topic, payload)
+                await self._request_births(client, subscriber)
             report = read(subscriber.mapping, topic, payload, retained=retained)
         except ValueError as error:
             self._owner.refuse(subscriber.device, "unreadable message")
@@ -282,16 +303,29 @@ class Broker:
         if subscriber.sleeps and report.is_check_in:
             await self._publish_check_in(client, subscriber, report, heard_ns)
 
+    async def _request_births(self, client: aiomqtt.Client, subscriber: Subscriber) -> None:
+        """Have a node send its births again, if it uses an alias that is unknown here."""
+        assert subscriber.births
+        now = now_ns()
+        if not subscriber.births.incomplete or now - subscriber.asked_ns < REBIRTH_NS:
+            return
+        subscriber.asked_ns = now
+        _, group, _, node, *_ = subscriber.mapping.main.split("/")
+        with contextlib.suppress(aiomqtt.MqttError):
+            await client.publish(f"spBv1.0/{group}/NCMD/{node}", rebirth(), qos=0)
+
     async def _publish_check_in(
         self, client: aiomqtt.Client, subscriber: Subscriber, report: Report, heard_ns: int
     ) -> None:
-        values = subscriber.values | {reading.quantity: reading.value for reading in report.readings}
-        changed = values != subscriber.values
-        subscriber.values, subscriber.heard_ns = values, max(subscriber.heard_ns, heard_ns)
+        known, changed = subscriber.values, False
+        for reading in report.readings:
+            if known.get(reading.quantity) != reading.value:
+                known[reading.quantity], changed = reading.value, True
+        subscriber.heard_ns = max(subscriber.heard_ns, heard_ns)
         if not changed and heard_ns - subscriber.published_ns < CHECK_IN_NS:
             return
         subscriber.published_ns = heard_ns
-        text = json.dumps({"heard": subscriber.heard_ns // SECOND, "values": values})
+        text = json.dumps({"heard": subscriber.heard_ns // SECOND, "values": known})
         with contextlib.suppress(aiomqtt.MqttError):
             await client.publish(subscriber.check_in, text, qos=0, retain=True)
 

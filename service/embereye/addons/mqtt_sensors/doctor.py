@@ -25,7 +25,7 @@ def add_arguments(_: ArgumentParser) -> None:
 async def check(_: Namespace, fleets: Iterable[Fleet]) -> list[Finding]:
     """Subscribe at each broker, for a moment, to the topics of its sensors."""
     from embereye.addons.mqtt_sensors.sensors import place_of
-    from embereye.addons.mqtt_sensors.templates import mapping_of
+    from embereye.wire.readings.templates import mapping_of
 
     topics: dict[Place, set[str]] = defaultdict(set)
     for fleet in fleets:

@@ -4,16 +4,19 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embereye.addons.mqtt_sensors.templates import mapping_of
+from prometheus_client.core import Metric
+
 from embereye.process.addresses import server_url
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.source import Owner, ReadingSource
 from embereye.wire.readings.source import parse_source
+from embereye.wire.readings.sparkplug import Births
+from embereye.wire.readings.templates import mapping_of
 
 if TYPE_CHECKING:
     from embereye.addons.mqtt_sensors.broker import Broker, Place, Subscriber
@@ -65,7 +68,9 @@ class MqttSensors:
                 self._owner.note_link(spec.id, str(error))
                 logger.error("device %s: %s", spec.id, error)  # noqa: TRY400 -- the text says all
                 continue
-            wanted.setdefault(place, {})[spec.id] = Subscriber(spec.id, mapping, bool(source.deadline_ns), fleet)
+            births = Births(is_node="/NDATA/" in mapping.main) if source.template == "sparkplug" else None
+            subscriber = Subscriber(spec.id, mapping, bool(source.deadline_ns), fleet, births=births)
+            wanted.setdefault(place, {})[spec.id] = subscriber
         for place in [place for place in self._brokers if place not in wanted]:
             self._brokers.pop(place)[1].cancel()
         for place, subscribers in wanted.items():
@@ -101,6 +106,10 @@ class MqttSensors:
     def problem(self) -> str:
         """Return why devices cannot be heard; see `ReadingSource`."""
         return "; ".join(broker.failing.why for broker, _ in self._brokers.values() if broker.failing)
+
+    def metrics(self) -> Iterable[Metric]:
+        """Yield nothing: the shard counts messages."""
+        return ()
 
 
 def place_of(broker: str, secret: str) -> "Place":

@@ -5,9 +5,10 @@ its gateway is reachable. A field that a device does not have costs nothing. `ma
 and `read` finds the readings in a message. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from embereye.units import MILLISECOND, SECOND
 from embereye.wire.readings.fields import (
@@ -20,6 +21,7 @@ from embereye.wire.readings.fields import (
     value_at,
 )
 from embereye.wire.readings.quantity import QUANTITIES, Reading, Report
+from embereye.wire.readings.sparkplug import split_topic
 
 JSON_KEYS = {
     "smoke": ("smoke", "smoke_alarm", "smokeAlarm"),
@@ -47,6 +49,7 @@ class Template:
     """The messages of one gateway or firmware. In topics, {topic} is the sensor's and {base} its first level."""
 
     main: str = "{topic}"
+    also: tuple[str, ...] = ()  # further topics with the same fields as the main one
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # quantity → fields, the first that exists
     seen: tuple[str, ...] = ()  # fields with the time at which the gateway heard the device
     states: tuple[str, ...] = ()  # fields of `offline`: they are no sign of life of the device
@@ -115,13 +118,32 @@ TEMPLATES: Mapping[str, Template] = {
     ),
     # thethingsindustries.com/docs/integrations/other-integrations/mqtt: {topic} is v3/APPLICATION@TENANT/devices/DEVICE
     "ttn": Template(main="{topic}/up", fields=_below("uplink_message.decoded_payload"), seen=("received_at",)),
+    "sparkplug": Template(),  # see `_sparkplug`
 }
+
+
+def _sparkplug(topic: str) -> Template:
+    """Make the template of a Sparkplug B device or node; ValueError if `topic` is not GROUP/NODE[/DEVICE]."""
+    group, node, device = split_topic(topic)
+    letter, place = ("D", f"{node}/{device}") if device else ("N", node)
+
+    def at(kind: str, where: str) -> str:
+        return f"spBv1.0/{group}/{kind}/{where}"
+
+    birth = at(f"{letter}BIRTH", place)
+    states = dict.fromkeys((birth, at(f"{letter}DEATH", place), at("NBIRTH", node), at("NDEATH", node)))
+    return Template(
+        main=at(f"{letter}DATA", place), also=(birth,), fields=JSON_KEYS,
+        states=tuple(f"//{place} online=false" for place in states),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
+    number: int  # of several fields of a quantity, the first one that a message has counts
     quantity: str
     field: Field
+    is_binary: bool
 
 
 @dataclass(frozen=True)
@@ -132,6 +154,18 @@ class SensorMapping:
     seen: tuple[Field, ...]
     main: str
     states: frozenset[str]  # topics that are no sign of life
+    # Topic → the fields by their first key: a message has few of the keys that a template knows. A topic with a field
+    # that may be anywhere in the message is missing.
+    by_key: Mapping[str, Mapping[str, tuple[_Entry, ...]]] = field(default_factory=dict, compare=False)
+
+    def entries_for(self, topic: str, document: Any) -> Sequence[_Entry]:
+        """The fields that `document` may have, in order."""
+        keyed = self.by_key.get(topic)
+        if keyed is None or not isinstance(document, dict):
+            return self.entries.get(topic, ())
+        entries = [entry for key in document.keys() & keyed.keys() for entry in keyed[key]]
+        entries.sort(key=_number)
+        return entries
 
     @property
     def topics(self) -> list[str]:
@@ -143,7 +177,7 @@ def mapping_of(topic: str, template: str, fields: Mapping[str, str]) -> SensorMa
     """Make the mapping of a sensor at `topic`. ValueError if the template or a field is wrong."""
     if template not in TEMPLATES:
         raise ValueError(f'template "{template[:40]}": not one of {", ".join(TEMPLATES)}')
-    known = TEMPLATES[template]
+    known = _sparkplug(topic) if template == "sparkplug" else TEMPLATES[template]
     base = topic.partition("/")[0]
 
     def filled(text: str) -> str:
@@ -159,18 +193,35 @@ def mapping_of(topic: str, template: str, fields: Mapping[str, str]) -> SensorMa
         if name not in QUANTITIES:
             raise ValueError(f'fields: "{name[:40]}" is not one of {", ".join(QUANTITIES)}')
         parsed = parse_field(filled(text))
-        place = main
+        places = [main, *known.also]
         if parsed.topic:
-            place = parsed.topic[2:] if parsed.topic.startswith("//") else topic + parsed.topic
-        entries.setdefault(place, []).append(_Entry(name, parsed))
+            places = [parsed.topic[2:] if parsed.topic.startswith("//") else topic + parsed.topic]
+        for place in places:
+            listed = entries.setdefault(place, [])
+            listed.append(_Entry(len(listed), name, parsed, QUANTITIES[name].is_binary))
     own = {place for place, listed in entries.items() if any(entry.quantity != "offline" for entry in listed)}
     states = frozenset(place for place in entries if place not in own and place != main)
     if template == "esphome":
         states |= {main} - own
     return SensorMapping(
         {place: tuple(listed) for place, listed in entries.items()},
-        tuple(parse_field(text) for text in known.seen), main, states,
+        tuple(parse_field(text) for text in known.seen), main, states, _by_key(entries),
     )  # fmt: skip
+
+
+def _by_key(entries: Mapping[str, Sequence[_Entry]]) -> dict[str, dict[str, tuple[_Entry, ...]]]:
+    keyed: dict[str, dict[str, tuple[_Entry, ...]]] = {}
+    for topic, listed in entries.items():
+        first = [entry.field.keys[0] if entry.field.keys else 0 for entry in listed]
+        if all(isinstance(key, str) and key != "*" for key in first):
+            by_key = keyed[topic] = {}
+            for key, entry in zip(first, listed, strict=True):
+                by_key[str(key)] = (*by_key.get(str(key), ()), entry)
+    return keyed
+
+
+def _number(entry: _Entry) -> int:
+    return entry.number
 
 
 def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool = False) -> Report:
@@ -181,7 +232,7 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
     document = parse_document(payload)
     readings: dict[str, Reading] = {}
     unreadable = ""
-    for entry in mapping.entries.get(topic, ()):
+    for entry in mapping.entries_for(topic, document):
         if entry.quantity in readings and readings[entry.quantity].value:
             continue
         value = value_at(document, entry.field.keys)
@@ -194,7 +245,7 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
             readings[entry.quantity] = Reading(entry.quantity, converted)
     seen_ns = 0
     if topic == mapping.main:
-        times = (_time_ns(value_at(document, time.keys)) for time in mapping.seen)
+        times = (time_ns(value_at(document, time.keys)) for time in mapping.seen)
         seen_ns = next(filter(None, times), 0)
     if unreadable and not readings:
         raise ValueError(f"unreadable value of {unreadable}")
@@ -203,19 +254,22 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
 
 
 def _converted(entry: _Entry, value: object) -> float | None:
-    if QUANTITIES[entry.quantity].is_binary:
+    if entry.is_binary:
         on = is_on(value, entry.field.values)
         return None if on is None else float(on)
     return number(value)
 
 
-def _time_ns(value: object) -> int:
-    """A time as gateways write it: ISO 8601, or seconds or milliseconds since the Unix epoch; 0: none."""
+def time_ns(value: object) -> int:
+    """Parse a time as gateways write it: ISO 8601, or seconds or milliseconds since the Unix epoch.
+
+    It returns nanoseconds since the Unix epoch; 0: it is no time.
+    """
     if isinstance(value, str):
         try:
             return int(datetime.fromisoformat(value).timestamp() * SECOND)
         except (ValueError, OverflowError):
             return 0
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
         return 0
     return int(value * MILLISECOND) if value > 1e11 else int(value * SECOND) if value > 1e8 else 0

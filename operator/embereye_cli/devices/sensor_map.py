@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embereye.addons.mqtt_sensors.templates import TEMPLATES, mapping_of, read
 from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError
 from embereye.wire.readings.fields import parse_document
-from embereye.wire.readings.quantity import QUANTITIES
+from embereye.wire.readings.pushed import device_of, parse_entry, split
+from embereye.wire.readings.quantity import QUANTITIES, Report
+from embereye.wire.readings.sparkplug import Births
+from embereye.wire.readings.templates import TEMPLATES, mapping_of, read
 from embereye_cli.terminal import print_json, print_table
 
 TOPIC = "sensor"  # if none is given
@@ -27,17 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--field", action="append", default=[], metavar="QUANTITY=FIELD",
                         help="where a quantity is, such as smoke=alarm.state=ON; repeatable. Quantities: "
                         f"{', '.join(QUANTITIES)}")  # fmt: skip
-    parser.add_argument("--topic", default=TOPIC, help="topic of the sensor, as in source: mqtt:TOPIC")
+    parser.add_argument("--topic", default="", help="topic of the sensor, as in source: mqtt:TOPIC")
     parser.add_argument("--at", default="", metavar="TOPIC", help="topic of the sample (default: the main one)")
+    parser.add_argument("--entries", action="store_true", help="the sample is a body of POST /v1/readings")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the readings; exit code 1 if there are none."""
     payload = _content(arguments.sample)
+    if arguments.entries:
+        return _run_entries(payload, json_lines=arguments.json)
     fields = dict(_split(text) for text in arguments.field)
     try:
-        mapping = mapping_of(arguments.topic, arguments.template, fields)
+        topic = arguments.topic or ("GROUP/NODE/DEVICE" if arguments.template == "sparkplug" else TOPIC)
+        mapping = mapping_of(topic, arguments.template, fields)
+        if arguments.template == "sparkplug":
+            payload = Births(is_node="/NDATA/" in mapping.main).document(arguments.at or mapping.main, payload)
         report = read(mapping, arguments.at or mapping.main, payload)
     except ValueError as error:
         raise UserError(str(error)) from error
@@ -45,8 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if at not in mapping.entries:
         raise UserError(f'--at "{at}": this sensor has no such topic, only {", ".join(mapping.topics)}')
     if arguments.json:
-        readings = {reading.quantity: reading.value for reading in report.readings}
-        print_json({"readings": readings, "topics": mapping.topics, "isCheckIn": report.is_check_in})
+        print_json({"readings": _values(report), "topics": mapping.topics, "isCheckIn": report.is_check_in})
     elif report.readings:
         rows = [
             (reading.quantity, _shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
@@ -59,6 +66,35 @@ def run(arguments: argparse.Namespace) -> int:
     raise CheckFailedError(
         f"no quantity is in this message. Name one with --field QUANTITY=FIELD; the message has:\n{keys}"
     )
+
+
+def _run_entries(payload: bytes, *, json_lines: bool) -> int:
+    """Print the readings of each entry in a body of POST /v1/readings; exit code 1 if one cannot be read."""
+    try:
+        entries = split(payload)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    rows: list[tuple[str, str, str, str]] = []
+    problems = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            device, report = device_of(entry, "-"), parse_entry(entry)
+        except ValueError as error:
+            problems.append(f"entry {number}: {error}")
+            continue
+        if json_lines:
+            print_json({"device": device, "readings": _values(report)})
+        rows += [(device, reading.quantity, _shown(reading.quantity, reading.value), reading.quality)
+                 for reading in report.readings] or [(device, "-", "check-in", "-")]  # fmt: skip
+    if not json_lines:
+        print_table(("device", "quantity", "value", "quality"), rows, empty="")
+    if problems:
+        raise CheckFailedError("\n".join(problems))
+    return 0
+
+
+def _values(report: Report) -> dict[str, float]:
+    return {reading.quantity: reading.value for reading in report.readings}
 
 
 def _content(name: str) -> bytes:
