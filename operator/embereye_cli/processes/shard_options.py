@@ -45,6 +45,7 @@ OPTIONS = (
             ("tcp", 9001, "port of the text listener (sensors)"),
             ("tls", 0, "port of the text listener with TLS (sensors); 0: none"),
             ("metrics", 9100, "port of /metrics and /healthz"),
+            ("http", 0, "port of readings by HTTP (sensors), which shards on one machine share; 0: none"),
             ("shared-grpc", 0, "a second gRPC port, shared with other shards on this machine; 0: none"),
             ("shared-tcp", 0, "a second text port, shared with other shards on this machine; 0: none"),
             ("shared-tls", 0, "a second text port with TLS, also shared; 0: none"),

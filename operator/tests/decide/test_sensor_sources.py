@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from embereye.units import HOUR, MINUTE
+from embereye.units import HOUR, MINUTE, SECOND
 from embereye.wire.readings.source import parse_source
 from embereye_operator.api.fleets import FleetError, parse_fleet
 from embereye_operator.api.sensors import HEARTBEATS, TEMPLATE_HEARTBEATS, Heartbeat, MqttTemplate
@@ -46,6 +46,29 @@ def test_a_modbus_sensor_is_assigned_with_its_server_and_unit():
     assert (source.fields, source.deadline_ns, kiln.credentials) == (fields, 0, "")
 
 
+def test_sensors_by_http_are_assigned_with_interval_deadline_and_login():
+    polled = {"id": "boiler", "zone": "hall", "source": "https://b.lan/s.json?k=a%20b", "interval": "10s",
+              "credentialsRef": {"name": "boiler"}}  # fmt: skip
+    heard = {"id": "ear", "zone": "hall", "source": "sound:rtsp://cam/1", "credentialsRef": {"name": "gate"}}
+    pushing = {"id": "kitchen", "zone": "hall", "source": "push", "heartbeat": "hourly"}
+    devices, sources = {}, {}
+    for declared in (polled, heard, pushing):
+        made = fleet(declared)
+        device = build_device(made.spec.sensors[0], made)
+        devices[device.id], sources[device.id] = device, parse_source(device.source)
+    boiler = sources["boiler"]
+    assert (boiler.scheme, boiler.broker + boiler.topic) == ("https", "https://b.lan/s.json?k=a%20b")
+    assert (boiler.interval_ns, boiler.deadline_ns) == (10 * SECOND, 30 * SECOND)
+    assert (sources["ear"].scheme, sources["ear"].topic) == ("sound+rtsp", "/1")
+    assert (sources["kitchen"].scheme, sources["kitchen"].deadline_ns) == ("push", 70 * MINUTE)
+    assert [device.credentials for device in devices.values()] == ["boiler", "gate", ""]
+
+
+def test_the_port_for_http_is_no_other_port():
+    with pytest.raises(FleetError, match="must not be tcp's, grpc's or tls's"):
+        fleet(KITCHEN, listen={"http": 9001})
+
+
 def test_a_missing_broker_is_a_reason_for_the_shard():
     declared = fleet(KITCHEN)
     with pytest.raises(ValueError, match=r"spec\.mqtt\.broker is missing"):
@@ -56,7 +79,7 @@ def test_a_missing_broker_is_a_reason_for_the_shard():
     ("sensor", "broker", "reason"),
     [
         (KITCHEN | {"source": "mqtt:zigbee2mqtt/#"}, BROKER, "wildcards"),
-        (KITCHEN | {"source": "http://x"}, BROKER, "mqtt:TOPIC"),
+        (KITCHEN | {"source": "ftp://x"}, BROKER, "mqtt:TOPIC"),
         (KITCHEN | {"source": "modbus://10.0.0.7"}, BROKER, "modbus://HOST/UNIT"),
         (KITCHEN | {"template": "zigbee"}, BROKER, "zigbee2mqtt"),
         (KITCHEN, {"broker": "mqtt://me:secret@broker"}, "without user and password"),

@@ -9,6 +9,7 @@ sessions.
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -17,21 +18,34 @@ from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.sensor.relay import Origin
 from embereye.sensor.sessions import Sessions
-from embereye.v1.ingest_pb2 import RelayedConnection, RelayResponse
+from embereye.v1.ingest_pb2 import (
+    DeliverRequest,
+    DeliverResponse,
+    PushedMessage,
+    PushOutcome,
+    RelayedConnection,
+    RelayResponse,
+)
 from embereye.v1.ingest_pb2_grpc import add_RelaysServicer_to_server
 
 PAUSED_LIMIT = 256 * 1024  # bytes of one connection that wait while its session has paused reading
 
 
 class RelayService:
-    """Serves `Relays.Pass`, only on control ports."""
+    """Serves `Relays`, only on control ports."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, receive: Callable[[PushedMessage], PushOutcome]) -> None:
+        """`receive` analyses a message of a device that sends by HTTP."""
         self._sessions = sessions
+        self._receive = receive
 
     def service(self) -> Service:
         """The service for a gRPC server."""
         return Service(add_RelaysServicer_to_server, self, "embereye.v1.Relays")
+
+    async def Deliver(self, request: DeliverRequest, context: Any) -> DeliverResponse:
+        """Analyse messages that devices sent by HTTP to another shard."""
+        return DeliverResponse(outcomes=[self._receive(message) for message in request.messages])
 
     async def Pass(self, requests: object, context: Any) -> None:
         """Receive the lines of one shard until its stream ends."""

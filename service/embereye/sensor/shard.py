@@ -31,12 +31,13 @@ from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.listeners import Listeners
+from embereye.sensor.messages import MessageRouter
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
-from embereye.sensor.source import ReadingSource
+from embereye.sensor.source import Listening, ReadingSource
 from embereye.sensor.sources import ReadingSources
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
@@ -88,12 +89,17 @@ class SensorShard:
         self._listeners = Listeners(self._sessions.protocol)
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
-        self._sources = ReadingSources(sources or {}, self.fleet, self.batcher, self._observe)
+        router = MessageRouter(self.fleet, self.access, self._dial_peer)
+        self._sources = ReadingSources(sources or {}, self.fleet, self.batcher, self._observe, router)
         self._recorder: LineRecorder | None = None  # None: there is no folder for recordings
 
     def services(self) -> Iterable[Service]:
         """The gRPC services: Ingest, commands to text devices, and relayed lines of other shards."""
-        return (self._ingest.service(), CommandService(self).service(), RelayService(self._sessions).service())
+        return (
+            self._ingest.service(),
+            CommandService(self).service(),
+            RelayService(self._sessions, self._sources.router.receive_pushed).service(),
+        )
 
     @property
     def links(self) -> Links:
@@ -113,6 +119,9 @@ class SensorShard:
         if context.tls:
             context.tls.subscribe(self._recheck_senders)
         await self._listeners.open(context)
+        if port := context.options.http_port:
+            at = Listening(context.options.outer_host or context.options.host, port, context.tls)
+            await self._sources.listen(at)
         if context.options.data:
             self._recorder = await LineRecorder.start(context)
         context.tasks.start(self._tick(), name="sensor-tick")
@@ -240,6 +249,7 @@ class SensorShard:
         yield from device_metrics(self.fleet.owned_devices.values(), self.fleet.totals)
         if self._recorder:
             yield from self._recorder.metrics()
+        yield from self._sources.metrics()
 
     def _counts(self) -> ShardCounts:
         return ShardCounts(

@@ -5,13 +5,17 @@ because bought devices send few. A device whose source is unknown, or cannot be 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from prometheus_client.core import Metric
+
+from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.fleet import Fleet
-from embereye.sensor.source import ReadingSource
+from embereye.sensor.messages import MessageRouter
+from embereye.sensor.source import PUSH, Listening, PushSource, ReadingSource
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.evidence.episodes import Sign
 from embereye.wire.readings.quantity import Report
@@ -26,7 +30,9 @@ class ReadingSources:
     def __init__(
         self, makers: Mapping[str, Maker], fleet: Fleet, batcher: TickBatcher,
         observe: Callable[[list[Sign], int], None],
+        router: MessageRouter,
     ) -> None:  # fmt: skip
+        self.router = router
         self._makers = makers
         self._fleet = fleet
         self._batcher = batcher
@@ -55,6 +61,7 @@ class ReadingSources:
         for maker, devices in by_maker.items():
             if source := self._source(maker, devices):
                 source.apply(self._fleet.name, devices)
+        self.router.hand_over(self._started[0])
 
     def _source(self, maker: Maker, devices: list[SensorDevice]) -> ReadingSource | None:
         """Return the source that `maker` makes; None if it cannot be made, which `devices` then say."""
@@ -71,10 +78,28 @@ class ReadingSources:
             source.start(self, *self._started)
         return self._sources[maker]
 
+    async def listen(self, at: Listening) -> None:
+        """Accept messages that devices send by HTTP; UserError if that is impossible."""
+        maker = self._makers.get(PUSH)
+        try:
+            source = maker and self._source(maker, [])
+        except ImportError as error:
+            raise UserError(str(error)) from error
+        if not isinstance(source, PushSource):
+            raise UserError("--http-port: this installation has no source of readings by HTTP")
+        await source.listen(at, self.router)
+        self.router.source = source
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics of the sources."""
+        for source in self._sources.values():
+            yield from source.metrics()
+
     async def drain(self) -> None:
         """Receive nothing more."""
         for source in self._sources.values():
             await source.drain()
+        await self.router.close()
 
     def problem(self) -> str:
         """The reason why devices cannot be heard; '' if all can."""

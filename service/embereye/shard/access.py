@@ -40,6 +40,10 @@ class NotAdmittedError(Exception):
     """A device is refused; the text is for the person who runs it."""
 
 
+class NoTokenError(NotAdmittedError):
+    """A device is refused because it has no valid token."""
+
+
 @dataclass(frozen=True)
 class Grant:
     """The devices that a connection may speak for."""
@@ -194,7 +198,8 @@ class DeviceAccess:
             why = (
                 self._failing.why or 'this one has none that is valid: send the metadata "authorization: Bearer TOKEN"'
             )
-            raise self._denied(f"devices of this fleet need a token: {why}")
+            self.refused += 1
+            raise NoTokenError(f"devices of this fleet need a token: {why}")
         return grant
 
     def _check_network(self, host: str) -> None:

@@ -90,6 +90,7 @@ class ShardOptions:
     client_ca: Path | None = None  # folder of the authorities of devices' certificates; None: they need none
     tls_port: int = 0  # port of the text listener with TLS; 0: none
     shared_tls_port: int = 0  # 0: none
+    http_port: int = 0  # port of readings by HTTP, which shards on one machine share; 0: none
     outer_host: str = ""  # host on which devices reach the gRPC port and the shared ports; empty: `host`
 
 

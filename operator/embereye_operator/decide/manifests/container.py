@@ -120,6 +120,8 @@ def _environment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence
         environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
         if fleet.spec.listen.tls:
             environment["EMBEREYE_TLS_PORT"] = str(fleet.spec.listen.tls)
+        if fleet.spec.listen.http:
+            environment["EMBEREYE_HTTP_PORT"] = str(fleet.spec.listen.http)
         if not secrets:
             del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
@@ -134,6 +136,8 @@ def _ports(fleet: Fleet) -> list[tuple[str, int]]:
         ports.append(("tcp", fleet.spec.listen.tcp))
         if fleet.spec.listen.tls:
             ports.append(("tls", fleet.spec.listen.tls))
+        if fleet.spec.listen.http:
+            ports.append(("http", fleet.spec.listen.http))
     return [*ports, ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
 
 

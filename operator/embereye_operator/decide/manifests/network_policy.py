@@ -19,7 +19,8 @@ def build_network_policy(
     operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
     ports: list[Any] = ["grpc", METRICS_PORT]
     if isinstance(fleet.spec, SensorFleetSpec):
-        ports += ["tcp", "tls"] if fleet.spec.listen.tls else ["tcp"]
+        listen = fleet.spec.listen
+        ports += ["tcp", *(["tls"] if listen.tls else []), *(["http"] if listen.http else [])]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

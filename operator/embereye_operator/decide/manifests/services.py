@@ -41,6 +41,8 @@ def _ports(fleet: Fleet) -> list[Manifest]:
         ports.append({"name": "tcp", "port": fleet.spec.listen.tcp, "targetPort": "tcp", "protocol": "TCP"})
         if fleet.spec.listen.tls:
             ports.append({"name": "tls", "port": fleet.spec.listen.tls, "targetPort": "tls", "protocol": "TCP"})
+        if fleet.spec.listen.http:
+            ports.append({"name": "http", "port": fleet.spec.listen.http, "targetPort": "http", "protocol": "TCP"})
     secured = fleet.spec.access is not None and fleet.spec.access.tls is not None
     ports[0]["appProtocol"] = "https" if secured else "kubernetes.io/h2c"
     return ports

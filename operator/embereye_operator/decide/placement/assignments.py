@@ -10,6 +10,7 @@ settings.
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 from google.protobuf import json_format
 
@@ -47,6 +48,7 @@ from embereye_operator.api.sensors import (
 )
 from embereye_operator.api.shared import DeviceAccess, Heat
 
+MISSED_POLLS = 3  # readings of an http:// source that may fail before it is dark
 OVERFLOW = {
     "compact": SensorSettings.OVERFLOW_COMPACT,
     "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
@@ -106,6 +108,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
         out.source = encode_source(_sensor_source(device, broker.broker if broker else "mqtt:/"))
         if broker and broker.credentials_ref and device.source.startswith("mqtt:"):
             out.credentials = broker.credentials_ref.name
+        elif device.credentials_ref:
+            out.credentials = device.credentials_ref.name
     return out
 
 
@@ -116,6 +120,14 @@ def _sensor_source(sensor: Sensor, broker: str) -> SensorSource:
     if source.startswith("modbus:"):
         server, _, unit = source.rpartition("/")
         return SensorSource(server, unit, template, sensor.fields, HEARTBEATS[heartbeat])
+    if source == "push":
+        return SensorSource("push://fleet", sensor.id, template, sensor.fields, HEARTBEATS[heartbeat])
+    if source.startswith(("http:", "https:", "sound:")):
+        url = urlsplit(source.replace("sound:", "sound+", 1))
+        place = urlunsplit(("", "", url.path or "/", url.query, ""))
+        interval = sensor.interval or 0
+        allowed = HEARTBEATS[heartbeat] or MISSED_POLLS * interval
+        return SensorSource(f"{url.scheme}://{url.netloc}", place, template, sensor.fields, allowed, interval)
     topic = source.partition(":")[2]
     return SensorSource(broker, topic, template, sensor.fields, HEARTBEATS[heartbeat])
 

@@ -169,6 +169,8 @@ def listen_ports(fleet: Fleet) -> dict[str, int]:
         ports["tcp"] = fleet.spec.listen.tcp
         if fleet.spec.listen.tls:
             ports["tls"] = fleet.spec.listen.tls
+        if fleet.spec.listen.http:
+            ports["http"] = fleet.spec.listen.http
     return ports
 
 
@@ -448,6 +450,8 @@ class LocalRuntime:
                 environment[f"EMBEREYE_SHARED_{name.upper()}_PORT"] = str(service[name])
         if "tls" in named:
             environment["EMBEREYE_TLS_PORT"] = str(ports.tls)
+        if "http" in named:
+            environment["EMBEREYE_HTTP_PORT"] = str(service["http"])
         alive = f"http://{HOST}:{ports.metrics}/healthz"
         return ProcessSpec(_process_name(manifest), embereye_command(*container["args"]), environment, alive)
 

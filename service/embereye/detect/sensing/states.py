@@ -23,10 +23,10 @@ BATTERY_LOW_PERCENT = 10.0  # at which a battery counts as nearly empty
 HEAT_HYSTERESIS = 3.0  # °C
 
 
-def assess_state(quantity: str, *, on: bool) -> Assessment:
-    """Assess an alarm that a device reports as on or off."""
+def assess_state(quantity: str, *, on: bool, note: str = "") -> Assessment:
+    """Assess an alarm that a device reports as on or off; `note` is for people."""
     term = Term(name=f"{quantity}.reported", value=float(on), threshold=1.0, unit="1")
-    return Assessment(Level.ALARM if on else Level.CLEAR, float(on), (term,))
+    return Assessment(Level.ALARM if on else Level.CLEAR, float(on), (term,), note if on else "")
 
 
 def assess_level(quantity: str, value: float, current: Level, settings: SensorSettings) -> Assessment:

@@ -209,12 +209,15 @@ class LimitedSite(web.TCPSite):
     """A site of `runner` whose connections are limited by `connections`, with `tls` already during the handshake."""
 
     def __init__(
-        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None
-    ) -> None:
+        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None,
+        *, shared: bool = False,
+    ) -> None:  # fmt: skip
+        """`shared`: other processes may listen on the port, too, and each gets some of the connections."""
         super().__init__(runner, all_interfaces(host), port, backlog=BACKLOG)
         self._tls_host = host
         self._connections = connections
         self._tls = tls
+        self._shared = shared
         self._tasks = Tasks()
 
     async def start(self) -> None:
@@ -224,11 +227,12 @@ class LimitedSite(web.TCPSite):
         await web.BaseSite.start(self)
         if self._tls is None:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog
-            )
+                lambda: self._connections.protocol(make()), self._host, self._port, backlog=self._backlog,
+                reuse_port=self._shared,
+            )  # fmt: skip
             return
         listener = TlsListener(
-            self._tls_host, self._port, self._tls, lambda: self._connections.protocol(make()), shared=False
+            self._tls_host, self._port, self._tls, lambda: self._connections.protocol(make()), shared=self._shared
         )
         listener.start(self._tasks)
         self._server = cast("asyncio.Server", listener)  # aiohttp uses only `close` and `sockets`

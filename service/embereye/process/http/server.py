@@ -65,11 +65,12 @@ async def serve_http(
     tls: ServerTls | None = None,
     *,
     connections: Connections | None = None,
+    shared: bool = False,
 ) -> web.AppRunner:
     """Serve `app` on `host:port`, with TLS if `tls` is given, limited by `connections` if given.
 
     Handlers get bodies as they were sent, even compressed. Stop it with `await runner.cleanup()`; the port is
-    `bound_port(runner)`.
+    `bound_port(runner)`. `shared`, with `connections`: other processes may listen on the port, too.
     """
     server_logger.addFilter(is_our_fault)  # has no effect if the filter is already installed
     if tls is not None and connections is None:
@@ -89,7 +90,7 @@ async def serve_http(
     await runner.setup()
     try:
         if connections is not None:
-            await LimitedSite(runner, connections, host, port, tls).start()
+            await LimitedSite(runner, connections, host, port, tls, shared=shared).start()
         else:
             await web.TCPSite(runner, all_interfaces(host), port).start()
     except OSError as error:

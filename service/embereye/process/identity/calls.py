@@ -25,6 +25,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Shard/Identify": Rule(Role.SHARD),
     "embereye.v1.Ingest/TakeOver": Rule(Role.SHARD),
     "embereye.v1.Relays/Pass": Rule(Role.SHARD),
+    "embereye.v1.Relays/Deliver": Rule(Role.SHARD),
     "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # forwarded to the shard that owns the device
     "embereye.v1.Evidence/Report": Rule(Role.SHARD),
     "embereye.v1.Live/Show": Rule(Role.SHARD),

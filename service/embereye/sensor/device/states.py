@@ -15,7 +15,7 @@ from embereye.sensor.device.levels import Levels
 from embereye.shard.evidence.episodes import Sign
 from embereye.units import MINUTE, SECOND
 from embereye.v1.shard_pb2 import SensorSettings
-from embereye.wire.readings.quantity import QUANTITIES, Reading
+from embereye.wire.readings.quantity import QUANTITIES, Quality, Reading
 
 TEST_NS = MINUTE  # nanoseconds after its test button for which a device raises no alarm
 REPEAT_NS = 2 * SECOND  # nanoseconds between two renewals of a sign; shorter than a sign's hold
@@ -31,6 +31,8 @@ class StateAnalysis:
         self._settings = settings
         self._levels = levels
         self._repeated_ns = 0
+        self._doubted: dict[str, Quality] = {}  # quantity → the quality of its latest value, unless that is good
+        self._notes: dict[str, str] = {}  # quantity → note of its latest value
         self._high: dict[str, int] = {}  # measured quantity → successive readings at alarm level
 
     def configure(self, settings: SensorSettings) -> None:
@@ -39,15 +41,29 @@ class StateAnalysis:
 
     def analyse(self, readings: Iterable[Reading], now_ns: int) -> list[Sign]:
         """Note `readings` and return the signs that follow."""
-        readings = tuple(readings)
+        names: set[str] = set()
+        notable = self._levels.is_open()  # nearly all messages say that nothing happens: they need no assessment
         for reading in readings:
-            if reading.quantity == "test" and reading.value and not self.values.get("test"):
+            name, value = reading.quantity, reading.value
+            if reading.quality != "good":
+                self._doubted[name] = reading.quality
+                if reading.quality == "bad":
+                    continue
+            elif name in self._doubted:
+                del self._doubted[name]
+            names.add(name)
+            if name == "test" and value and not self.values.get("test"):
                 self.tested_ns = now_ns
-            self.values[reading.quantity] = reading.value
-            if reading.quantity in LEVELS:
-                level = assess_level(reading.quantity, reading.value, Level.CLEAR, self._settings).level
-                self._high[reading.quantity] = self._high.get(reading.quantity, 0) + 1 if level >= Level.ALARM else 0
-        return self._assess({reading.quantity for reading in readings}, now_ns)
+            self.values[name] = value
+            if reading.note or name in self._notes:
+                self._notes[name] = reading.note
+            if name in ALARMS:
+                notable = notable or bool(value)
+            elif name in LEVELS:
+                level = assess_level(name, value, Level.CLEAR, self._settings).level
+                self._high[name] = self._high.get(name, 0) + 1 if level >= Level.ALARM else 0
+                notable = notable or level > Level.CLEAR
+        return self._assess(names, now_ns) if notable else []
 
     def repeat(self, now_ns: int) -> list[Sign]:
         """Return the signs of the states that are on or have just ended, if they are due again."""
@@ -63,7 +79,11 @@ class StateAnalysis:
     @property
     def faults(self) -> dict[str, str]:
         """The reasons why the device cannot watch, by quantity."""
-        return {name: QUANTITIES[name].meaning for name in ("tamper", "fault", "offline") if self.values.get(name)}
+        faults = {name: QUANTITIES[name].meaning for name in ("tamper", "fault", "offline") if self.values.get(name)}
+        for name, quality in self._doubted.items():
+            if quality == "bad":
+                faults[name] = f"it reports bad values of {name}"
+        return faults
 
     @property
     def degraded(self) -> str:
@@ -73,7 +93,8 @@ class StateAnalysis:
             return "its battery is nearly empty" + (f": {charge:.0f} %" if charge is not None else "")
         if charge is not None and charge <= BATTERY_LOW_PERCENT:
             return f"its battery is nearly empty: {charge:.0f} %"
-        return ""
+        uncertain = ", ".join(name for name, quality in self._doubted.items() if quality == "uncertain")
+        return f"it reports uncertain values of {uncertain}" if uncertain else ""
 
     def _assess(self, names: Iterable[str], now_ns: int) -> list[Sign]:
         signs: list[Sign] = []
@@ -81,7 +102,7 @@ class StateAnalysis:
         # Several quantities may be signs of one kind, as "gas" and "carbonMonoxide" are: the strongest counts.
         for kind in {kind for name in names if (kind := ALARMS.get(name) or LEVELS.get(name)) is not None}:
             assessments = [
-                assess_state(name, on=bool(value) and not testing)
+                assess_state(name, on=bool(value) and not testing, note=self._notes.get(name, ""))
                 if name in ALARMS
                 else self._measured(name, value, kind)
                 for name, value in self.values.items()

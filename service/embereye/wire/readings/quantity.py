@@ -3,7 +3,9 @@
 A binary quantity is 1 (on) or 0 (off). All others have the unit that is given here; the reader of a message converts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,38 @@ QUANTITIES = {
 }
 
 
+Quality = Literal["good", "uncertain", "bad"]
+
+# Conversions to the units above: unit → factor and offset. A unit's own name is in QUANTITIES.
+CONVERSIONS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "temperature": {"C": (1.0, 0.0), "°F": (5 / 9, -160 / 9), "F": (5 / 9, -160 / 9), "K": (1.0, -273.15)},
+    "carbonMonoxideLevel": {"ppb": (0.001, 0.0), "mg/m3": (0.859, 0.0), "mg/m³": (0.859, 0.0)},  # at 20 °C
+    "humidity": {"1": (100.0, 0.0)},
+    "battery": {"1": (100.0, 0.0)},
+}
+
+
+def convert(quantity: str, value: float, unit: str) -> float:
+    """Convert `value` in `unit` to the unit of `quantity`; ValueError if the unit is none of it."""
+    own = QUANTITIES[quantity].unit
+    if unit in ("", own):
+        return value
+    known = CONVERSIONS.get(quantity, {})
+    if unit not in known:
+        units = ", ".join(filter(None, (own, *known))) or "none"
+        raise ValueError(f'{quantity}: unit "{unit[:20]}" is not one of: {units}')
+    factor, offset = known[unit]
+    return value * factor + offset
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One value of a quantity."""
 
     quantity: str  # a name in QUANTITIES
     value: float
+    quality: Quality = "good"  # as the device says; a bad value is not used
+    note: str = ""  # for people, if it is an alarm: what the reader of the message found
 
 
 @dataclass(frozen=True, slots=True)
