@@ -326,7 +326,7 @@ def promtool_test(fault: Fault) -> dict[str, Any]:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_fires_exactly_its_alerts_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
-    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [promtool_test(fault)]}
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [promtool_test(fault)]}
     (tmp_path / "tests.yaml").write_text(json.dumps(tests))
     result = subprocess.run(
         ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -358,7 +358,7 @@ def test_a_healthy_cluster_hides_no_fault_of_another(fault: Fault, tmp_path: Pat
         for sample in asked["exp_samples"]:
             sample["labels"] = sample["labels"].replace("{", '{cluster="north",')
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
-    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [test]}
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
     (tmp_path / "tests.yaml").write_text(json.dumps(tests))
     result = subprocess.run(
         ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
