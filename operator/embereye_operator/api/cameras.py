@@ -21,13 +21,17 @@ from embereye_operator.api.shared import (
     DeviceAccess,
     DevicesFrom,
     Heat,
+    MeasuringArea,
+    Point,
     SecretReference,
     Template,
+    corners,
     deadline,
     device_access,
     device_id,
     device_list,
     hub_name,
+    measuring_areas,
     more_devices,
     ordered,
     shard_count,
@@ -49,18 +53,10 @@ _LISTED = 5  # cameras named in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Point(Resource):
-    """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
-
-    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
-    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
-
-
-@dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
     """A region that is not analysed."""
 
-    points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
+    points: tuple[Point, ...] = corners()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +158,7 @@ class Camera(Resource):
         max_items=5,
     )
     masks: tuple[PictureMask, ...] = described("Regions that are ignored.", default=(), max_items=8)
+    areas: tuple[MeasuringArea, ...] = measuring_areas()
     credentials_ref: SecretReference | None = described(
         "The camera's user name and password.", default=None, advice=_reference_advice
     )

@@ -22,6 +22,7 @@ from embereye_operator.api.shared import (
     DeviceAccess,
     DevicesFrom,
     Heat,
+    MeasuringArea,
     SecretReference,
     Template,
     deadline,
@@ -29,6 +30,7 @@ from embereye_operator.api.shared import (
     device_id,
     device_list,
     hub_name,
+    measuring_areas,
     more_devices,
     ordered,
     shard_count,
@@ -99,6 +101,7 @@ class Sensor(Resource):
     zone: str = zone_name()
     location: str = described("Where it is, in words for people.", default="", max_length=200)
     calibration: SensorCalibration | None = described("Calibration of this sensor.", default=None)
+    areas: tuple[MeasuringArea, ...] = measuring_areas()
     source: str | None = described(
         "mqtt:TOPIC, where it publishes; push, if it sends by HTTP; modbus://HOST/UNIT or an http:// URL, where it is "
         "read; sound:rtsp://HOST/PATH, a microphone that hears smoke alarms. Without it, the sensor connects to a "

@@ -292,6 +292,45 @@ class Heat(Resource):
 
 
 @dataclass(frozen=True, slots=True)
+class Point(Resource):
+    """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
+
+    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
+    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
+
+
+def corners() -> Any:
+    """Return the field with the corners of a polygon in a picture."""
+    return described("The corners of the polygon, in order.", min_items=3, max_items=32)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringArea(Resource):
+    """A named region of a thermal picture with a separate limit."""
+
+    name: str = described(
+        "Its name in pictures and messages, such as belt.",
+        pattern=r"^[^\x00-\x20]([^\x00-\x1f]*[^\x00-\x20])?$",
+        hint="begins or ends with a space, or has a control character",
+        max_length=40,
+    )
+    points: tuple[Point, ...] = corners()
+    limit: float = described(
+        "The alarm is raised from this value on: °C, or °C per minute for rise.", minimum=-40, maximum=2000
+    )
+    kind: Literal["highest", "mean", "rise"] = described(
+        "What is compared with the limit. highest: the highest temperature, and the fleet's thresholds for heat do not "
+        "apply in the area; mean: the mean temperature; rise: how fast the highest temperature rises.",
+        default="highest",
+    )
+
+
+def measuring_areas() -> Any:
+    """Return the field with a device's measuring areas."""
+    return described("Regions of its thermal picture with separate limits.", default=(), list_key="name", max_items=16)
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
     """The removal of shards."""
 

@@ -19,6 +19,7 @@ def sensors(**fields: Any) -> dict[str, Any]:
 
 CERTIFIED = {"clients": {"caRef": {"name": "devices"}, "field": "dns", "match": "*.devices.example.org"}}
 GATEWAY = {"type": "Gateway", "advertisedHost": "{name}.x", "gateway": {"name": "edge"}}
+CORNERS = [{"left": 0, "top": 0}] * 3
 VALID = [
     ("SensorFleet", {}),
     ("SensorFleet", sensors()),
@@ -58,8 +59,14 @@ VALID = [
     ("CameraFleet", {"cameras": [camera(credentialsRef={"name": "lobby"}, detectors=["smoke", "heat"])]}),
     ("CameraFleet", {"evidence": {"retention": "30d", "before": "1s"}}),
     ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 0, "top": 0}] * 3}])]}),
+    ("CameraFleet", {"cameras": [camera(areas=[{"name": "belt 2", "points": CORNERS, "limit": 80}])]}),
+    ("SensorFleet", sensors(areas=[{"name": "pile", "points": CORNERS, "kind": "rise", "limit": 4.5}])),
 ]
 INVALID = [
+    ("SensorFleet", sensors(areas=[{"name": "belt", "points": CORNERS}]), "spec.sensors[0].areas[0].limit"),
+    ("SensorFleet", sensors(areas=[{"name": " ", "points": CORNERS, "limit": 8}]), "spec.sensors[0].areas[0].name"),
+    ("SensorFleet", sensors(areas=[{"name": "belt", "points": CORNERS, "limit": 80}] * 2),
+     "spec.sensors[0].areas[1]"),
     ("SensorFleet", {"deadline": "5"}, "spec.deadline"),
     ("SensorFleet", {"deadline": "5s\n"}, "spec.deadline"),
     ("SensorFleet", {"deadline": "99ms"}, "spec.deadline"),

@@ -8,6 +8,7 @@ from embereye.v1.types_pb2 import Term
 
 _MINUTE = 60
 _OVER_NORMAL = "temperature.over_normal"
+_AREA = "area."  # "area.NAME.KIND"
 _REPORTED = ".reported"  # the device itself has decided
 _DRIFTS = {"left": "to the left", "right": "to the right", "up": "upwards", "down": "downwards"}
 
@@ -41,11 +42,21 @@ def smoke_words(terms: Sequence[Term]) -> str:
     return words
 
 
+def area_words(term: Term) -> str:
+    """Say what a measuring area measured: "belt: highest 84 °C, limit 80 °C"; "" if `term` is not of an area."""
+    if not term.name.startswith(_AREA):
+        return ""
+    area, _, kind = term.name.removeprefix(_AREA).rpartition(".")
+    return f"{area}: {kind} {quantity(term.value, term.unit)}, limit {quantity(term.threshold, term.unit)}"
+
+
 def sign(item: EvidenceItem) -> str:
     """One sign in words: "heat 61.3 °C ≥ 57 °C at s-01"."""
     if words := smoke_words(item.why):
         return f"{Kind(item.kind).word}{words} at {item.device}"
     term = _decisive(item.why)
+    if term is not None and (words := area_words(term)):
+        return f"{words} at {item.device}"
     if term is not None and term.name.endswith(_REPORTED):
         return f"{term.name.removesuffix(_REPORTED)} reported by {item.device}"
     if term is None:

@@ -19,3 +19,9 @@ def test_smoke_that_neither_grows_nor_drifts_says_only_how_smoke_like_it_is():
     assert sign(smoke(("smoke.likeness", 80.0), ("smoke.usual", 5.0))) == (
         "smoke-like 80 % of this place, usually 5 % at c-01"
     )
+
+
+def test_an_area_says_its_name_value_and_limit():
+    why = [Term(name="area.belt 2.1.highest", value=84, threshold=80, unit="°C")]
+    item = EvidenceItem(device="s-1", kind=Kind.HEAT.value, why=why)
+    assert sign(item) == "belt 2.1: highest 84 °C, limit 80 °C at s-1"

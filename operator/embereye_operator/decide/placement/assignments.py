@@ -32,7 +32,7 @@ from embereye.v1.shard_pb2 import (
     SensorSettings,
     SmokeScene,
 )
-from embereye.v1.types_pb2 import Device, DigitalFlame, Kind, Mask, Radiometry
+from embereye.v1.types_pb2 import Area, Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye.wire.readings.source import SensorSource, encode_source
 from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
@@ -46,7 +46,7 @@ from embereye_operator.api.sensors import (
     SensorFleetSpec,
     SmokePercent,
 )
-from embereye_operator.api.shared import DeviceAccess, Heat
+from embereye_operator.api.shared import DeviceAccess, Heat, MeasuringArea
 
 MISSED_POLLS = 3  # readings of an http:// source that may fail before it is dark
 OVERFLOW = {
@@ -75,6 +75,7 @@ CERTIFICATE_FIELD = {
     "dns": ClientCertificates.FIELD_DNS,
     "uri": ClientCertificates.FIELD_URI,
 }
+AREA_KIND = {"highest": Area.KIND_HIGHEST, "mean": Area.KIND_MEAN, "rise": Area.KIND_RISE}
 DIGITAL_FLAME = {
     None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
     "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
@@ -84,7 +85,7 @@ DIGITAL_FLAME = {
 
 def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
     """Build the wire form of a declared device, with the fleet's values as defaults."""
-    out = Device(id=device.id, zone=device.zone, location=device.location)
+    out = Device(id=device.id, zone=device.zone, location=device.location, areas=map(_area, device.areas))
     if isinstance(device, Camera) and isinstance(fleet.spec, CameraFleetSpec):
         rate, limits = fleet.spec.fps, device.fps
         out.source = device.source
@@ -111,6 +112,11 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
         elif device.credentials_ref:
             out.credentials = device.credentials_ref.name
     return out
+
+
+def _area(area: MeasuringArea) -> Area:
+    outline = Mask(x=[point.left for point in area.points], y=[point.top for point in area.points])
+    return Area(name=area.name, kind=AREA_KIND[area.kind], limit=area.limit, outline=outline)
 
 
 def _sensor_source(sensor: Sensor, broker: str) -> SensorSource:

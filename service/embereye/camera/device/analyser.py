@@ -121,7 +121,7 @@ class Analyser:
             phase,
         )
         self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
-        self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks)
+        self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks, device.areas)
 
     def _renew_model(self) -> None:
         self.withdraw_model()

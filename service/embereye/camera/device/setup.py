@@ -28,7 +28,7 @@ class Setup:
     smoke_threshold: float
     smoke_scene: SmokeScene
     model: bytes  # serialised, to compare; empty: none
-    heat: bytes  # thresholds and emissivity settings, serialised, to compare
+    heat: bytes  # thresholds, areas and the unit of frames, serialised, to compare
 
     @classmethod
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
@@ -39,6 +39,7 @@ class Setup:
         scene = SCENES.get(settings.smoke_scene, SmokeScene.ROOM)  # later versions may have more
         heat = settings.heat.SerializeToString(deterministic=True)
         heat += b";" + device.radiometry.SerializeToString(deterministic=True)
+        heat += b"".join(b";" + area.SerializeToString(deterministic=True) for area in device.areas)
         return cls(detectors, masks, settings.flame_threshold, settings.smoke_threshold, scene, model, heat)
 
     # Cached because every frame reads them.

@@ -128,7 +128,7 @@ class CameraStatus:
                 Term(name=term.name, value=term.value, unit=term.unit)
                 for finding in seen.findings
                 for term in finding.terms
-                if term.unit == "°C" and term.name == "temperature.max"
+                if term.name == "temperature.max" or term.name.startswith("area.")
             ]
             terms += [
                 Term(name=f"{finding.kind.word}.score", value=finding.score, unit="1") for finding in seen.findings

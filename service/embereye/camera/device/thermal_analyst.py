@@ -6,7 +6,7 @@ are drawn at intervals, and for every frame while heat is suspected.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import cv2
 import numpy as np
@@ -20,7 +20,7 @@ from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Mask, Radiometry
+from embereye.v1.types_pb2 import Area, Mask, Radiometry
 from embereye.wire.radiometric import read_words
 
 RANGE_K = 8.0  # smallest temperature span of the colours, kelvins: noise must not look like fire
@@ -28,13 +28,21 @@ SIDE = 320  # pixels; shortest long side of a picture for people
 QUALITY = 80  # JPEG quality: false colours have hard edges, which lower qualities smear
 UNKNOWN_COLOUR = (40, 40, 40)
 FRAME_COLOUR = (255, 255, 255)
+AREA_COLOUR = (255, 255, 0)  # cyan, which the false colours lack
 
 
 class ThermalAnalyst:
     """One camera's heat detector and the state between frames. Use it on one thread at a time."""
 
-    def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry, masks: Iterable[Mask] = ()) -> None:
-        self._watch = RadiometricWatch(thresholds, radiometry)
+    def __init__(
+        self,
+        thresholds: HeatThresholds,
+        radiometry: Radiometry,
+        masks: Iterable[Mask] = (),
+        areas: Sequence[Area] = (),
+    ) -> None:
+        self._watch = RadiometricWatch(thresholds, radiometry, areas)
+        self._areas = areas
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, ...] = ()
@@ -73,6 +81,7 @@ class ThermalAnalyst:
             return None, b""
         self._drawn_ns = now
         picture = draw(heat.celsius)
+        draw_areas(picture, self._areas)
         height, width = picture.shape[:2]
         clip_frame = ClipFrame(frame.time_ns, encode(picture), width, height)
         if finding.level <= self._still_level and 0 <= now - self._still_ns < STILL_EVERY_NS:
@@ -96,6 +105,18 @@ def draw(celsius: Celsius) -> npt.NDArray[np.uint8]:
     if factor > 1:
         picture = cv2.resize(picture, None, fx=factor, fy=factor, interpolation=cv2.INTER_NEAREST)
     return picture  # type: ignore[return-value]
+
+
+def draw_areas(picture: npt.NDArray[np.uint8], areas: Iterable[Area]) -> None:
+    """Draw the outline and the name of each area into `picture` (BGR)."""
+    height, width = picture.shape[:2]
+    for area in areas:
+        corners = [(x * width, y * height) for x, y in zip(area.outline.x, area.outline.y, strict=False)]
+        points = np.array(corners).round().astype(np.int32)
+        cv2.polylines(picture, [points], isClosed=True, color=AREA_COLOUR)
+        left, top = int(points[:, 0].min()) + 2, int(points[:, 1].min()) + 11
+        name = area.name.encode("ascii", "replace").decode()  # OpenCV's font has no other letters
+        cv2.putText(picture, name, (left, top), cv2.FONT_HERSHEY_SIMPLEX, 0.35, AREA_COLOUR)
 
 
 def encode(picture: npt.NDArray[np.uint8]) -> bytes:

@@ -138,15 +138,16 @@ class _Limits(NamedTuple):
     allowance: float  # °C
 
 
-class _RunningMean:
-    __slots__ = ("value",)
-
+class RunningMean:
     """An exponential mean of irregular samples."""
+
+    __slots__ = ("value",)
 
     def __init__(self) -> None:
         self.value = math.nan
 
     def add(self, sample: float, elapsed_ns: int, time_constant_s: float) -> None:
+        """Add a `sample` taken `elapsed_ns` after the previous one."""
         if self.value != self.value:
             self.value = sample
         elif not elapsed_ns:
@@ -158,7 +159,7 @@ class _RunningMean:
 class _Calibrated:
     def __init__(self, pixels: int, columns: int) -> None:
         self._pixels, self._columns = pixels, columns
-        self._quick, self._slow, self._baseline = _RunningMean(), _RunningMean(), _RunningMean()
+        self._quick, self._slow, self._baseline = RunningMean(), RunningMean(), RunningMean()
         self._places = Places()
         self._place: Rising | None = None  # the place that rises
         self._first_ns = 0

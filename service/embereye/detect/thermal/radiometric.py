@@ -6,16 +6,18 @@ one exactly repeats its result too, because a shutter may have closed. Faults ar
 a single temperature that lasts, and words with swapped bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.areas import AreaWatch
 from embereye.detect.thermal.heat import CLEAR, Extreme, HeatAssessment, HeatWatch
 from embereye.units import SECOND, Box
 from embereye.v1.shard_pb2 import HeatThresholds
-from embereye.v1.types_pb2 import Radiometry
+from embereye.v1.types_pb2 import Area, Radiometry
 
 CENTIKELVIN = Radiometry(scale=0.01, offset=-273.15)  # the format of most cameras
 NOT_MEASURED = (0, 65_535)  # words that mean no temperature
@@ -73,7 +75,11 @@ def is_swapped(words: NDArray[np.uint16]) -> bool:
 class RadiometricWatch:
     """Monitors one camera. Times are nanoseconds since the Unix epoch."""
 
-    def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry | None = None) -> None:
+    def __init__(
+        self, thresholds: HeatThresholds, radiometry: Radiometry | None = None, areas: Sequence[Area] = ()
+    ) -> None:
+        self._areas = areas
+        self._area_watch: AreaWatch
         self._thresholds = thresholds
         self._radiometry = radiometry if radiometry and radiometry.scale else CENTIKELVIN
         self._shape: tuple[int, ...] = ()
@@ -92,7 +98,11 @@ class RadiometricWatch:
             words[ignored] = NOT_MEASURED[0]
         if words.shape != self._shape:
             self._shape = words.shape
-            pixels = words.size - (0 if ignored is None else int(np.count_nonzero(ignored)))
+            self._area_watch = AreaWatch(self._areas, *words.shape)
+            judged = np.ones(words.shape, np.bool_) if ignored is None else ~ignored
+            if self._area_watch.own_pixels is not None:
+                judged = judged & ~self._area_watch.own_pixels
+            pixels = int(np.count_nonzero(judged))
             self._heat = HeatWatch(self._thresholds, pixels=pixels, columns=words.shape[1])
             self._before, self._uniform_since_ns = None, 0
         if self._before is not None and np.array_equal(self._before, words):
@@ -104,10 +114,12 @@ class RadiometricWatch:
         swapped = SWAPPED if is_swapped(words) else ""
         # In the wrong order, a scene at room temperature would be full of fire and ice.
         celsius = to_celsius(np.zeros_like(words) if swapped else words, self._radiometry)
-        assessment = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
+        others = self._area_watch.without_own_pixels(celsius)
+        whole = self._heat.observe_extreme(others, _extreme(others), now_ns)
+        assessment = self._area_watch.combined(whole, celsius, now_ns)
         box = None
         if assessment.level > CLEAR and assessment.hottest:
-            box, terms = _spot(celsius, assessment.hottest)
+            box, terms = _spot(self._area_watch.around(celsius, assessment.hottest), assessment.hottest)
             assessment = assessment._replace(measured=(*assessment.measured, *terms))
         self._last = Heat(assessment, celsius, box, swapped or assessment.blind or self._uniform(celsius, now_ns))
         return self._last

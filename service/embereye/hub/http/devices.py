@@ -29,6 +29,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
+from embereye.v1.types_pb2 import Area
 
 DEVICES_SECONDS = 0.5  # a list of devices is shared by all requests of this time
 DEVICE = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
@@ -116,6 +117,7 @@ class DeviceRoutes:
                 "celsius": [round(value, 1) if math.isfinite(value) else None for value in watched.thermal.celsius],
                 "relative": watched.thermal.relative,
                 "timeNs": self._entries.label(watched.thermal_ns),
+                "areas": [_area(area) for area in watched.thermal.areas],
             }
         )
 
@@ -144,3 +146,14 @@ def picture_response(picture: bytes) -> web.Response:
     if not picture:
         raise Refused(404, "there is no such picture")
     return web.Response(body=picture, content_type=JPEG)
+
+
+def _area(area: Area) -> dict[str, object]:
+    """A measuring area as declared; its corners in shares of the picture."""
+    return {
+        "name": area.name,
+        "kind": Area.Kind.Name(area.kind).removeprefix("KIND_").lower(),
+        "limit": round(area.limit, 2),
+        "x": [round(x, 4) for x in area.outline.x],
+        "y": [round(y, 4) for y in area.outline.y],
+    }

@@ -1,7 +1,7 @@
 // One device: its picture, its state with the reason and a remedy, its last hour, its alarms, and its ledger in words.
 
 import { asked, pageName } from "./address.js";
-import { bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
+import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawMasks } from "./masks.js";
@@ -104,7 +104,7 @@ function drawPicture(device) {
 }
 
 const NAMES = { "temperature.max": t("term.temperature-max"), "temperature.mean": t("term.temperature-mean"), fps: t("term.pictures"), "fps.target": t("term.pictures-wanted"), age: t("term.age"), motion: t("term.motion"), smoke: t("term.smoke"), gas: t("term.gas"), "view.familiar": t("term.view") };
-const nameOf = (term) => NAMES[term.name] || (term.name || t("term.value")).replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
+const nameOf = (term) => areaName(term) || NAMES[term.name] || (term.name || t("term.value")).replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
 
 /** The points of a line chart, without gaps being bridged. */
 function line(values, low, high) {

@@ -108,9 +108,9 @@ function hottest(zone, signs) {
   const values = [];
   for (const sign of signs.filter((candidate) => candidate.kind === "KIND_HEAT" && !candidate.relative)) {
     const device = focus.devices.find((candidate) => candidate.id === sign.device && candidate.fleet === sign.fleet);
-    const now = device && term(device, "temperature.max");
-    const then = (sign.why || []).find((candidate) => candidate.unit === "°C");
-    const value = Number((now || then || {}).value);
+    const isHighest = ({ name }) => name === "temperature.max" || /^area\..*\.highest$/.test(name);
+    const present = (device?.latest || []).filter(isHighest), then = (sign.why || []).filter(({ unit }) => unit === "°C").slice(0, 1);
+    const value = Math.max(...(present.length ? present : then).map((candidate) => Number(candidate.value)));
     if (Number.isFinite(value)) values.push(value);
   }
   return values.length ? Math.max(...values) : undefined;

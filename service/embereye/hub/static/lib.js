@@ -165,11 +165,21 @@ function smokeWords(terms) {
     growing ? t("sign.growing", { span: span(1000 * growing) }) : "", drift ? t(`sign.drift.${drift}`) : ""].filter(Boolean).join("; ");
 }
 
+const AREA = /^area\.(.+)\.(highest|mean|rise)$/;
+
+/** "belt: highest" for what is measured in an area; undefined for another term. */
+export function areaName({ name }) {
+  const found = AREA.exec(name || "");
+  return found ? t(`area.${found[2]}`, { area: found[1] }) : undefined;
+}
+
 export function signText(item) {
   const kind = kindWord(item.kind);
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
   if (terms.some((term) => term.name === "smoke.likeness")) return t("sign.at", { sign: smokeWords(terms), device: item.device });
+  const area = over && areaName(over);
+  if (area) return `${t("sign.at", { sign: t("area.sign", { area, value: measured(over), limit: measured(over, over.threshold) }), device: item.device })}${item.note ? ` – ${item.note}` : ""}`;
   const reading = !over ? (item.score ? t("sign.score", { score: amount(item.score) }) : "")
     : (over.name === "temperature.over_normal" ? t("sign.over-normal", { value: measured(over) }) : measured(over)) + (over.threshold ? t("limit", { value: measured(over, over.threshold) }) : "");
   const sign = t("sign.at", { sign: [kind, reading].filter(Boolean).join(" "), device: item.device });
@@ -404,4 +414,26 @@ export function paint(canvas, body, clear = false) {
   context.strokeStyle = "#fff";
   context.lineWidth = 2;
   context.strokeRect((hottest % 32) * scale - 2, Math.floor(hottest / 32) * scale - 2, scale + 4, scale + 4);
+  if (!clear) paintAreas(canvas, body.areas || []);
+}
+
+/** Draw the outlines of measuring areas, with their names and limits. */
+function paintAreas(canvas, areas) {
+  const context = canvas.getContext("2d"), { width, height } = canvas, size = Math.max(11, Math.round(width / 40));
+  context.font = `${size}px sans-serif`;
+  context.lineWidth = 2;
+  for (const { name, kind, limit, x, y } of areas) {
+    context.strokeStyle = "#0ff";
+    context.beginPath();
+    x.forEach((left, corner) => context.lineTo(left * width, y[corner] * height));
+    context.closePath();
+    context.stroke();
+    const words = t("area.label", { area: name, limit: amount(limit, kind === "rise" ? "°C/min" : "°C") });
+    const left = Math.max(0, Math.min(Math.min(...x) * width + 3, width - context.measureText(words).width - 3)), top = Math.min(...y) * height + size + 2;
+    context.lineJoin = "round";
+    context.strokeStyle = "#000";
+    context.strokeText(words, left, top);
+    context.fillStyle = "#0ff";
+    context.fillText(words, left, top);
+  }
 }

@@ -7,11 +7,13 @@ called every few seconds, finds stuck and noisy pixels, which the calibration th
 """
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.detect.thermal.areas import AreaWatch
 from embereye.detect.thermal.damage import JUMP_COUNTS, JUMP_K, AuxiliaryFilter, PixelFilter, mend
 from embereye.detect.thermal.health import LIMIT, FrameRhythm, PixelWatch, doubt
 from embereye.detect.thermal.heat import UNKNOWN, Extreme, HeatAssessment, HeatWatch, extremes
@@ -19,6 +21,7 @@ from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, ROWS,
 from embereye.detect.thermal.spot import SpotWatch, hot_spot
 from embereye.sensor.device.levels import CLEAR
 from embereye.v1.shard_pb2 import HeatThresholds
+from embereye.v1.types_pb2 import Area
 
 logger = logging.getLogger(__name__)
 STARTLING_COUNTS = 40  # rise of a pixel in raw counts (about 4 K) from which a frame does not wait for the tick
@@ -34,13 +37,14 @@ class ThermalImage(NamedTuple):
 class FrameAnalysis:
     """One device's calibration, heat watch and pixel watch."""
 
-    def __init__(self, name: str, thresholds: HeatThresholds) -> None:
+    def __init__(self, name: str, thresholds: HeatThresholds, areas: Sequence[Area] = ()) -> None:
         self.calibration: Calibration | None = None
         self.wants_calibration = False
         self.assessment: HeatAssessment | None = None  # of the latest frame
         self.picture: ThermalImage | None = None
         self._name = name  # the device's id, for the log
-        self._heat = HeatWatch(thresholds)
+        self._thresholds = thresholds
+        self._set_areas(areas)
         self._spot = SpotWatch()
         self._rhythm = FrameRhythm()
         self.damaged = 0  # pixels and frames that were damaged on their way
@@ -51,9 +55,18 @@ class FrameAnalysis:
         self._words = b""  # words of the latest frame
         self._inspected_ns = 0  # arrival of the frame that was inspected last
 
-    def configure(self, thresholds: HeatThresholds) -> None:
-        """Use other thresholds from now on; learnt values remain."""
+    def configure(self, thresholds: HeatThresholds, areas: Sequence[Area] = ()) -> None:
+        """Use other thresholds and areas from now on; learnt values remain, unless areas changed."""
+        self._thresholds = thresholds
+        if list(areas) != self.areas:
+            self._set_areas(areas)
         self._heat.configure(thresholds)
+
+    def _set_areas(self, areas: Sequence[Area]) -> None:
+        self.areas = list(areas)
+        self._area_watch = AreaWatch(self.areas, ROWS, COLUMNS)
+        own = self._area_watch.own_pixels
+        self._heat = HeatWatch(self._thresholds, pixels=PIXELS - (0 if own is None else int(own.sum())))
 
     @property
     def replaced(self) -> frozenset[int]:
@@ -64,6 +77,9 @@ class FrameAnalysis:
     def degraded(self) -> str:
         """The reason why its temperatures are not reliable, or ''."""
         words = self.calibration.implausible if self.calibration else ()
+        if self.areas and self.picture is not None and self.picture.relative:
+            names = ", ".join(area.name for area in self.areas)
+            return f"without its calibration, its areas are not measured: {names}. Restart the device to send it again"
         if not words:
             return ""
         return (
@@ -135,7 +151,11 @@ class FrameAnalysis:
                 self._note_damage(len(damaged))
                 celsius = mend(celsius.ravel(), damaged).reshape(ROWS, COLUMNS)
                 (extreme,) = extremes(celsius[None])
-        assessment = self._with_spot(self._heat.observe_extreme(celsius, extreme, now_ns), celsius, now_ns)
+        others = self._area_watch.without_own_pixels(celsius)
+        if others is not celsius:
+            (extreme,) = extremes(others[None])
+        whole = self._heat.observe_extreme(others, extreme, now_ns)
+        assessment = self._with_spot(self._area_watch.combined(whole, celsius, now_ns), celsius, now_ns)
         if assessment.hottest is not None:
             self.picture = ThermalImage(celsius, relative=False)
         elif self.calibration is not None:
@@ -146,7 +166,9 @@ class FrameAnalysis:
     def _with_spot(self, assessment: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
         """Add the place and growth of the hot spot to `assessment`, if there is heat."""
         hottest = assessment.hottest
-        spot = hot_spot(celsius, hottest) if assessment.level > CLEAR and hottest else None
+        spot = None
+        if assessment.level > CLEAR and hottest:
+            spot = hot_spot(self._area_watch.around(celsius, hottest), hottest)
         if spot is None:
             self._spot.forget()
             return assessment

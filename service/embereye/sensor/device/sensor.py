@@ -42,7 +42,7 @@ class SensorDevice:
         self.arrivals = Arrivals()
         self.levels = Levels(spec)
         self.readings = ReadingAnalysis(device_settings, bands, self.levels)
-        self.frames = FrameAnalysis(spec.id, device_settings.heat)
+        self.frames = FrameAnalysis(spec.id, device_settings.heat, spec.areas)
         self.emissivity = device_settings.emissivity  # of the observed surface, 0..1
         self.states = StateAnalysis(device_settings, self.levels)
         self.link_problem = ""  # why nothing of it can be heard now; empty: it can
@@ -58,7 +58,7 @@ class SensorDevice:
         self.spec = spec
         self.levels.configure(spec)
         self.readings.configure(device_settings)
-        self.frames.configure(device_settings.heat)
+        self.frames.configure(device_settings.heat, spec.areas)
         self.states.configure(device_settings)
         self._deadline_ns = _deadline_of(spec)
         self.emissivity = device_settings.emissivity

@@ -41,7 +41,7 @@ def device_status(device: SensorDevice, now_ns: int, deadline_ns: int, *, therma
         degraded=device.frames.degraded or device.states.degraded,
     )
     if thermal and (picture := device.frames.picture) is not None:
-        status.thermal.CopyFrom(_thermal(picture))
+        status.thermal.CopyFrom(_thermal(picture, device))
     return status
 
 
@@ -86,10 +86,10 @@ def _of_frames(device: SensorDevice) -> list[Measurement]:
     return values
 
 
-def _thermal(picture: ThermalImage) -> ThermalPicture:
+def _thermal(picture: ThermalImage, device: SensorDevice) -> ThermalPicture:
     """The picture's message: °C, or counts above their median."""
     pixels = picture.pixels - np.median(picture.pixels) if picture.relative else picture.pixels
-    return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative)
+    return ThermalPicture(celsius=pixels.ravel().tolist(), relative=picture.relative, areas=device.spec.areas)
 
 
 def _sleeping_state(device: SensorDevice, now_ns: int) -> str:

@@ -20,7 +20,7 @@ from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, Region, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.v1.types_pb2 import Device, Term
+from embereye.v1.types_pb2 import Area, Device, Mask, Term
 from embereye.wire.matroska import Muxer
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
@@ -39,13 +39,14 @@ def picture(number: int, text: str = "", size: tuple[int, int] = (320, 240)) -> 
 
 
 def warm() -> ThermalPicture:
-    """A thermal picture of a room with a hot object."""
+    """A thermal picture of a room with a hot object and a measuring area."""
     celsius = [
         21 + 2 * math.sin(column / 5) + 45 * math.exp(-((row - 9) ** 2 + (column - 20) ** 2) / 9)
         for row in range(24)
         for column in range(32)
     ]
-    return ThermalPicture(celsius=celsius)
+    belt = Area(name="belt", limit=80, outline=Mask(x=[0.05, 0.45, 0.45, 0.05], y=[0.55, 0.55, 0.9, 0.9]))
+    return ThermalPicture(celsius=celsius, areas=[belt])
 
 
 @dataclass

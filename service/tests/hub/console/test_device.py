@@ -37,6 +37,15 @@ async def test_a_dark_device_has_its_reason_and_a_remedy(house: House, browser: 
     await browser.until("!document.querySelector('#device-thermal').hidden")
 
 
+async def test_measuring_areas_are_drawn_in_the_thermal_picture(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("goto", url=f"{house.base}/#device?fleet=default/sensors/hall&id=s-00000")
+    await browser.until("!document.querySelector('#device-thermal')?.hidden")
+    # The outline's left edge is cyan, a colour that the false colours lack.
+    pixel = "[...document.querySelector('#device-thermal').getContext('2d').getImageData(32, 350, 1, 1).data]"
+    await browser.until(f"{pixel}.join() === '0,255,255,255'")
+
+
 async def test_the_device_page_fits_on_a_phone(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.sign_in(house.base, TOKEN, width=320, height=640)

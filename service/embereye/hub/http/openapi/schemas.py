@@ -210,6 +210,17 @@ SCHEMAS: dict[str, Json] = {
             "celsius": list_of({"type": ["number", "null"]}),
             "relative": {"type": "boolean", "description": "not °C: raw words minus their baseline"},
             "timeNs": NANOSECONDS,
+            "areas": list_of(
+                record(
+                    {
+                        "name": WORD,
+                        "kind": {"type": "string", "enum": ["highest", "mean", "rise"]},
+                        "limit": {"type": "number", "description": "°C; of a rise, °C/min"},
+                        "x": list_of({"type": "number", "description": "share of the width"}),
+                        "y": list_of({"type": "number", "description": "share of the height"}),
+                    }
+                )
+            ),
         }
     ),
     "Heartbeat": record(
