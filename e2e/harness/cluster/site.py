@@ -152,8 +152,7 @@ class Site:
         self.home_node = min(await self.cluster.nodes())
         path = f"/var/lib/embereye-e2e/{self.diary.started_ns}"
         await self.cluster.on_node(self.home_node, "mkdir", "-p", path)
-        namespaces = [_named("v1", "Namespace", name, labels=RESTRICTED) for name in (SYSTEM, SITE)]
-        await self.cluster.apply(*namespaces, _volume(path, self.home_node))
+        await self.cluster.apply(_namespace(SYSTEM), _namespace(SITE), _volume(path, self.home_node))
         for namespace in (SYSTEM, SITE):
             await self.cluster.existing("serviceaccount", "default", namespace, 20)
             await self.cluster.existing("configmap", "kube-root-ca.crt", namespace, 20)
@@ -182,8 +181,7 @@ class Site:
     async def install(self, *values: str, chart: Path = CHART) -> None:
         """Run `helm install` as a user does, with a NodePort for the hub and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-        await self.cluster.apply(namespace, _admin_secret(self.token))
+        await self.cluster.apply(_namespace(SYSTEM), _admin_secret(self.token))
         await self._helm("install", chart, values)
 
     async def change_admin_token(self) -> None:
@@ -483,6 +481,11 @@ def _named(version: str, kind: str, name: str, namespace: str = "", labels: dict
     if labels:
         metadata["labels"] = labels
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _namespace(name: str) -> Json:
+    """A namespace that admits only restricted pods. Applied without the labels, it would lose them."""
+    return _named("v1", "Namespace", name, labels=RESTRICTED)
 
 
 def _volume(path: str, node: str) -> Json:
