@@ -2,7 +2,7 @@
 
 `running_release` cleans a cluster, installs the release, starts devices, probers and the witness, and cleans it again.
 A `Release` is the matrix's building: it lights a further sensor at each call, and answers from the probers' books. It
-has one hub with a volume, or two hubs on a PostgreSQL and a NATS that run outside the cluster.
+has one hub with a volume, or two hubs on a PostgreSQL in a pod and a NATS outside the cluster.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from harness.cluster.cluster import Cluster, Json, until
+from harness.cluster.postgres_pod import PostgresPod, install_postgres
 from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
 from harness.cluster.site import CAMERAS, SENSORS, SITE, SYSTEM, VOLUME, Site
 from harness.devices import Film, PushCamera, TextDevice, fire_id
@@ -23,7 +24,6 @@ from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber, is_admitted
 from harness.records.witness import Witness
 from harness.servers.nats import Nats, run_nats
-from harness.servers.postgres import Postgres, run_postgres
 
 PROBED = 6  # sensors whose readings are all accounted for
 SHARDS = 2
@@ -45,9 +45,8 @@ DATABASE = "hub-database"  # the Secret with the database's address
 class Engines:
     """The servers that several hubs share."""
 
-    postgres: Postgres
+    postgres: PostgresPod
     nats: Nats
-    database: str  # its address
 
     def values(self) -> tuple[str, ...]:
         """The chart values for two hubs on these servers."""
@@ -58,7 +57,7 @@ class Engines:
 
     def secret(self) -> Json:
         """The Secret with the database's address."""
-        coded = base64.b64encode(self.database.encode()).decode()
+        coded = base64.b64encode(self.postgres.address.encode()).decode()
         metadata = {"name": DATABASE, "namespace": SYSTEM}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"dsn": coded}}
 
@@ -242,11 +241,10 @@ async def running_release(
     try:
         engines = None
         if several_hubs:
-            with diary.step("a PostgreSQL and a NATS outside the cluster"):
+            with diary.step("a PostgreSQL in a pod, and a NATS outside the cluster"):
+                postgres = await install_postgres(site.cluster, site.home_node, "embereye")
                 host = await site.cluster.neighbour()
-                postgres = await asyncio.to_thread(stack.enter_context, run_postgres(host))
-                nats = await asyncio.to_thread(stack.enter_context, run_nats(host))
-                engines = Engines(postgres, nats, await asyncio.to_thread(postgres.create_database, "embereye"))
+                engines = Engines(postgres, await asyncio.to_thread(stack.enter_context, run_nats(host)))
         release = build(site, fires, engines)
         stack.callback(release.close)
         release.monitored = alerts

@@ -1,7 +1,7 @@
 """Faults of several hubs, of their PostgreSQL, and of the NATS that carries evidence.
 
-They need a release with two hubs, whose PostgreSQL and NATS run as processes outside the cluster, so they can be killed
-and started again here. The hub that owns the database is found by its log. Each fault has the form of those in
+They need a release with two hubs, whose PostgreSQL runs in a pod and whose NATS runs outside the cluster. Both can be
+killed and started again here. The hub that owns the database is found by its log. Each fault has the form of those in
 `faults.py`, which adds `HUB_FAULTS` to its list.
 """
 
@@ -120,17 +120,17 @@ async def hubs_killed(release: Release) -> AsyncIterator[None]:
 async def database_gone(release: Release) -> AsyncIterator[None]:
     """Crash PostgreSQL with all its connections, and start it again later."""
     postgres = _engines(release).postgres
-    await asyncio.to_thread(postgres.stop)
-    async with mended_after(AWAY_SECONDS, functools.partial(asyncio.to_thread, postgres.start)):
+    await postgres.stop()
+    async with mended_after(AWAY_SECONDS, postgres.start):
         yield
 
 
 @asynccontextmanager
 async def sessions_ended(release: Release) -> AsyncIterator[None]:
     """End all sessions of the database, as a failover does: the owner loses its lock."""
-    engines = _engines(release)
+    postgres = _engines(release).postgres
     release.struck = time.monotonic()
-    await asyncio.to_thread(engines.postgres.break_connections, engines.database.rpartition("/")[2])
+    await postgres.break_connections()
     yield
 
 

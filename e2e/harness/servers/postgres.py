@@ -27,10 +27,9 @@ ADDRESS_PASSWORD = "a%20word%3A%20with%2Fmarks%3F"
 class Postgres:
     """A PostgreSQL that can be stopped, crashed or frozen, and started again on the same port and data."""
 
-    def __init__(self, folder: Path, host: str = LOOPBACK) -> None:
-        """`host` is its listen address. On an address other than loopback, neighbours in its subnet may connect too."""
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.host, self.port = host, free_port()
+        self.port = free_port()
         self._programs = postgres_programs()
         # PostgreSQL refuses to run as root. (Popen's `user` forks, which is forbidden in a process that uses gRPC.)
         self._as = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if not os.geteuid() else []
@@ -45,9 +44,6 @@ class Postgres:
             shutil.chown(secret, "nobody", "nogroup")
         self._run("initdb", "--pgdata", self._data, "--username", USER, "--pwfile", str(secret),
                   "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8")  # fmt: skip
-        if self.host != LOOPBACK:
-            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
-                rules.write("host all all samenet scram-sha-256\n")
 
     @property
     def _data(self) -> str:
@@ -61,7 +57,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         command = [*self._as, str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
-                   "-c", f"listen_addresses={self.host}", "-c", f"unix_socket_directories={self.folder}",
+                   "-c", f"listen_addresses={LOOPBACK}", "-c", f"unix_socket_directories={self.folder}",
                    "-c", "shared_buffers=16MB", "-c", "max_connections=40",
                    "-c", "recovery_init_sync_method=syncfs"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
@@ -101,7 +97,7 @@ class Postgres:
 
     def address(self, database: str) -> str:
         """The connection string of `database`."""
-        return f"postgresql://{USER}:{ADDRESS_PASSWORD}@{self.host}:{self.port}/{database}"
+        return f"postgresql://{USER}:{ADDRESS_PASSWORD}@{LOOPBACK}:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Run `statement` as the cluster's owner and return its rows."""
@@ -131,11 +127,11 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def run_postgres(host: str = LOOPBACK) -> Iterator[Postgres]:
+def run_postgres() -> Iterator[Postgres]:
     """Run a cluster inside the context. Skips the test if PostgreSQL is missing."""
     POSTGRES.require()
     with tempfile.TemporaryDirectory(prefix="embereye-pg-") as folder:
-        server = Postgres(Path(folder), host)
+        server = Postgres(Path(folder))
         server.create()
         server.start()
         try:
