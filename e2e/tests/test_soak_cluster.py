@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import aiohttp
 import aiomqtt
 import pytest
-from harness.cluster.audit import is_write, with_audit
+from harness.cluster.audit import is_write, request_kind, with_audit
 from harness.cluster.books import Books
+from harness.cluster.cluster import ROOT
 from harness.cluster.faults import FAULTS
-from harness.cluster.figures import ContainerUsage, Restarts, sum_requests, usages
+from harness.cluster.figures import ContainerUsage, Firing, Restarts, sum_requests, usages
 from harness.cluster.soak import (
+    JUDGED_SECONDS,
     SOAK_FAULTS,
     ClusterPlan,
     ClusterSoaked,
@@ -23,7 +26,7 @@ from harness.cluster.soak import (
     unfinished_run,
 )
 from harness.cluster.soak_site import TOTALS, surge_fleet
-from harness.cluster.soak_text import soak_text
+from harness.cluster.soak_text import EMPTY, soak_text, write_soak_text
 from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import Outcome
 from harness.need import MOSQUITTO
@@ -192,6 +195,40 @@ def test_restarts_and_writes_are_excused_by_a_fault_only(folder: Path) -> None:
     assert len(read_run(folder).problems) == 2, "a fault that was cut with its piece is an excuse, too"
 
 
+def test_more_than_three_writes_for_a_fault_and_fleet_fail_the_run(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    for at, event in ((1000.0, "burst"), (2000.0, "shard killed")):
+        books.add("harm", at, event=event)
+        for number in range(20 if event == "burst" else 9):
+            books.add("write", at + number, text="patch sensorfleets/status hall")
+        books.add("burst" if event == "burst" else "fault", at, number=0, seconds=30.0, outcome=asdict(FINE))
+    assert read_run(folder).problems == []
+    books.add("write", 2020.0, text="patch camerafleets/status yard")
+    assert read_run(folder).problems == ["the operators wrote 3.3 times for a fault and fleet, more than 3"]
+
+
+def test_an_alert_without_a_fault_is_a_problem_and_one_of_a_slow_machine_is_none(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    books.add("harm", 1000.0, event="shard killed")
+    books.add("fault", 1000.0, number=0, seconds=30.0, outcome=asdict(FINE))
+    books.add("alert", 1010.0, name="ShardDown")
+    books.add("alert", 3000.0, name="EventLoopSlow")
+    assert read_run(folder).problems == []
+    books.add("alert", 3000.0, name="HubDown")
+    assert read_run(folder).problems == ["3000 s: HubDown fired without a fault"]
+
+
+def test_an_alert_is_noted_each_time_that_it_begins_to_fire() -> None:
+    firing = Firing()
+    assert firing.began({"HubDown": "pending"}) == []
+    assert firing.began({"HubDown": "firing"}) == ["HubDown"]
+    assert firing.began({"HubDown": "firing", "ShardDown": "firing"}) == ["ShardDown"]
+    assert firing.began({}) == []
+    assert firing.began({"HubDown": "firing"}) == ["HubDown"]
+
+
 def test_series_of_two_pieces_are_one_and_growth_beyond_the_mark_fails(folder: Path) -> None:
     for piece in range(2):
         books = Books(folder)
@@ -263,6 +300,30 @@ def test_leases_events_and_questions_are_no_writes() -> None:
     assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})
 
 
+def test_a_request_is_named_by_verb_and_resource() -> None:
+    target = {"resource": "sensorfleets", "subresource": "status", "name": "hall"}
+    assert request_kind({"verb": "patch", "objectRef": target}) == "patch sensorfleets/status"
+    assert request_kind({"verb": "get", "requestURI": "/version?timeout=5s"}) == "get /version"
+
+
+def test_the_page_of_the_documentation_is_empty_or_of_a_run_of_two_hours() -> None:
+    page = (ROOT / "docs/evidence/soak-cluster.md").read_text()
+    hours = re.search(r"([\d.]+) hours in \d+ piece", page)
+    assert float(hours[1]) * 3600 >= JUDGED_SECONDS if hours else page == EMPTY.read_text()
+
+
+def test_pictures_stand_beside_the_page(folder: Path, tmp_path: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    burn(books, 100.0, 0)
+    books.add("totals", 3600.0, piece=1, counts=totals(fires=1))
+    (folder / "samples.csv").write_text(f"{COLUMNS},cpu_seconds\n20.0,hub,1,50.00,20,5,30.00,1.0\n")
+    write_soak_text(tmp_path, read_run(folder), books)
+    text = (tmp_path / "soak-cluster.md").read_text()
+    for picture in re.findall(r"\]\((\S+\.svg)\)", text):
+        assert (tmp_path / picture).read_text().startswith("<svg"), picture
+
+
 def test_the_page_has_the_numbers_and_the_problems_of_all_pieces(folder: Path) -> None:
     books = Books(folder)
     books.add("piece", 0.0, piece=1)
@@ -271,15 +332,19 @@ def test_the_page_has_the_numbers_and_the_problems_of_all_pieces(folder: Path) -
     books.add("fault", 400.0, number=1, seconds=20.0, outcome=asdict(FINE))
     books.add("write", 410.0, text="patch sensorfleets/status hall")
     books.add("restart", 3000.0, container="embereye-hub/hub", reason="OOMKilled", code=137)
+    books.add("alert", 405.0, name="HubDown")
+    books.add("alert", 2000.0, name="HubDown")
     books.add("totals", 3600.0, piece=1, counts=totals(fires=4, evidence=9))
     books.add("figures", 3600.0, piece=1, lines={"hub": 120}, events={"Killing": 2}, requests={"WATCH pods": 60},
-              writes={"patch sensorfleets/status": 1}, sizes={"etcd_mb": 3.5})  # fmt: skip
+              asked={"list pods": 30}, writes={"patch sensorfleets/status": 1},
+              sizes={"etcd_mb": 3.5, "postgres_mb": 8.1})  # fmt: skip
     text = soak_text(read_run(folder), Books(folder))
     for line in (
         "1.00 hours in 1 piece", "| acknowledged evidence lost, doubled | 0, 0 | 0, 0 of 9 |",
         "| restarts, of these without a fault | , 0 | 1, 1 |",
-        "| writes of the operators in one fault: mean, most |  | 1.0, 1 |",
+        "| writes of the operators for a fault: mean per fleet, most of all fleets | ≤ 3, | 0.3, 1 |",
         "- 3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137", "| hub | 2 |", "| Killing | 2 |",
-        "| hub killed | 1 | 0.2 s | 2 s | passed |", "etcd stored 3.5 MB", "HOURS=2 ARGS=\"--seed 7 ",
+        "| hub killed | 1 | 0.2 s | 2 s | passed |", "etcd stored 3.5 MB, and PostgreSQL 8.1 MB",
+        "| list pods | 0.5 |", "| HubDown | 2 | 1 |", "| alerts without a fault | 0 | 1 |", "HOURS=2 ARGS=\"--seed 7 ",
     ):  # fmt: skip
         assert line in text, text

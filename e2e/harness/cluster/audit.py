@@ -89,3 +89,11 @@ def with_audit(manifest: dict[str, Any]) -> bool:
 def is_write(request: dict[str, Any]) -> bool:
     """True if a request changes an object that is neither a lease nor an event."""
     return request["verb"] in WRITES and request.get("objectRef", {}).get("resource") not in ROUTINE
+
+
+def request_kind(request: dict[str, Any]) -> str:
+    """The verb and the resource of a request, such as "patch sensorfleets/status"."""
+    target = request.get("objectRef", {})
+    resource = target.get("resource", request.get("requestURI", "").partition("?")[0])
+    subresource = f"/{target['subresource']}" if target.get("subresource") else ""
+    return f"{request['verb']} {resource}{subresource}"

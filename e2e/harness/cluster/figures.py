@@ -1,8 +1,8 @@
 """Figures of a cluster during a soak, from the API server, the kubelets and the containers' logs.
 
 `Figures` runs as tasks for a piece of a soak. It writes the usage of each of our containers to the series, and to the
-books: restarts, tracebacks, and false statements of a fleet's status. `counts` returns log lines, events, requests and
-writes so far.
+books: restarts, tracebacks, alerts that begin to fire, and false statements of a fleet's status. `counts` returns log
+lines, events, requests, writes and the sizes of databases so far.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import ssl
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -22,16 +22,18 @@ from typing import Any
 import aiohttp
 import yaml
 
-from harness.cluster.audit import AuditLog, is_write
+from harness.cluster.audit import AuditLog, is_write, request_kind
 from harness.cluster.books import Books
 from harness.cluster.cluster import Cluster, CommandError, Json
 from harness.cluster.site import SENSORS, SITE, SYSTEM
 from harness.machine.soak import COLUMNS
+from harness.matrix.matrix import AlertsWatched
 from harness.records.probers import IngestProber
 
 SAMPLE_SECONDS = 20.0
 COUNT_SECONDS = 60.0
 TRUTH_SECONDS = 2.0
+ALERT_SECONDS = 0.5
 LATE_SECONDS = 1.0  # delay of this process beyond which its view of a device is not judged
 DEADLINE_SECONDS = 5.0  # the sensor fleet's deadline
 FALSE_SECONDS = 5.0  # time beyond the deadline in which a status may still claim Covered
@@ -143,14 +145,35 @@ class Restarts:
                     yield name, ended.get("reason", ""), ended["exitCode"], at
 
 
+@dataclass
+class Firing:
+    """The alerts that fire now."""
+
+    names: frozenset[str] = frozenset()
+
+    def began(self, alerts: Mapping[str, str]) -> list[str]:
+        """The alerts that began to fire since the last call, by `alerts`: name → state."""
+        before = self.names
+        self.names = frozenset(name for name, state in alerts.items() if state == "firing")
+        return sorted(self.names - before)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The parts of a release that `Figures` reads besides the cluster."""
+
+    probers: list[IngestProber]
+    database_mb: Callable[[], Awaitable[float]]
+    alerts: AlertsWatched | None = None  # None: no Prometheus
+
+
 class Figures:
     """Collects the figures of a piece of a soak until cancelled."""
 
-    def __init__(
-        self, cluster: Cluster, books: Books, folder: Path, now: Callable[[], float], probers: list[IngestProber]
-    ) -> None:
-        """`folder` is the run's; `now` returns the seconds of soaking so far."""
-        self._cluster, self._books, self._folder, self._now, self._probers = cluster, books, folder, now, probers
+    def __init__(self, cluster: Cluster, books: Books, now: Callable[[], float], sources: Sources) -> None:
+        """`now` returns the seconds of soaking so far."""
+        self._cluster, self._books, self._folder, self._now = cluster, books, books.folder, now
+        self._sources = sources
         self._reader = ApiReader(cluster.kubeconfig)
         self._audit = AuditLog(cluster)
         self._restarts = Restarts()
@@ -161,7 +184,9 @@ class Figures:
         self._events: dict[str, tuple[str, int]] = {}  # uid → reason and count
         self._requests: Counter[str] = Counter()
         self._served: Counter[str] | None = None  # the API server's own counts at the last call
+        self._asked: Counter[str] = Counter()  # the operators' requests
         self._writes: Counter[str] = Counter()
+        self._firing = Firing()
         self._sizes: dict[str, float] = {}
         self._false: set[str] = set()  # devices about which the status is wrong now
         self._compared = time.monotonic()
@@ -175,6 +200,7 @@ class Figures:
                 group.create_task(self._repeat(self._sweep, SAMPLE_SECONDS / 4), name="pods")
                 group.create_task(self._repeat(self._count, COUNT_SECONDS), name="counts")
                 group.create_task(self._repeat(self._compare, TRUTH_SECONDS), name="truth")
+                group.create_task(self._repeat(self._watch_alerts, ALERT_SECONDS), name="alerts")
         finally:
             for task in self._followed.values():
                 task.cancel()
@@ -195,7 +221,7 @@ class Figures:
         for reason, count in self._events.values():
             events[reason] += count
         return {"lines": dict(self._lines), "events": dict(events), "requests": dict(self._requests),
-                "writes": dict(self._writes), "sizes": self._sizes}  # fmt: skip
+                "asked": dict(self._asked), "writes": dict(self._writes), "sizes": self._sizes}  # fmt: skip
 
     # --- usage ---
 
@@ -276,18 +302,24 @@ class Figures:
         self._served = served
         self._sizes["etcd_mb"] = round(max(map(float, STORED.findall(page)), default=0.0) / MB, 1)
         for request in await self._audit.read():
+            self._asked[request_kind(request)] += 1
             if is_write(request):
                 self._note_write(request)
+        self._sizes["postgres_mb"] = round(await self._sources.database_mb(), 1)
 
     def _note_write(self, request: dict[str, Any]) -> None:
-        object_ = request["objectRef"]
-        name = f"{request['verb']} {object_.get('resource', '')}" + (
-            f"/{object_['subresource']}" if object_.get("subresource") else ""
-        )
-        self._writes[name] += 1
+        kind = request_kind(request)
+        self._writes[kind] += 1
         asked = datetime.fromisoformat(request["requestReceivedTimestamp"]).timestamp()
         at = self._now() - (time.time() - asked)
-        self._books.add("write", max(0.0, at), text=f"{name} {object_.get('name', '')}")
+        self._books.add("write", max(0.0, at), text=f"{kind} {request['objectRef'].get('name', '')}")
+
+    # --- alerts ---
+
+    async def _watch_alerts(self) -> None:
+        if self._sources.alerts:
+            for name in self._firing.began(await self._sources.alerts.alerts()):
+                self._books.add("alert", self._now(), name=name.removeprefix("EmberEye"))
 
     # --- status ---
 
@@ -301,7 +333,7 @@ class Figures:
         if stalled or time.monotonic() - started > LATE_SECONDS:
             return  # this process was slow, and may not have read acknowledgements
         limit = DEADLINE_SECONDS + FALSE_SECONDS
-        dark = {p.device for p in self._probers if p.acks and started - p.acks[-1] > limit}
+        dark = {p.device for p in self._sources.probers if p.acks and started - p.acks[-1] > limit}
         wrong = dark if conditions.get("Covered") == "True" else set()
         for device in sorted(wrong - self._false):
             self._books.add("problem", self._now(), text=f"Covered, although {device} is dark for {limit:g} s")

@@ -19,10 +19,11 @@ from harness.calls import cancel_and_wait
 from harness.cluster.books import Books
 from harness.cluster.cluster import until
 from harness.cluster.faults import FAULTS
-from harness.cluster.figures import Figures
+from harness.cluster.figures import Figures, Sources
 from harness.cluster.soak_site import SURGE_SHARDS, TOTALS, LoadPlan, SoakRelease
 from harness.machine.soak import Soaked, read_samples, stopped_within
 from harness.matrix.matrix import Outcome, outcome_of, try_faults, wall_ns
+from harness.matrix.rules import SLOW
 from harness.records.about import about_run
 from harness.records.witness import Lit
 
@@ -35,6 +36,7 @@ BURN_SECONDS = 8.0  # duration of a fire after its alarm
 QUIET_SECONDS = 90.0  # time limit for people to reset all zones after their fires
 REST_SECONDS = 120.0  # time after a fault in which its consequences may last
 GROWTH_MB = 1.5  # MB an hour: allowed upper bound of a container's growth
+WRITES, FLEETS = 3.0, 3  # allowed writes of the operators for a fault and fleet, on average; fleets of a run
 JUDGED_SECONDS = 7200.0  # shortest run whose memory is judged by GROWTH_MB
 # Total counts of a piece that must be 0.
 ZEROS = (
@@ -155,7 +157,7 @@ def read_run(folder: Path) -> ClusterSoaked:
         delivered={
             way: [entry[way] for entry in fires if entry[way] is not None] for way in ("feed", "webhook", "mqtt")
         },
-        problems=[_text(entry) for entry in books.of("problem")] + judge_quiet(books),
+        problems=[_text(entry) for entry in books.of("problem")] + judge_quiet(books) + judge_writes(books),
         figures=sum_figures(books),
     )
     return replace(result, samples=read_samples(series)) if series.exists() else result
@@ -166,7 +168,7 @@ def sum_figures(books: Books) -> dict[str, dict[str, float]]:
     latest = {entry["piece"]: entry for entry in books.of("figures")}
     result: dict[str, dict[str, float]] = {}
     for entry in latest.values():
-        for name in ("lines", "events", "requests", "writes"):
+        for name in ("lines", "events", "requests", "asked", "writes"):
             counts = result.setdefault(name, {})
             for key, count in entry[name].items():
                 counts[key] = counts.get(key, 0) + count
@@ -175,7 +177,7 @@ def sum_figures(books: Books) -> dict[str, dict[str, float]]:
 
 
 def judge_quiet(books: Books) -> list[str]:
-    """The problems of the time without faults: restarts that no fault made, and the operator's writes at rest."""
+    """The problems of the time without faults: restarts, alerts, and the operator's writes at rest."""
     spans = list(fault_spans(books)) + [(entry["at"], entry["at"]) for entry in books.of("piece")]
 
     def quiet(entry: dict[str, Any]) -> bool:
@@ -187,14 +189,43 @@ def judge_quiet(books: Books) -> list[str]:
         if quiet(entry)
     ]
     writes = [f"{entry['at']:.0f} s: written at rest: {entry['text']}" for entry in books.of("write") if quiet(entry)]
-    return restarts + writes
+    alerts = [
+        f"{entry['at']:.0f} s: {entry['name']} fired without a fault"
+        for entry in books.of("alert")
+        if quiet(entry) and entry["name"] not in SLOW
+    ]
+    return restarts + alerts + writes
 
 
-def fault_spans(books: Books) -> Iterator[tuple[float, float]]:
-    """Yield the begin and the end of each fault, in seconds of soaking. A cut one ends with its piece."""
+def judge_writes(books: Books) -> list[str]:
+    """The problem that the operators write more in faults than `WRITES`, if they do."""
+    mean = mean_writes(books)
+    return (
+        [f"the operators wrote {mean:.1f} times for a fault and fleet, more than {WRITES:g}"] if mean > WRITES else []
+    )
+
+
+def mean_writes(books: Books) -> float:
+    """The operators' writes for a fault and fleet, on average. Writes for bursts do not count."""
+    counts = count_writes(books)
+    return sum(counts) / len(counts) / FLEETS if counts else 0.0
+
+
+def count_writes(books: Books) -> list[int]:
+    """The operators' writes during each fault, and in the time after it in which its consequences may last."""
+    writes = [entry["at"] for entry in books.of("write")]
+    spans = fault_spans(books, bursts=False)
+    return [sum(begin <= at <= end + REST_SECONDS for at in writes) for begin, end in spans]
+
+
+def fault_spans(books: Books, *, bursts: bool = True) -> Iterator[tuple[float, float]]:
+    """Yield the begin and the end of each fault, in seconds of soaking. A cut one ends with its piece.
+
+    `bursts`: of each burst of load, too.
+    """
     entries = books.entries
     for number, entry in enumerate(entries):
-        if entry["kind"] == "harm":
+        if entry["kind"] == "harm" and (bursts or entry["event"] != BURST):
             later = [other for other in entries[number + 1 :] if other["kind"] in {"fault", BURST, "piece", "harm"}]
             end = later[0]["at"] + later[0].get("seconds", 0.0) if later else books.reached
             yield entry["at"], end
@@ -216,7 +247,8 @@ class Piece:
     def __post_init__(self) -> None:
         self._offset = self.books.reached
         site = self.release.site
-        self._figures = Figures(site.cluster, self.books, self.books.folder, lambda: self.now, site.ingest)
+        sources = Sources(site.ingest, self.release.database_mb, self.release.alerts)
+        self._figures = Figures(site.cluster, self.books, lambda: self.now, sources)
         self._started = time.monotonic()
         self._number = self.books.pieces + 1
         self.books.add("piece", self._offset, piece=self._number)

@@ -162,6 +162,12 @@ class SoakRelease(Release):
         if self._log:
             self._log.close()
 
+    async def database_mb(self) -> float:
+        """The size of the hubs' database in MB. Raises CommandError while it is away."""
+        if self.engines is None:
+            raise RuntimeError("a soak has two hubs on a PostgreSQL")
+        return await self.engines.postgres.size_mb()
+
     # --- bursts ---
 
     async def _begin_surge(self) -> None:

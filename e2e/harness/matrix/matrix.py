@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from embereye_bench.results.machine_load import waited_seconds
 from harness.matrix.fault import NOTHING, B, Building, Fault, together
-from harness.matrix.rules import CALM
+from harness.matrix.rules import CALM, SLOW
 from harness.records.probers import EvidenceProber
 from harness.records.witness import Lit
 
@@ -31,7 +31,6 @@ RESOLVE_SECONDS = 120.0  # time limit for all alerts to resolve after recovery
 
 
 BUSY = 0.4  # CPU pressure beyond which the machine itself is slow, and may say so
-SLOW = frozenset({"EventLoopSlow"})
 LISTS = ("faults", "alerts", "alerts_missing", "alerts_foreign", "alerts_left", "delays")  # fields of an Outcome
 
 

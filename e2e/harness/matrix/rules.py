@@ -16,6 +16,7 @@ SHARD_GONE = DARK | BURNS | {
     "ShardDown", "FleetNotReady", "FleetDegraded", "ScalingBlind", "ScalingStuck", "ShardMetricsMissing",
     "CanaryNotAlarmed", "CanaryNotTold",
 }  # fmt: skip
+SLOW = frozenset({"EventLoopSlow"})  # fire on a machine that is slow itself
 MOVED = frozenset({"ShardDown"})  # a removed shard is scraped for some more seconds
 HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotAlarmed", "CanaryNotTold", "FleetDegraded"})
 CUT_OFF = frozenset({"HubNotReached", "EvidenceWaiting"})  # a shard does not reach the hub, or only later
