@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
+from harness.cluster.attacked import COVERED_SECONDS, SHARDS, TOKENS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_delay
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
@@ -26,6 +26,7 @@ BACK_SECONDS = 120.0  # time limit for the API server, and for CoreDNS, to retur
 ISSUED_SECONDS = 240.0  # time limit for the operator to issue deleted certificates again
 SLOW_LINE = "1mbit"
 NAMELESS_SECONDS = 20.0
+OTHER_VALUE = "hub.retention=91d"
 NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
@@ -337,6 +338,37 @@ async def config_maps_gone(release: Release) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def tokens_gone(release: Release) -> AsyncIterator[None]:
+    """Delete the Secret of the devices' tokens, and write it again."""
+    await release.cluster.kubectl("delete", "secret", TOKENS, "--namespace", SITE)
+    try:
+        yield
+    finally:
+        await release.write_tokens(release.device_token)
+    await release.wait_until_at_rest()
+
+
+@asynccontextmanager
+async def values_changed(release: Release) -> AsyncIterator[None]:
+    """Upgrade the release to the same chart with another value, and back. The hubs restart for it."""
+    await release.site.upgrade(*release.values(), OTHER_VALUE)
+    await _wait_for_rollouts(release)
+    try:
+        yield
+    finally:
+        await release.site.upgrade(*release.values())
+        await _wait_for_rollouts(release)
+
+
+async def _wait_for_rollouts(release: Release) -> None:
+    """Wait until all hubs and operators run as declared; `kubectl wait` would wait for pods that are leaving, too."""
+    for name in (f"{RELEASE}-hub", f"{RELEASE}-operator"):
+        place = (f"deployment/{name}", "--namespace", SYSTEM)
+        limit = f"--timeout={COVERED_SECONDS:g}s"
+        await release.cluster.kubectl("rollout", "status", *place, limit, limit=COVERED_SECONDS + 5)
+
+
+@asynccontextmanager
 async def credentials_rotated(release: Release) -> AsyncIterator[None]:
     """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = release.device_token, secrets.token_urlsafe()
@@ -395,8 +427,12 @@ FAULTS: dict[str, Fault[Release]] = {
               certificates_gone, duration=10.0),
         Fault("ConfigMaps gone", "the fleets' ConfigMaps, with their placements, are deleted", 1.5, config_maps_gone,
               duration=10.0, takes=FLEET),
+        Fault("tokens gone", "the Secret of the devices' tokens is deleted, and written again after 20 s", 1.5,
+              tokens_gone, duration=20.0, besides=frozenset({"FleetDegraded"}), takes=TOKENS),
+        Fault("values changed", "helm upgrades the release to another value, and back", 1.5, values_changed,
+              duration=20.0, besides=HUB_GONE | OPERATOR_GONE, takes=HUB, planned=True),
         Fault("credentials rotated", "the devices' token and the administrator's are replaced", 1.5,
-              credentials_rotated, duration=10.0, planned=True),
+              credentials_rotated, duration=10.0, takes=TOKENS, planned=True),
         # Last, and so the second of each pair: the other faults are made through the API server.
         Fault("API server down", "the API server is down for a minute", 1.5, api_server_down, duration=60.0,
               alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),
