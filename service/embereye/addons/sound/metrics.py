@@ -1,0 +1,5 @@
+"""The metrics of microphones."""
+
+from embereye.process.telemetry.metric import gauge
+
+FAILING = gauge("embereye_sensor_sound_failing", "Microphones that cannot be heard at present.")

@@ -1,0 +1,291 @@
+"""Recognise the temporal-three and temporal-four signals of smoke and carbon monoxide alarms. Pure, numpy only.
+
+ISO 8201 and NFPA 72: a smoke alarm repeats three pulses of 0.5 s with gaps of 0.5 s, then pauses for 1.5 s. NFPA 720
+and UL 2034: a carbon monoxide alarm repeats four pulses of 0.1 s with gaps of 0.1 s, then pauses for 5 s. The tone is
+near 3,100 Hz (piezo) or 520 Hz (square wave, for sleepers).
+
+Levels are measured in dB, per frequency and each 10 ms. For each possible start and tempo, the levels in the pulses are
+compared with those in the gaps and pauses: every pulse must be louder than every gap, by as much as a room with echoes
+leaves of it. A pulse must also be steady, as loud as the others, and a narrow line. Two such groups in a row at the
+right distance and frequency are an alarm. Speech, music and machines fail one of these; a reversing beeper has no
+pause.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+RATE = 16_000  # samples per second
+HOP = 160  # samples between two frames, 10 ms
+WINDOW = 512  # samples of a frame, 32 ms
+FRAMES = RATE // HOP  # frames per second
+STEP = FRAMES // 4  # frames between two searches
+TEMPI = (0.9, 0.95, 1.0, 1.05, 1.1)
+BANDS = ((2700.0, 3500.0), (455.0, 585.0))  # Hz: nominal ± 10 %, and a bin
+MIN_LEVEL = -75.0  # dB of full scale; below, codecs make their own sounds
+FLOOR = -100.0  # dB; digital silence
+SAME_TONE = 1.5  # bins by which groups of one alarm may differ
+SPREAD = 10.0  # dB by which pulses of a group may differ: people walk through the room
+PROMINENCE = 14.0  # dB by which a line is above its neighbourhood
+SHARE = -9.0  # dB of the line to all sound; an alarm 10 dB above the noise has more than -5 without echoes
+NEAR, FAR = 4, 14  # bins of that neighbourhood
+
+Pattern = Literal["smoke", "carbonMonoxide"]
+Levels = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A group of pulses: intervals in seconds from the first pulse's start."""
+
+    pattern: Pattern
+    pulses: tuple[tuple[float, float], ...]
+    gaps: tuple[tuple[float, float], ...]  # between the pulses: their ends, which reverberation reaches last
+    pauses: tuple[tuple[float, float], ...]  # before and after the group
+    period: float  # from group to group
+    gap_contrast: float  # dB, of every pulse above every gap
+    pause_contrast: float  # dB, of every pulse above every pause
+    unsteadiness: float  # dB, most standard deviation within a pulse
+
+
+TEMPLATES = (
+    Template(
+        "smoke",
+        pulses=((0.08, 0.46), (1.08, 1.46), (2.08, 2.46)),
+        gaps=((0.78, 0.96), (1.78, 1.96)),
+        pauses=((-0.70, -0.06), (2.80, 3.40)),
+        period=4.0, gap_contrast=4.0, pause_contrast=12.0, unsteadiness=6.0,
+    ),
+    Template(
+        "carbonMonoxide",
+        pulses=((0.02, 0.09), (0.22, 0.29), (0.42, 0.49), (0.62, 0.69)),
+        gaps=((0.14, 0.19), (0.34, 0.39), (0.54, 0.59)),
+        pauses=((-1.5, -0.06), (1.1, 2.6)),
+        period=5.7, gap_contrast=1.5, pause_contrast=14.0, unsteadiness=6.0,
+    ),
+)  # fmt: skip
+PERIOD_TOLERANCE = 0.1  # of the period
+MISSED = 2.3  # periods without a group after which an alarm has ended
+BEFORE = int(1.7 * FRAMES)  # frames that a search needs before a group, and …
+AFTER = int(3.8 * FRAMES)  # … after its start
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group of pulses."""
+
+    pattern: Pattern
+    at: float  # start, seconds from the first sample
+    frequency: float  # Hz
+    level: float  # dB of full scale
+    contrast: float  # dB between the faintest pulse and the loudest gap
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm that sounds."""
+
+    pattern: Pattern
+    since: float  # start of its first group, seconds from the first sample
+    until: float  # start of its latest group
+    frequency: float  # Hz
+    level: float  # dB of full scale
+    groups: int
+
+
+class AlarmSounds:
+    """Finds alarms in one sound. Call `feed` with consecutive samples, then look at `alarms`."""
+
+    def __init__(self) -> None:
+        self.alarms: dict[Pattern, Alarm] = {}
+        self.seconds = 0.0  # of sound that was fed
+        self._pending = np.zeros(0, np.float32)
+        self._levels: Levels = np.zeros((0, len(_BINS)), np.float32)
+        self._lines: Levels = self._levels  # prominence of each bin
+        self._raw: Levels = self._levels
+        self._first = 0  # number of the first frame in `_levels`
+        self._searched = BEFORE  # frame up to which starts of groups were searched
+        self._recent: dict[Pattern, list[Group]] = {template.pattern: [] for template in TEMPLATES}
+
+    def feed(self, samples: NDArray[np.float32]) -> list[Group]:
+        """Analyse more samples (n,), 16 kHz, within ±1; return the groups that were found."""
+        self.seconds += len(samples) / RATE
+        pending = np.concatenate((self._pending, samples)).astype(np.float32, copy=False)
+        count = (len(pending) - WINDOW) // HOP + 1
+        if count <= 0:
+            self._pending = pending
+            return []
+        levels, lines, raw = _spectrum(pending, count)
+        self._pending = pending[count * HOP :]
+        self._levels = np.concatenate((self._levels, levels))
+        self._lines = np.concatenate((self._lines, lines))
+        self._raw = np.concatenate((self._raw, raw))
+        groups: list[Group] = []
+        while self._first + len(self._levels) - AFTER - self._searched >= STEP:
+            groups += self._search(self._searched - self._first)
+            self._searched += STEP
+            self._expire()
+        if (spent := self._searched - BEFORE - self._first) > 0:
+            self._levels, self._lines, self._raw = self._levels[spent:], self._lines[spent:], self._raw[spent:]
+            self._first += spent
+        return groups
+
+    def _search(self, start: int) -> list[Group]:
+        """Search groups that start in the STEP frames from `start`, an index into the levels."""
+        window = slice(start - BEFORE, start + STEP + AFTER)
+        levels, lines, raw = self._levels[window], self._lines[window], self._raw[window]
+        if levels.max() < MIN_LEVEL:
+            return []
+        groups = []
+        for template in TEMPLATES:
+            group = _best(template, levels, lines, raw, (self._first + start) / FRAMES)
+            if group:
+                groups.append(group)
+                self._note(template, group)
+        return groups
+
+    def _note(self, template: Template, group: Group) -> None:
+        """Begin or continue an alarm if `group` follows another one at the right distance."""
+        recent = [last for last in self._recent[group.pattern] if group.at - last.at < MISSED * template.period]
+        alarm = self.alarms.get(group.pattern)
+        if alarm is not None:
+            if _is_same_tone(alarm.frequency, group) and group.at - alarm.until > template.period / 2:
+                self.alarms[group.pattern] = Alarm(
+                    group.pattern, alarm.since, group.at, group.frequency, group.level, alarm.groups + 1
+                )
+        elif first := next((last for last in recent if _is_next(template, last, group)), None):
+            self.alarms[group.pattern] = Alarm(group.pattern, first.at, group.at, group.frequency, group.level, 2)
+        self._recent[group.pattern] = [*recent, group]
+
+    def _expire(self) -> None:
+        """End alarms without a group for too long."""
+        now = self._searched / FRAMES
+        for template in TEMPLATES:
+            alarm = self.alarms.get(template.pattern)
+            if alarm and now - alarm.until > MISSED * template.period:
+                del self.alarms[template.pattern]
+
+
+def _is_next(template: Template, last: Group, group: Group) -> bool:
+    """True if `group` continues the alarm of `last`; one group between them may have been missed."""
+    periods = (group.at - last.at) / template.period
+    return _is_same_tone(last.frequency, group) and any(
+        abs(periods - count) <= PERIOD_TOLERANCE * count for count in (1, 2)
+    )
+
+
+def _is_same_tone(frequency: float, group: Group) -> bool:
+    return abs(group.frequency - frequency) <= SAME_TONE * RATE / WINDOW
+
+
+def _bins() -> NDArray[np.intp]:
+    bands = [np.arange(round(low * WINDOW / RATE), round(high * WINDOW / RATE) + 1) for low, high in BANDS]
+    return np.concatenate(bands)
+
+
+_BINS = _bins()
+_HANN = np.hanning(WINDOW + 1)[:-1].astype(np.float32)
+_FULL_SCALE = float((_HANN.sum() / 2) ** 2)
+
+
+def _spectrum(samples: NDArray[np.float32], count: int) -> tuple[Levels, Levels, Levels]:
+    """The levels (count, bins) of the tones in dB of full scale, by how many dB they are lines, and each bin's level.
+
+    A tone has the level of the loudest of three bins, because it may drift.
+    """
+    frames = np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[: (count - 1) * HOP + 1 : HOP]
+    power = np.abs(np.fft.rfft(frames * _HANN, axis=1)) ** 2 / _FULL_SCALE
+    decibels = 10 * np.log10(np.maximum(power, 10 ** (FLOOR / 10))).astype(np.float32)
+    tones = np.maximum(decibels[:, _BINS], np.maximum(decibels[:, _BINS - 1], decibels[:, _BINS + 1]))
+    total = np.cumsum(np.pad(decibels, ((0, 0), (1, 0))), axis=1)
+
+    def mean(low: NDArray[np.intp], high: NDArray[np.intp]) -> Levels:
+        low = np.clip(low, 0, decibels.shape[1])
+        result: Levels = (total[:, high] - total[:, low]) / (high - low)
+        return result
+
+    around = (mean(_BINS - FAR, _BINS - NEAR) + mean(_BINS + NEAR, _BINS + FAR)) / 2
+    share = tones - 10 * np.log10(np.maximum(power.sum(axis=1), 1e-10))[:, None]
+    lines = np.minimum(tones - around - PROMINENCE, share - SHARE).astype(np.float32)
+    return tones, lines, decibels[:, _BINS]
+
+
+def _sums(values: Levels) -> "_Means":
+    return _Means(np.cumsum(np.pad(values, ((1, 0), (0, 0))), axis=0, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Means over intervals of frames, for each of the STEP starts at once."""
+
+    total: NDArray[np.float64]
+
+    def over(self, interval: tuple[float, float], tempo: float) -> NDArray[np.float64]:
+        """The means (STEP, bins) over `interval`, seconds from each start."""
+        begin = BEFORE + round(interval[0] * tempo * FRAMES)
+        end = max(begin + 1, BEFORE + round(interval[1] * tempo * FRAMES))
+        result: NDArray[np.float64] = (self.total[end : end + STEP] - self.total[begin : begin + STEP]) / (end - begin)
+        return result
+
+
+def _best(template: Template, levels: Levels, lines: Levels, raw: Levels, at: float) -> Group | None:
+    """The best group that starts within STEP frames from second `at`; None if there is none."""
+    sums, squares, prominence = _sums(levels), _sums(levels**2), _sums(lines)
+    best: tuple[float, int, int, float, float] | None = None
+    for tempo in TEMPI:
+        pulses = np.stack([sums.over(interval, tempo) for interval in template.pulses])
+        faintest, loudest = pulses.min(axis=0), pulses.max(axis=0)
+        gaps = np.stack([sums.over(interval, tempo) for interval in template.gaps]).max(axis=0)
+        pauses = np.stack([sums.over(interval, tempo) for interval in template.pauses]).max(axis=0)
+        margin = np.minimum(faintest - gaps - template.gap_contrast, faintest - pauses - template.pause_contrast)
+        good = (margin > 0) & (faintest > MIN_LEVEL) & (loudest - faintest < SPREAD)
+        if not good.any():
+            continue
+        for interval, pulse in zip(template.pulses, pulses, strict=True):
+            good &= squares.over(interval, tempo) - pulse**2 < template.unsteadiness**2
+            good &= prominence.over(interval, tempo) > 0
+        if not good.any():
+            continue
+        score = np.where(good, margin, -np.inf)
+        row, column = divmod(int(score.argmax()), score.shape[1])
+        if best is None or score[row, column] > best[0]:
+            level = float(faintest[row, column])
+            best = (float(score[row, column]), row, column, level, float(level - gaps[row, column]))
+    if best is None:
+        return None
+    _, row, column, level, contrast = best
+    begin, end = (BEFORE + row + round(edge * FRAMES) for edge in template.pulses[0])
+    frequency = _frequency(column, raw[begin : max(end, begin + 1)])
+    return Group(template.pattern, at + row / FRAMES, frequency, level, contrast)
+
+
+def _frequency(column: int, raw: Levels) -> float:
+    """The frequency of the line near bin `column`, in Hz: the vertex of a parabola through the three bins there."""
+    level = raw.mean(axis=0)
+    near = [number for number in range(column - 2, column + 3) if 0 <= number < len(_BINS)]
+    near = [number for number in near if abs(int(_BINS[number]) - int(_BINS[column])) <= 2]
+    peak = max(near, key=lambda number: float(level[number]))
+    offset = 0.0
+    if 0 < peak < len(_BINS) - 1 and _BINS[peak + 1] - _BINS[peak - 1] == 2:
+        left, middle, right = (float(level[number]) for number in (peak - 1, peak, peak + 1))
+        curve = left - 2 * middle + right
+        offset = max(-0.5, min(0.5, 0.5 * (left - right) / curve)) if curve else 0.0
+    return (float(_BINS[peak]) + offset) * RATE / WINDOW
+
+
+def describe(alarm: Alarm) -> str:
+    """Say in words what sounds, for people."""
+    device, pulses = {
+        "smoke": ("smoke-alarm sound", "three pulses"), "carbonMonoxide": ("carbon monoxide alarm sound", "four pulses")
+    }[alarm.pattern]  # fmt: skip
+    return f"{device} ({pulses}, {round(alarm.frequency, -1):,.0f} Hz) for {alarm.until - alarm.since:.0f} s"
+
+
+def blocks(samples: NDArray[np.float32], seconds: float = 1.0) -> Iterator[NDArray[np.float32]]:
+    """Cut `samples` into blocks of `seconds`."""
+    size = int(seconds * RATE)
+    for start in range(0, len(samples), size):
+        yield samples[start : start + size]

@@ -1,0 +1,92 @@
+"""Synthesised alarms in rooms are heard among noise, and nothing else is taken for one."""
+
+import numpy as np
+import pytest
+
+from embereye.addons.sound.pattern import RATE, AlarmSounds, blocks, describe
+from embereye.addons.sound.synthesis import NOISES, alarm, at_ratio, beeper, room
+
+SILENCE = np.zeros(2 * RATE, np.float32)  # before an alarm
+
+
+def heard(samples):
+    """The patterns that are heard in `samples`, each with the second at which it is known, and the detector."""
+    sounds, known = AlarmSounds(), {}
+    for block in blocks(samples, 0.5):
+        sounds.feed(block)
+        for pattern in sounds.alarms:
+            known.setdefault(pattern, sounds.seconds)
+    return known, sounds
+
+
+@pytest.mark.parametrize("noise", ["speech", "music", "machine"])
+@pytest.mark.parametrize(
+    ("pattern", "tone", "tempo", "decay"),
+    [
+        ("smoke", 3100.0, 1.0, 0.4),
+        ("smoke", 2800.0, 1.06, 0.8),
+        ("smoke", 520.0, 1.0, 0.4),
+        ("carbonMonoxide", 3400.0, 1.0, 0.3),
+        ("carbonMonoxide", 520.0, 0.96, 0.3),
+    ],
+)
+def test_an_alarm_in_a_room_is_heard_within_twelve_seconds(noise, pattern, tone, tempo, decay):
+    dice = np.random.default_rng(7)
+    sound = np.concatenate((SILENCE, alarm(pattern, 12.0, tone=tone, tempo=tempo, drift=0.02)))
+    known, sounds = heard(at_ratio(room(sound, dice, decay=decay), NOISES[noise](14.0, dice), 15.0))
+    assert list(known) == [pattern]
+    assert sounds.alarms[pattern].frequency == pytest.approx(tone, rel=0.04)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_two_minutes_of_noise_are_no_alarm(noise):
+    known, _ = heard(at_ratio(np.zeros(120 * RATE, np.float32), NOISES[noise](120.0, np.random.default_rng(3)), 0.0))
+    assert known == {}
+
+
+@pytest.mark.slow
+def test_beepers_with_the_tone_of_an_alarm_are_none():
+    for seed in range(20):
+        known, _ = heard(beeper(60.0, np.random.default_rng(seed)) * 0.1)
+        assert known == {}, seed
+
+
+def test_the_alarm_ends_after_the_sound_and_says_what_it_was():
+    quiet = np.random.default_rng(1).standard_normal(30 * RATE).astype(np.float32) * 0.001
+    sounding = quiet.copy()
+    sounding[2 * RATE : 14 * RATE] += 0.1 * alarm("smoke", 12.0, tone=3110.0)
+    sounds = AlarmSounds()
+    texts, states = [], []
+    for block in blocks(sounding, 0.5):
+        sounds.feed(block)
+        states.append("smoke" in sounds.alarms)
+        texts += [describe(alarm) for alarm in sounds.alarms.values()]
+    assert texts[-1] == "smoke-alarm sound (three pulses, 3,110 Hz) for 8 s"
+    assert any(states)
+    assert not states[-1]
+
+
+def test_silence_and_short_pieces_are_no_error():
+    sounds = AlarmSounds()
+    for size in (0, 1, 100, 511, 513, 20_000):
+        assert sounds.feed(np.zeros(size, np.float32)) == []
+    assert sounds.alarms == {}
+
+
+def test_the_size_of_pieces_makes_no_difference():
+    sound = np.concatenate((SILENCE, 0.1 * alarm("smoke", 14.0)))
+    alarms = []
+    for seconds in (0.013, 0.5, 14.0):
+        sounds = AlarmSounds()
+        for block in blocks(sound, seconds):
+            sounds.feed(block)
+        alarm_heard = sounds.alarms["smoke"]
+        alarms.append((alarm_heard.since, alarm_heard.until, alarm_heard.groups, round(alarm_heard.frequency, 1)))
+    assert alarms[0] == alarms[1] == alarms[2]
+
+
+def test_memory_does_not_grow():
+    sounds = AlarmSounds()
+    for _ in range(60):
+        sounds.feed(np.zeros(RATE, np.float32))
+    assert len(sounds._levels) < 1000
