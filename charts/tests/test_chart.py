@@ -654,7 +654,9 @@ def test_additional_arguments_are_options_of_the_program(name: str, add: Any) ->
     # Options of add-ons stay in the schema if their folder is deleted.
     if name == "hub":
         valued.update(
-            re.findall(r"(?<=[|(])(?:archive|association|dc09|modbus|nats|notify|profiles)\b[-a-z]*", pattern)
+            re.findall(
+                r"(?<=[|(])(?:archive|association|dc09|modbus|nats|notify|profiles|site|statement)\b[-a-z]*", pattern
+            )
         )
     assert pattern == f"^--({'|'.join(sorted(flags))}|({'|'.join(sorted(valued))})=.*)$"
 

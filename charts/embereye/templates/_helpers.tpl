@@ -32,6 +32,11 @@
 {{ .Values.hub.adminToken.existingSecret | default (printf "%s-hub-admin" (include "embereye.name" .)) }}
 {{- end }}
 
+{{/* The Secret with the private key that signs statements of watch. */}}
+{{- define "embereye.statementSecret" -}}
+{{ .Values.hub.statements.keySecret | default (printf "%s-hub-statements" (include "embereye.name" .)) }}
+{{- end }}
+
 {{/* The hub's names in a TLS certificate of the operator's authority. */}}
 {{- define "embereye.hubNames" -}}
 {{- $name := printf "%s-hub" (include "embereye.name" .) }}
@@ -87,6 +92,7 @@
   "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
   "archive" (dict "config" nil "credentials" (dict "existingSecret" ""))
   "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil)
+  "statements" (dict "site" "" "keySecret" "")
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $hub := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
 {{- $hub = include "embereye.merged" (dict "base" $hub "over" (.hub.hub | default dict)) | fromJson }}

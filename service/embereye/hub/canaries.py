@@ -66,6 +66,8 @@ class Canaries:
         self._alarms: dict[str, tuple[ShardKey, str, CanaryFire]] = {}
         self.delays = {kind: LatencyHistogram(BOUNDS) for kind in KINDS}
         self.received = 0  # reports
+        self.fires = 0  # canaries; each may take several reports
+        self.in_time = 0  # alarms within their time limit
         self.late = 0  # alarms past their time limit
 
     def restore(self, stored: StoredState) -> None:
@@ -105,6 +107,7 @@ class Canaries:
         if expected is None:
             return  # its shard has gone
         if expected.machine is None or expected.fire != item.device:
+            self.fires += 1
             expected.fire, expected.machine = item.device, ZoneMachine(item.fleet.partition("/")[0], ZONE)
         before = expected.machine.state
         expected.machine.add_evidence(item, draft.now_ns)
@@ -127,6 +130,7 @@ class Canaries:
         if delay > fire.within_ns:
             self.late += 1
             return
+        self.in_time += 1
         self._latest[key] = Success(now, delay)
         if expected := self._expected.get((key, process)):
             expected.succeeded_ns = self._steady()

@@ -14,9 +14,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
@@ -26,7 +26,7 @@ from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage_keeper import CoverageKeeper
 from embereye.hub.database import ReloadRequiredError, StoreError
 from embereye.hub.databases import schema
-from embereye.hub.databases.store import StoreThreads
+from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
@@ -49,6 +49,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.sentences import duration
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
 SUSPENDED_NS = SECOND  # shortest suspension of the machine that silences and tests take into account
@@ -68,12 +69,22 @@ class Part(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class RouteProof:
+    """The latest canary message by which a route to people was proved. Times are on the hub's timeline; 0: never."""
+
+    sent_ns: int
+    confirmed_ns: int
+    state: str  # one word
+
+
 @dataclass
 class _AddedParts:
-    """The parts of add-ons, and what their tables had at the start."""
+    """The parts of add-ons, what their tables had at the start, and the routes to people that one of them knows."""
 
     parts: list[Part] = field(default_factory=list)
     stored: StoredState = field(default_factory=StoredState)
+    routes: Callable[[], Mapping[str, RouteProof]] = dict
 
 
 class _Suspension:
@@ -165,6 +176,18 @@ class Hub:
         """Add the part of an add-on, after `open`: restore it, and write its state again after lost commits."""
         part.restore(self._added.stored)
         self._added.parts.append(part)
+
+    def set_routes(self, routes: Callable[[], Mapping[str, RouteProof]]) -> None:
+        """Let `routes` return the proofs of all routes to people, by name."""
+        self._added.routes = routes
+
+    def routes(self) -> Mapping[str, RouteProof]:
+        """The proofs of all routes to people, by name; empty if no add-on has any."""
+        return self._added.routes()
+
+    async def read(self, query: Callable[[Store], R]) -> R:
+        """Run `query` on the database's reading thread. Raises StoreError."""
+        return await self._store.read(query)
 
     def _full_state(self) -> Transaction:
         """The hub's complete in-memory state, to be rewritten after the database lost commits."""

@@ -76,6 +76,7 @@ class NotifyAddon(Addon):
         options = self._options
         notifier = Notifier(options, hub, make)
         hub.add_part(notifier)
+        hub.set_routes(notifier.proved)
         return Parts(
             routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
             scripts=SCRIPTS,

@@ -31,7 +31,7 @@ from embereye.hub.actions import Action, UnknownZoneError
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.feeds.follow import follow
-from embereye.hub.hub import Hub
+from embereye.hub.hub import Hub, RouteProof
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.webhooks.sender import Refusal
@@ -157,6 +157,16 @@ class Notifier:
     def local(self) -> datetime:
         """The present time in the hub's time zone."""
         return self.options.local(self.wall_ns())
+
+    def proved(self) -> dict[str, RouteProof]:
+        """The latest canary message of each route."""
+        now_ns, proofs = self.now_ns(), self.proofs
+        return {
+            name: RouteProof(
+                proofs[name].sent_ns, proofs[name].confirmed_ns, proofs[name].state(outlet.route.canary, now_ns)
+            )
+            for name, outlet in self.outlets.items()
+        }
 
     # Tasks
 

@@ -29,6 +29,7 @@ STATIC = {
     "plan.js": "text/javascript",
     "overlay.js": "text/javascript",
     "fleets.js": "text/javascript",
+    "figures.js": "text/javascript",
     "focus.js": "text/javascript",
     "device.js": "text/javascript",
     "live.js": "text/javascript",

@@ -8,7 +8,7 @@ export const onHub = (path) => base + path;
 
 const split = () => location.hash.slice(1).split("?");
 
-export const PAGES = ["now", "day", "history", "plan", "devices", "device", "fleets", "wall"];
+export const PAGES = ["now", "day", "history", "plan", "devices", "device", "fleets", "figures", "wall"];
 
 /** The name of the page. */
 export const pageName = () => (PAGES.includes(split()[0]) ? split()[0] : "now");

@@ -9,6 +9,7 @@ import { refreshDay, setUpDay, showDay } from "./day.js";
 import { onHub, pageName } from "./address.js";
 import { deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
+import { refreshFigures, setUpFigures, showFigures } from "./figures.js";
 import { drawFocus, focused, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
@@ -178,7 +179,8 @@ function draw() {
   get("open-access").hidden = !open.length;
   say(get("open-access"), open.length ? t("banner.open-access", { list: open.slice(0, 3).join(", "), more: open.length > 3 ? t("and-more", { number: open.length - 3 }) : "" }) : "");
   get("me").title = page.me?.zones ? t("me.zones", { zones: page.me.zones.join(", ") }) : "";
-  document.querySelector("nav a[href='#fleets']").hidden = Boolean(page.me?.zones);  // it is about all zones
+  // These pages are about all zones.
+  for (const name of ["fleets", "figures"]) document.querySelector(`nav a[href='#${name}']`).hidden = Boolean(page.me?.zones);
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
   const [clock, clockOfHub] = get("clock").children;
@@ -374,6 +376,7 @@ const PAGES = {
   now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory, refresh: refreshHistory },
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
   device: { show: showDevice, refresh: refreshDevice }, fleets: { show: showFleets, refresh: refreshFleets },
+  figures: { show: showFigures, refresh: refreshFigures },
   wall: { show: refreshWall, refresh: refreshWall },
 };
 
@@ -430,6 +433,7 @@ setUpDay();
 setUpDevice();
 setUpDevices();
 setUpFleets();
+setUpFigures();
 setUpFocus(async () => { await loadZones(); draw(); });
 setUpHistory();
 setUpPlan();

@@ -17,7 +17,7 @@ const focusOn = (selector) => () => {
 // Key → what it does, and how.
 const KEYS = {
   n: [t("keys.now"), go("now")], d: [t("keys.day"), go("day")], h: [t("keys.history"), go("history")], p: [t("keys.plan"), go("plan")],
-  v: [t("keys.devices"), go("devices")], f: [t("keys.fleets"), go("fleets")], w: [t("keys.wall"), go("wall")],
+  v: [t("keys.devices"), go("devices")], f: [t("keys.fleets"), go("fleets")], r: [t("keys.figures"), go("figures")], w: [t("keys.wall"), go("wall")],
   a: [t("keys.acknowledge"), focusOn("#focus [data-action=acknowledge]")],
   j: [t("keys.next-alarm"), focusOn("#alarm-list li:not(.current) button")],
   "?": [t("keys.sheet"), () => get("keys").showModal()],

@@ -17,7 +17,8 @@ from embereye.hub.committer import Draft
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.roles import Role
 from embereye.hub.tables.plans import Place
-from embereye.units import SECOND
+from embereye.units import DAY, SECOND
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, Ledger
 from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
 from embereye.v1.types_pb2 import Device
@@ -25,7 +26,7 @@ from embereye.v1.types_pb2 import Device
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
-PAGES = ("now", "day", "history", "plan", "devices", "fleets", "wall")
+PAGES = ("now", "day", "history", "plan", "devices", "fleets", "figures", "wall")
 SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder for screenshots
 
 
@@ -421,6 +422,27 @@ async def test_each_fleet_has_its_load_its_scaling_and_the_reason(house: House, 
                   "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
         assert words in sensors
     await save_screenshot(browser, "fleets")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_figures_give_the_rate_of_false_alarms_with_its_limit(house: House, browser: Browser) -> None:
+    await house.furnish()
+    since_ns = house.hub.timeline.now_ns() - 30 * DAY
+    ledger = Ledger(offered=10, analysed=10, since_ns=since_ns)
+    status = DeviceStatus(id="cam-0", zone="kitchen", covered=True, ledger=ledger)
+    report = Coverage(fleet=CAMERAS, shard="yard-9", time_ns=house.hub.timeline.now_ns(), devices=[status])
+    house.hub.coverage.report(report)
+    await browser.ask("evaluate", script="location.hash = 'figures'")
+    await browser.until("document.querySelector('#figures-site tbody')?.innerText.includes('at most 0.1 a day')")
+    site, cameras = [await browser.text(f"#figures-site tbody tr:nth-child({number})") for number in (1, 2)]
+    assert site.startswith("All devices")
+    assert cameras.startswith("Cameras")
+    assert "0 false of 0 alarms in 30 device-days" in f"{site} {cameras}"
+    assert "Version " in await browser.text("#figures-site thead")
+    await browser.ask("fill", selector="#figures-filter", text="nowhere")
+    await browser.until("!document.querySelector('#figures-devices tbody tr')")
+    await save_screenshot(browser, "figures")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
 

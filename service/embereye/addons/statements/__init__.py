@@ -1,0 +1,1 @@
+"""Statements of watch: a signed record of each day, in a chain: minutes watched, gaps, canaries, routes, alarms."""

@@ -1,0 +1,165 @@
+"""Read the signed statements of watch: what was watched on each day, and its gaps.
+
+`verify` needs only the files of `save` and the public key, which `key` prints. It fails if a byte was changed, or a day
+is missing. Get the key from the people who run the hub, not with the files.
+"""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.table import Column
+
+from embereye.addons.statements.page import minutes, percent, text
+from embereye.process.files import write_whole
+from embereye.process.lifecycle import UserError
+from embereye.process.signing import HEX_KEY, verify_chain
+from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.http import HttpHub
+from embereye_cli.terminal import print_json, print_table
+
+NOT_HERE = "This hub keeps no statements: it is an earlier version"
+LISTER = "`embereye statement list` names the days."
+PAGE = 400  # days in one request
+NUMBERS = ("DEVICES", "GAPS (MIN)", "HUB AWAY (MIN)", "ALARMS", "UNACKNOWLEDGED")
+FILES = "????-??-??.json"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options and actions."""
+    add_console_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="list the days, the newest first")
+    listing.add_argument("--days", type=int, default=31, metavar="N", help="how many (%(default)s)")
+    show = actions.add_parser("show", help="show a day's statement; with --json, the file")
+    show.add_argument("day", nargs="?", type=_day, default="", metavar="DAY", help="default: the newest")
+    save = actions.add_parser("save", help="fetch the signed files that a folder does not have yet")
+    save.add_argument("folder", type=Path, metavar="DIR", help="folder for DAY.json; created if missing")
+    key = actions.add_parser("key", help="print the public key in hexadecimal")
+    check = actions.add_parser("verify", help="verify saved files without a hub")
+    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of DAY.json")
+    check.add_argument("--key", action="append", required=True, metavar="KEY",
+                       help="public key in hexadecimal, or a file with it; repeatable")  # fmt: skip
+    add_console_options_to_actions((listing, show, save, key, check))
+
+
+def run(arguments: Namespace) -> int:
+    """Run one action; the exit code is 1 if `verify` finds a problem."""
+    if arguments.action == "verify":
+        return _verify(arguments)
+    hub = HttpHub(console_connection(arguments))
+    {"list": _list, "show": _show, "save": _save, "key": _key}[arguments.action](hub, arguments)
+    return 0
+
+
+def _day(word: str) -> str:
+    try:
+        return date.fromisoformat(word).isoformat()
+    except ValueError as error:
+        raise ArgumentTypeError(f'"{word}" is not a day such as 2026-11-28') from error
+
+
+def _read(hub: HttpHub, limit: int, before: str = "") -> dict[str, Any]:
+    path = f"/v1/statements?limit={limit}" + (f"&before={before}" if before else "")
+    return hub.read(path, "site", "key", "statements", lister=NOT_HERE)
+
+
+def _list(hub: HttpHub, arguments: Namespace) -> None:
+    answer = _read(hub, max(1, min(arguments.days, PAGE)))
+    if arguments.json:
+        print_json(answer)
+        return
+    rows = [
+        (
+            each["day"], percent(each["coveredSeconds"], each["seconds"]), f"{each['devices']}",
+            minutes(each["seconds"] - each["coveredSeconds"]), minutes(each["awaySeconds"]), f"{each['alarms']}",
+            f"{each['unacknowledged']}", each["sha256"][:16],
+        )
+        for each in answer["statements"]
+    ]  # fmt: skip
+    columns = [Column(name, justify="right") for name in NUMBERS]
+    print_table(
+        ("DAY", "WATCHED", *columns, "SHA-256"), rows, empty="No statement yet: the first one is made after midnight."
+    )
+
+
+def _show(hub: HttpHub, arguments: Namespace) -> None:
+    day = arguments.day
+    if not day:
+        newest = _read(hub, 1)["statements"]
+        if not newest:
+            raise UserError("there is no statement yet: the first one is made after midnight")
+        day = newest[0]["day"]
+    data = hub.fetch(f"/v1/statements/{day}", lister=LISTER)
+    print(data.decode().rstrip("\n") if arguments.json else text(data))
+
+
+def _save(hub: HttpHub, arguments: Namespace) -> None:
+    folder: Path = arguments.folder
+    before, saved = "", 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while days := _read(hub, PAGE, before)["statements"]:
+            for each in days:
+                file = folder / f"{each['day']}.json"
+                if not file.exists():
+                    write_whole(file, hub.fetch(f"/v1/statements/{each['day']}", lister=LISTER))
+                    saved += 1
+            before = days[-1]["day"]
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror or error}") from error
+    if arguments.json:
+        print_json({"folder": str(folder), "saved": saved})
+    else:
+        print(f"{folder}: {saved} new statements.")
+
+
+def _key(hub: HttpHub, arguments: Namespace) -> None:
+    answer = _read(hub, 1)
+    if arguments.json:
+        print_json({"site": answer["site"], "key": answer["key"]})
+    else:
+        print(answer["key"])
+
+
+def _verify(arguments: Namespace) -> int:
+    keys = [_public(word) for word in arguments.key]
+    verdict = verify_chain(_files(arguments.files), keys)
+    if arguments.json:
+        print_json({"valid": verdict.is_valid, "days": verdict.days, "problems": verdict.problems})
+        return int(not verdict.is_valid)
+    for problem in verdict.problems:
+        print(problem)
+    if verdict.days:
+        span = verdict.days[0] if len(verdict.days) == 1 else f"{verdict.days[0]} to {verdict.days[-1]}"
+        print(f"{len(verdict.days)} days, {span}: {'valid' if verdict.is_valid else 'not valid'}.")
+        if not verdict.begins:
+            print(f"The chain begins before {verdict.days[0]}: earlier statements are not among these files.")
+    return int(not verdict.is_valid)
+
+
+def _files(paths: list[Path]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    try:
+        for path in paths:
+            for file in sorted(path.glob(FILES)) if path.is_dir() else [path]:
+                files[str(file)] = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror or error}") from error
+    if not files:
+        raise UserError(f"{', '.join(map(str, paths))}: there is no file such as 2026-11-28.json")
+    return files
+
+
+def _public(word: str) -> str:
+    if HEX_KEY.fullmatch(word):
+        return word
+    try:
+        content = Path(word).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(f'--key "{word}": is neither a key of 64 hexadecimal digits nor a file with one') from error
+    if not HEX_KEY.fullmatch(content):
+        raise UserError(f"--key {word}: the file has no key of 64 hexadecimal digits")
+    return content

@@ -1,0 +1,60 @@
+"""The options of `embereye hub` for statements of watch, and the parts that they add to the hub.
+
+Statements need no option: each hub that owns a database makes them.
+"""
+
+from argparse import ArgumentParser, Namespace
+from importlib import resources
+from pathlib import Path
+
+from embereye.addons.statements.metrics import StatementMetrics
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye_cli.options import Option
+
+KEY = "--statement-key"
+SITE = "--site"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `embereye hub`; their defaults come from EMBEREYE_* variables."""
+    group = parser.add_argument_group("statements", "sign what was watched each day (addons/statements/README.md)")
+    text = (
+        "file with the private key that signs statements, created if missing; default: statement-key in the data folder"
+    )
+    Option(KEY, text, type=Path, metavar="FILE").add_to(group)
+    Option(SITE, "name of this site in statements", default="main", metavar="NAME").add_to(group)
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options."""
+    return StatementsAddon(arguments.site, arguments.statement_key or arguments.data / "statement-key")
+
+
+class StatementsAddon(Addon):
+    """Makes a signed statement of each day."""
+
+    def __init__(self, site: str, key: Path) -> None:
+        self._site = site
+        self._key = key
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the statements; see `Addon.attach`. UserError if the key cannot be used."""
+        from embereye.addons.statements.http import StatementRoutes
+        from embereye.addons.statements.keeper import Site, Statements
+        from embereye.process.signing import prepare_key
+
+        statements = Statements(Site(self._site, prepare_key(self._key, KEY)), hub)
+        hub.add_part(statements)
+        return Parts(
+            routes=[StatementRoutes(statements)],
+            scripts=["/statements/statements.js"],
+            messages=[resources.files(__package__).joinpath("messages")],
+            collectors=[StatementMetrics(statements)],
+            tasks={"statements": statements.run},
+        )
+
+    def stand_by(self) -> Parts:
+        """Make no statements; see `Addon.stand_by`."""
+        return Parts(collectors=[StatementMetrics(None)])

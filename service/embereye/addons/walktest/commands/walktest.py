@@ -1,0 +1,150 @@
+"""Test each device of a zone: start a walk test, trigger the devices on site, and end it with a signed report.
+
+Alarms are raised as usual during a test, and mention it: warn the people who get them before you start.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from embereye.addons.walktest.page import text
+from embereye.process.files import write_whole
+from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.signing import HEX_KEY, InvalidError, open_sealed
+from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.http import HttpHub
+from embereye_cli.parser import did_you_mean
+from embereye_cli.terminal import local_time, print_json, print_table
+
+NOT_HERE = "This hub has no walk tests: it is an earlier version"
+LISTER = "`embereye walktest status` lists tests and reports."
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options and actions."""
+    add_console_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    start = actions.add_parser("start", help="put a zone under test, and begin to note which devices are triggered")
+    start.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+    start.add_argument("--note", default="", help="for the report, such as the occasion")
+    status = actions.add_parser("status", help="show running tests, due dates and reports")
+    status.add_argument("zone", nargs="?", default="", metavar="ZONE", help="only this zone")
+    end = actions.add_parser("end", help="end a zone's test, and show the signed report")
+    end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+    end.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write the signed report to a file")
+    show = actions.add_parser("show", help="show a report again; with --json, the signed file")
+    show.add_argument("report", metavar="ID", help="its id in the status")
+    check = actions.add_parser("verify", help="verify the file of a report without a hub")
+    check.add_argument("file", type=Path, metavar="FILE", help="the signed report")
+    check.add_argument("--key", required=True, metavar="KEY", help="public key, as `embereye statement key` prints it")
+    for action in (start, end):
+        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                            help="your name, if several people share a token [EMBEREYE_WHO]")  # fmt: skip
+    add_console_options_to_actions(actions.choices.values())
+
+
+def run(arguments: Namespace) -> int:
+    """Run one action; the exit code is 1 if `verify` fails, or a test ends with untested devices."""
+    if arguments.action == "verify":
+        return _verify(arguments)
+    hub = HttpHub(console_connection(arguments))
+    return {"start": _start, "status": _status, "end": _end, "show": _show}[arguments.action](hub, arguments)
+
+
+def _read(hub: HttpHub) -> dict[str, Any]:
+    return hub.read("/v1/walktests", "running", "due", "reports", lister=NOT_HERE)
+
+
+def _path(hub: HttpHub, name: str, action: str = "") -> str:
+    """The address of the walk test of the zone `name`; NotFoundError, or UserError if several zones have that name."""
+    zones = hub.read("/v1/zones", "zones")["zones"]
+    titles = [f"{zone['namespace']}/{zone['name']}" for zone in zones]
+    matches = [title for title in titles if name in {title, title.partition("/")[2]}]
+    if not matches:
+        names = [each for title in titles for each in (title, title.partition("/")[2])]
+        raise NotFoundError(f"there is no zone {name}.{did_you_mean(name, names)}")
+    if len(matches) > 1:
+        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {', '.join(matches)}.")
+    namespace, _, zone = matches[0].partition("/")
+    return f"/v1/zones/{quote(namespace, safe='')}/{quote(zone, safe='')}/walktest{action}"
+
+
+def _start(hub: HttpHub, arguments: Namespace) -> int:
+    answer = hub.read(_path(hub, arguments.zone), body={"note": arguments.note, "who": arguments.who}, lister=NOT_HERE)
+    if arguments.json:
+        print_json(answer)
+    else:
+        print(f"{arguments.zone}: under test. Trigger {len(answer['untested'])} devices: {_names(answer['untested'])}.")
+    return 0
+
+
+def _end(hub: HttpHub, arguments: Namespace) -> int:
+    data = hub.fetch(_path(hub, arguments.zone, "/end"), body={"who": arguments.who}, lister=NOT_HERE)
+    try:
+        if arguments.out:
+            write_whole(arguments.out, data)
+    except OSError as error:
+        # The test has ended, so its report must not be lost.
+        raise UserError(f"--out {arguments.out}: {error.strerror or error}. {LISTER}") from error
+    print(data.decode().rstrip("\n") if arguments.json else text(data))
+    return int(b'"complete":false' in data)
+
+
+def _show(hub: HttpHub, arguments: Namespace) -> int:
+    data = hub.fetch(f"/v1/walktests/{quote(arguments.report, safe='')}", lister=LISTER)
+    print(data.decode().rstrip("\n") if arguments.json else text(data))
+    return 0
+
+
+def _status(hub: HttpHub, arguments: Namespace) -> int:
+    answer = _read(hub)
+    for name in ("running", "due", "reports"):
+        answer[name] = [each for each in answer[name] if arguments.zone in {"", each["zone"], _title(each)}]
+    if arguments.json:
+        print_json(answer)
+        return 0
+    for test in answer["running"]:
+        total = len(test["triggered"]) + len(test["untested"])
+        print(f"{_title(test)}: {len(test['triggered'])} of {total} devices triggered, since "
+              f"{local_time(int(test['startedNs']))} by {test['who']}.")  # fmt: skip
+        if test["untested"]:
+            print(f"  left: {_names(test['untested'])}")
+    if not answer["running"]:
+        print("No walk test runs.")
+    due = [(_title(each), local_time(int(each["dueNs"])), _names(each["overdue"])) for each in answer["due"]]
+    print_table(("ZONE", "DUE", "OVERDUE DEVICES"), due, empty="No zone has a due date: see --walktest-every.")
+    reports = [
+        (each["walktest"], _title(each), each["ended"], f"{each['tested']} of {each['devices']}", each["startedBy"])
+        for each in answer["reports"]
+    ]
+    print_table(("REPORT", "ZONE", "ENDED", "TESTED", "WHO"), reports, empty="No report yet.")
+    return 0
+
+
+def _title(each: dict[str, Any]) -> str:
+    return f"{each['namespace']}/{each['zone']}"
+
+
+def _names(devices: list[dict[str, str]]) -> str:
+    return ", ".join(device["device"] for device in devices)
+
+
+def _verify(arguments: Namespace) -> int:
+    if not HEX_KEY.fullmatch(arguments.key):
+        raise UserError(f'--key "{arguments.key}": is not a key of 64 hexadecimal digits')
+    try:
+        data = arguments.file.read_bytes()
+        made = open_sealed(data, [arguments.key])
+    except OSError as error:
+        raise UserError(f"{arguments.file}: {error.strerror or error}") from error
+    except InvalidError as error:
+        print(f"{arguments.file}: {error}")
+        return 1
+    if "walktest" not in made:
+        print(f"{arguments.file}: is no report of a walk test")
+        return 1
+    print(f"{arguments.file}: valid. {_title(made)}, {made['ended']}")
+    return 0
