@@ -19,7 +19,7 @@ from embereye.sensor.relay_service import _Caller
 from embereye.sensor.sessions import Sessions
 from embereye.sensor.shard import SensorShard
 from embereye.shard.links import PeerAddress
-from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayResponse
+from embereye.v1.ingest_pb2 import DeliverRequest, DeliverResponse, RelayedConnection, RelayRequest, RelayResponse
 from embereye.v1.ingest_pb2_grpc import RelaysServicer, add_RelaysServicer_to_server
 
 NOBODY = PeerAddress("other", "127.0.0.1:1")
@@ -41,6 +41,9 @@ class Owner(RelaysServicer):
             await asyncio.sleep(0)
         if False:
             yield RelayResponse()
+
+    async def Deliver(self, request: DeliverRequest, context: object) -> DeliverResponse:
+        return DeliverResponse()
 
 
 async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(debugged: bool) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from embereye.camera.sources.credentials import VARIABLE, credentials_of
+from embereye.camera.sources.credentials import VARIABLE, Mounted, credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.video.source import with_credentials
 
@@ -27,6 +27,7 @@ def test_a_secret_overrides_the_sources_credentials_and_is_read_every_time(secre
 
 def test_a_refused_password_is_followed_by_the_next_one_and_back(secret):
     credentials, other = credentials_of(DECLARED, "gate"), credentials_of(parse_source("rtsp://yard/1"), "gate")
+    assert isinstance(credentials, Mounted)
     (secret / "password-next").write_text("new word\n")
     assert credentials() == ("admin", "s3 cret")
     credentials.refuse(("admin", "s3 cret"))
