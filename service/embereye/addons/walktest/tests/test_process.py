@@ -30,7 +30,9 @@ async def test_a_walk_test_is_started_ended_shown_and_verified(
     hub = make_hub(Stored(tmp_path), "--walktest-every", "90d", "--site", "mill")
     hub.start()
     await hub.ready()
-    roster = FleetRoster(fleet="default/sensors/all", epoch=1, devices=[Device(id="a", zone="hall")])
+    roster = FleetRoster(
+        fleet="default/sensors/all", epoch=1, deadline_ns=5_000_000_000, devices=[Device(id="a", zone="hall")]
+    )
     async with hub.channel(hub.control) as link:
         await RosterStub(link).Set(roster, wait_for_ready=True, timeout=60)
     at = ("--console", f"http://127.0.0.1:{hub.http_port}", "--token", hub.token)
