@@ -162,7 +162,7 @@ def _plain_error(error: BaseException) -> str:
         error = cause
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return type(error).__name__
+    return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 class _Reasons(logging.Handler):

@@ -9,7 +9,7 @@ ALERTS = (
         f"max by ({HUB}) (embereye_hub_statements_missing) > 0", "5m",
         "A day has no statement of watch",
         "The hub could not make or store the statement of {{ $value }} past days. Its log says why.",
-        "EmberEyeHubDown fires for a missing hub.",
+        "EmberEyeHubDown",
     ),
 )  # fmt: skip
 PANELS: tuple[Panel, ...] = ()
