@@ -1,6 +1,7 @@
 """Fixtures and hooks for every suite: a real API server, namespaces, databases, and skips for missing programs."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Generator, Iterator
 
@@ -107,3 +108,12 @@ async def debugged(request: pytest.FixtureRequest) -> bool:
     loop.set_debug(debug)
     loop.slow_callback_duration = 60  # seconds; a busy machine must not cause warnings
     return debug
+
+
+@pytest.fixture(autouse=True)
+def restored_log_level() -> Iterator[None]:
+    """Commands that run in the test's process set the level of all logs."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
