@@ -47,7 +47,8 @@ LABELS = {
     "ports": "`control`: ports for EmberEye's processes; `open`: ports for devices or people",
     "reason": "a few words from a fixed set",
     "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; for the archive: `written`, `dropped`; for a "
-    "webhook or a route: `delivered`, `failed`",
+    "webhook or a route: `delivered`, `failed`; for readings by HTTP: `read`, `failed`",
+    "status": "the code of HTTP",
     "webhook": "its name, as declared",
     "station": "its name, as declared",
     "receiver": "HOST:PORT, as declared",

@@ -8,9 +8,19 @@ from prometheus_client.core import Metric
 
 from embereye.process.telemetry.metric import counter, gauge
 
-REQUESTS = counter("embereye_sensor_http_requests_total", "Requests that bring readings, by status code.", ("status",))
-POLLS = counter("embereye_sensor_http_polls_total", "Requests for readings, by outcome.", ("outcome",))
-POLLED_FAILING = gauge("embereye_sensor_http_failing", "Sensors that cannot be read by HTTP at present.")
+WHERE = "the fleet has a source push or http"
+REQUESTS = counter(
+    "embereye_sensor_http_requests_total",
+    "Requests that bring readings, by status code.",
+    ("status",),
+    only_where=WHERE,
+)
+POLLS = counter(
+    "embereye_sensor_http_polls_total", "Requests for readings, by outcome.", ("outcome",), only_where=WHERE
+)
+POLLED_FAILING = gauge(
+    "embereye_sensor_http_failing", "Sensors that cannot be read by HTTP at present.", only_where=WHERE
+)
 
 
 @dataclass
