@@ -5,23 +5,16 @@ import json
 import pytest
 from aiohttp import web
 from harness.eventually import eventually
+from harness.source_shard import SourceShard
 
 from embereye.addons.http_sensors.poll import MAX_ANSWER
 from embereye.addons.http_sensors.sensors import HttpSensors
+from embereye.levels import Kind, Level
 from embereye.process.addresses import free_ports
-from embereye.process.tasks import Tasks
-from embereye.process.timing.clock import now_ns
-from embereye.sensor.device.sensor import SensorDevice
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
 
-from embereye.detect.sensing.bands import BandTable  # isort: skip
-from embereye.levels import Kind, Level
-from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.placement.assignments import build_sensor_settings
-
-SETTINGS = build_sensor_settings(SensorFleetSpec())
 FIELDS = {"smoke": "alarm=ON", "temperature": "sensors[0].celsius"}
 CALM = {"alarm": "OFF", "sensors": [{"celsius": 21.5}]}
 
@@ -56,27 +49,15 @@ async def boiler():
     await served.stop()
 
 
-class Shard:
-    """The part of a sensor shard that a source needs, with a real device."""
+class Shard(SourceShard):
+    """A shard with one boiler."""
 
     def __init__(self, port, path="/status.json?key=1", credentials=""):
         source = SensorSource(f"http://127.0.0.1:{port}", path, "plain", FIELDS, 0, 0)
         spec = Device(id="boiler", zone="hall", credentials=credentials, source=encode_source(source))
-        self.device = SensorDevice(spec, SETTINGS, BandTable())
-        self.signs, self.reports, self.tasks = [], [], Tasks()
-        self.source = HttpSensors(default_interval=0.02)
-        self.source.start(self, self.tasks, "s-0")
-        self.source.apply("default/sensors/test", [self.device])
-
-    def receive(self, device, report, heard_ns):
-        self.reports.append({reading.quantity: reading.value for reading in report.readings})
-        self.signs += self.device.analyse_report(report, heard_ns, now_ns())
-
-    def refuse(self, device, reason):
-        self.device.arrivals.ledger.rejected[reason] += 1
-
-    def note_link(self, device, problem):
-        self.device.note_link(problem, now_ns())
+        super().__init__(HttpSensors(default_interval=0.02), spec)
+        self.device = self.devices["boiler"]
+        self.apply()
 
 
 @pytest.fixture
@@ -89,14 +70,13 @@ async def shard():
 
     yield make
     for each in made:
-        await each.source.drain()
-        await each.tasks.stop()
+        await each.stop()
 
 
 async def test_a_url_is_read_by_its_fields(boiler, shard):
     watched = shard(boiler.port)
-    await eventually(lambda: watched.reports)
-    assert watched.reports[0] == {"smoke": 0, "temperature": 21.5}
+    await eventually(watched.reports)
+    assert watched.reports()[0] == {"smoke": 0, "temperature": 21.5}
     assert boiler.seen[0] == ("/status.json?key=1", None)
     boiler.answer = json.dumps(CALM | {"alarm": "ON"})
     await eventually(lambda: watched.signs)
@@ -115,7 +95,7 @@ async def test_the_secret_is_sent_and_read_again(boiler, shard, tmp_path, monkey
     for name, text in files.items():
         (tmp_path / "boiler" / name).write_text(text)
     await eventually(lambda: boiler.seen and boiler.seen[-1][1] == expected)
-    await eventually(lambda: watched.reports)
+    await eventually(watched.reports)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +116,12 @@ async def test_an_unusable_answer_darkens_the_sensor_with_the_reason(boiler, sha
     assert sentence in watched.device.link_problem
     assert "key=1" not in watched.device.link_problem
     assert sentence in watched.source.problem()
-    assert not watched.reports
+    assert not watched.reports()
 
 
 async def test_an_outage_darkens_the_sensor_until_it_answers_again(boiler, shard):
     watched = shard(boiler.port)
-    await eventually(lambda: watched.reports)
+    await eventually(watched.reports)
     await boiler.stop()
     await eventually(lambda: watched.device.link_problem)
     lost_ns = watched.device._link_lost_ns
@@ -153,6 +133,6 @@ async def test_an_outage_darkens_the_sensor_until_it_answers_again(boiler, shard
 
 async def test_a_sensor_that_leaves_is_read_no_more(boiler, shard):
     watched = shard(boiler.port)
-    await eventually(lambda: watched.reports)
+    await eventually(watched.reports)
     watched.source.apply("default/sensors/test", [])
     assert not watched.source._polling

@@ -2,25 +2,18 @@
 
 import pytest
 from harness.eventually import eventually
+from harness.source_shard import SourceShard
 from pymodbus.server import ModbusTcpServer
 from pymodbus.simulator import DataType, SimData, SimDevice
 
 from embereye.addons.modbus.registers import parse_register
 from embereye.addons.modbus.sensors import ModbusSensors
+from embereye.levels import Kind, Level
 from embereye.process.addresses import free_ports
-from embereye.process.tasks import Tasks
-from embereye.process.timing.clock import now_ns
-from embereye.sensor.device.sensor import SensorDevice
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
 
-from embereye.detect.sensing.bands import BandTable  # isort: skip
-from embereye.levels import Kind, Level
-from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.placement.assignments import build_sensor_settings
-
-SETTINGS = build_sensor_settings(SensorFleetSpec())
 FIELDS = {"smoke": "discrete:1", "temperature": "input:2:int16:0.1", "fault": "holding:5:uint16=2|3"}
 
 
@@ -66,37 +59,17 @@ async def plant():
     await served.stop()
 
 
-class Shard:
-    """The part of a sensor shard that a source needs, with real devices."""
+class Shard(SourceShard):
+    """A shard with the units of one slave."""
 
     def __init__(self, port, **units):
-        self.devices = {
-            device: SensorDevice(
-                Device(
-                    id=device, zone="hall",
-                    source=encode_source(SensorSource(f"modbus://127.0.0.1:{port}", str(unit), "plain", fields, 0)),
-                ),
-                SETTINGS, BandTable(),
-            )
+        address = f"modbus://127.0.0.1:{port}"
+        specs = [
+            Device(id=device, zone="hall", source=encode_source(SensorSource(address, str(unit), "plain", fields, 0)))
             for device, (unit, fields) in units.items()
-        }  # fmt: skip
-        self.signs, self.reports, self.tasks = [], {device: [] for device in units}, Tasks()
-        self.source = ModbusSensors(period=0.02)
-        self.source.start(self, self.tasks, "s-0")
-        self.source.apply("default/sensors/test", list(self.devices.values()))
-
-    def receive(self, device, report, heard_ns):
-        self.reports[device].append({reading.quantity: reading.value for reading in report.readings})
-        self.signs += self.devices[device].analyse_report(report, heard_ns, now_ns())
-
-    def refuse(self, device, reason):
-        self.devices[device].arrivals.ledger.rejected[reason] += 1
-
-    def note_link(self, device, problem):
-        self.devices[device].note_link(problem, now_ns())
-
-    def reason(self, device, later=0):
-        return self.devices[device].reason(now_ns() + later, 5 * SECOND)
+        ]
+        super().__init__(ModbusSensors(period=0.02), *specs)
+        self.apply()
 
 
 @pytest.fixture
@@ -109,52 +82,51 @@ async def shard():
 
     yield make
     for each in made:
-        await each.source.drain()
-        await each.tasks.stop()
+        await each.stop()
 
 
 async def test_registers_are_read_with_their_type_and_scale(plant, shard):
     watched = shard(plant.port, kiln=(1, FIELDS), oven=(2, {"temperature": "holding:2:uint16:0.1:-1"}))
-    await eventually(lambda: watched.reports["kiln"] and watched.reports["oven"])
-    assert watched.reports["kiln"][0] == {"smoke": 0.0, "temperature": pytest.approx(21.5), "fault": 0.0}
-    assert watched.reports["oven"][0] == {"temperature": pytest.approx(20.5)}
+    await eventually(lambda: watched.reports("kiln") and watched.reports("oven"))
+    assert watched.reports("kiln")[0] == {"smoke": 0.0, "temperature": pytest.approx(21.5), "fault": 0.0}
+    assert watched.reports("oven")[0] == {"temperature": pytest.approx(20.5)}
     await eventually(lambda: not watched.reason("kiln"))
 
 
 async def test_a_bit_that_is_set_is_an_alarm_and_a_fault_code_darkens(plant, shard):
     watched = shard(plant.port, kiln=(1, FIELDS))
-    await eventually(lambda: watched.reports["kiln"])
+    await eventually(lambda: watched.reports("kiln"))
     await plant.set(bits={1: True})
     await eventually(lambda: [sign for sign in watched.signs if sign.level == Level.ALARM])
     assert watched.signs[-1].kind == Kind.SMOKE
     await plant.set(bits={1: False}, words={5: 3})
-    await eventually(lambda: watched.reports["kiln"][-1]["fault"])
+    await eventually(lambda: watched.reports("kiln")[-1]["fault"])
     assert watched.reason("kiln")
 
 
 async def test_a_server_that_is_off_darkens_its_sensors_and_returns(plant, shard):
     watched = shard(plant.port, kiln=(1, FIELDS))
-    await eventually(lambda: watched.reports["kiln"])
+    await eventually(lambda: watched.reports("kiln"))
     await plant.stop()
     await eventually(watched.source.problem)
     assert "Modbus server 127.0.0.1" in watched.reason("kiln", 6 * SECOND)
-    seen = len(watched.reports["kiln"])
+    seen = len(watched.reports("kiln"))
     await plant.start()
-    await eventually(lambda: len(watched.reports["kiln"]) > seen)
+    await eventually(lambda: len(watched.reports("kiln")) > seen)
     assert not watched.source.problem()
 
 
 async def test_a_register_that_does_not_exist_is_the_problem_of_its_sensor_alone(plant, shard):
     watched = shard(plant.port, kiln=(1, FIELDS), wrong=(2, {"smoke": "coil:999"}))
     await eventually(lambda: watched.devices["wrong"].arrivals.ledger.rejected["refused register"])
-    await eventually(lambda: len(watched.reports["kiln"]) > 2)
+    await eventually(lambda: len(watched.reports("kiln")) > 2)
     assert "unit 2: coil 999: it has no such address" in watched.reason("wrong", 6 * SECOND)
-    assert not watched.reports["wrong"]
+    assert not watched.reports("wrong")
 
 
 async def test_wrong_fields_are_named_and_other_sensors_are_read(plant, shard):
     watched = shard(plant.port, kiln=(1, FIELDS), wrong=(1, {"smoke": "relay:1"}))
-    await eventually(lambda: watched.reports["kiln"])
+    await eventually(lambda: watched.reports("kiln"))
     assert 'fields.smoke: "relay:1" is not of the form AREA:ADDRESS' in watched.reason("wrong", 6 * SECOND)
 
 

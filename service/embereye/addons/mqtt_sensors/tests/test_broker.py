@@ -8,23 +8,17 @@ import pytest
 from harness.eventually import eventually
 from harness.need import MOSQUITTO
 from harness.servers.mosquitto import PASSWORD, Mosquitto
+from harness.source_shard import SourceShard
 
 from embereye.addons.mqtt_sensors.broker import CHECK_INS
 from embereye.addons.mqtt_sensors.sensors import MqttSensors
-from embereye.process.tasks import Tasks
+from embereye.levels import Kind, Level
 from embereye.process.timing.clock import now_ns
-from embereye.sensor.device.sensor import SensorDevice
 from embereye.units import MINUTE, SECOND
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
 
-from embereye.detect.sensing.bands import BandTable  # isort: skip
-from embereye.levels import Kind, Level
-from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.placement.assignments import build_sensor_settings
-
 pytestmark = [pytest.mark.needs(MOSQUITTO), pytest.mark.timeout(180)]
-SETTINGS = build_sensor_settings(SensorFleetSpec())
 
 
 @pytest.fixture
@@ -35,41 +29,17 @@ def broker(tmp_path):
     mosquitto.stop()
 
 
-class Shard:
-    """The part of a sensor shard that a source needs, with real devices."""
+class Shard(SourceShard):
+    """A shard with detectors of a Zigbee network."""
 
     def __init__(self, broker, names, folder, name="s-0", deadline=70 * MINUTE, host=""):
-        source = f"mqtt://127.0.0.1:{broker.port}"
-        self.devices = {
-            device: SensorDevice(
-                Device(
-                    id=device, zone="hall", credentials="broker",
-                    source=encode_source(SensorSource(source, f"zigbee2mqtt/{device}", "zigbee2mqtt", {}, deadline)),
-                ),
-                SETTINGS, BandTable(),
-            )
-            for device in names
-        }  # fmt: skip
-        self.signs, self.reports, self.by_device, self.tasks = [], [], [], Tasks()
-        self.source = MqttSensors(host)
-        self.source.start(self, self.tasks, name)
-
-    def apply(self, *names):
-        self.source.apply("default/sensors/test", [self.devices[name] for name in names or self.devices])
-
-    def receive(self, device, report, heard_ns):
-        self.reports.append({reading.quantity: reading.value for reading in report.readings})
-        self.by_device.append((device, self.reports[-1]))
-        self.signs += self.devices[device].analyse_report(report, heard_ns, now_ns())
-
-    def refuse(self, device, reason):
-        self.devices[device].arrivals.ledger.rejected[reason] += 1
-
-    def note_link(self, device, problem):
-        self.devices[device].note_link(problem, now_ns())
-
-    def reason(self, device):
-        return self.devices[device].reason(now_ns(), 5 * SECOND)
+        address = f"mqtt://127.0.0.1:{broker.port}"
+        sources = [SensorSource(address, f"zigbee2mqtt/{device}", "zigbee2mqtt", {}, deadline) for device in names]
+        specs = [
+            Device(id=device, zone="hall", credentials="broker", source=encode_source(source))
+            for device, source in zip(names, sources, strict=True)
+        ]
+        super().__init__(MqttSensors(host), *specs, name=name)
 
 
 @pytest.fixture
@@ -160,7 +130,7 @@ async def test_a_hand_over_loses_no_message(broker, shard):
         if number == 40:
             await old.source.drain()
     await eventually(lambda: new.devices["kitchen"].states.values.get("battery") == sent - 1)
-    received = {report["battery"] for each in (old, new) for report in each.reports if "battery" in report}
+    received = {report["battery"] for each in (old, new) for report in each.reports() if "battery" in report}
     assert received == set(range(sent))
 
 
@@ -185,7 +155,7 @@ async def test_a_thousand_devices_move_between_shards_without_loss(broker, shard
     def missing():
         heard = {name: set() for name in names}
         for each in (old, new):
-            for name, report in each.by_device:
+            for name, report in each.received:
                 heard[name].add(report.get("battery"))
         return {name for name in names if heard[name] < set(range(sent))}
 
@@ -206,7 +176,7 @@ async def test_a_roll_out_with_two_processes_of_one_name_loses_no_message(broker
         if number == 50:
             await old.source.drain()
     await eventually(lambda: all(new.devices[n].states.values.get("battery") == sent - 1 for n in ("kitchen", "attic")))
-    received = [report["battery"] for each in (old, new) for report in each.reports if "battery" in report]
+    received = [report["battery"] for each in (old, new) for report in each.reports() if "battery" in report]
     assert all(received.count(number) >= 2 for number in range(sent))
     assert not new.source.problem()
 

@@ -7,24 +7,16 @@ import numpy as np
 import pytest
 from aiohttp import encode_basic_auth, web
 from harness.eventually import eventually
+from harness.source_shard import SourceShard
 
 from embereye.addons.sound.pattern import RATE
 from embereye.addons.sound.sensors import SoundSensors
 from embereye.addons.sound.synthesis import alarm
+from embereye.levels import Kind, Level
 from embereye.process.addresses import free_ports
-from embereye.process.tasks import Tasks
-from embereye.process.timing.clock import now_ns
-from embereye.sensor.device.sensor import SensorDevice
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
-
-from embereye.detect.sensing.bands import BandTable  # isort: skip
-from embereye.levels import Kind, Level
-from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.placement.assignments import build_sensor_settings
-
-SETTINGS = build_sensor_settings(SensorFleetSpec())
 
 
 def recorded(sound, rate=RATE):
@@ -74,27 +66,15 @@ async def server():
     await served.stop()
 
 
-class Shard:
-    """The part of a sensor shard that a source needs, with a real device."""
+class Shard(SourceShard):
+    """A shard with one microphone."""
 
     def __init__(self, port, credentials=""):
         source = SensorSource(f"sound+http://127.0.0.1:{port}", "/sound")
         spec = Device(id="yard", zone="hall", credentials=credentials, source=encode_source(source))
-        self.device = SensorDevice(spec, SETTINGS, BandTable())
-        self.signs, self.reports, self.tasks = [], [], Tasks()
-        self.source = SoundSensors()
-        self.source.start(self, self.tasks, "s-0")
-        self.source.apply("default/sensors/test", [self.device])
-
-    def receive(self, device, report, heard_ns):
-        self.reports.append({reading.quantity: reading.value for reading in report.readings})
-        self.signs += self.device.analyse_report(report, heard_ns, now_ns())
-
-    def refuse(self, device, reason):
-        self.device.arrivals.ledger.rejected[reason] += 1
-
-    def note_link(self, device, problem):
-        self.device.note_link(problem, now_ns())
+        super().__init__(SoundSensors(), spec)
+        self.device = self.devices["yard"]
+        self.apply()
 
 
 @pytest.fixture
@@ -107,7 +87,7 @@ async def shard():
 
     yield make
     for each in made:
-        await each.source.drain()
+        await each.stop()
 
 
 async def test_a_smoke_alarm_in_a_stream_is_a_sign_of_smoke(server, shard):
@@ -116,7 +96,7 @@ async def test_a_smoke_alarm_in_a_stream_is_a_sign_of_smoke(server, shard):
     sign = watched.signs[0]
     assert (sign.kind, sign.level) == (Kind.SMOKE, Level.ALARM)
     assert sign.note.startswith("smoke-alarm sound (three pulses, 3,100 Hz) for ")
-    assert watched.reports[0] == {}  # nothing is known yet, but the microphone lives
+    assert watched.reports()[0] == {}  # nothing is known yet, but the microphone lives
     assert watched.device.arrivals.watch.heard_ns
 
 
@@ -124,7 +104,7 @@ async def test_a_quiet_stream_of_another_rate_is_clear_after_a_while(server, sha
     noise = np.random.default_rng(1).standard_normal(20 * 8000) * 0.01
     server.content = recorded(noise, rate=8000)
     watched = shard(server.port)
-    await eventually(lambda: {"smoke": 0, "carbonMonoxide": 0} in watched.reports, 60)
+    await eventually(lambda: {"smoke": 0, "carbonMonoxide": 0} in watched.reports(), 60)
     assert not watched.signs
 
 
@@ -157,11 +137,11 @@ async def test_a_server_that_is_gone_darkens_the_sensor_until_it_is_back(server,
     lost_ns = watched.device._link_lost_ns
     assert f"sound of http://127.0.0.1:{server.port}: " in watched.device.reason(lost_ns + 6 * SECOND, 5 * SECOND)
     await server.start()
-    await eventually(lambda: watched.reports, 60)
+    await eventually(watched.reports, 60)
 
 
 async def test_a_sensor_that_leaves_is_heard_no_more(server, shard):
     watched = shard(server.port)
-    await eventually(lambda: watched.reports, 60)
+    await eventually(watched.reports, 60)
     watched.source.apply("default/sensors/test", [])
     assert not watched.source._heard
