@@ -45,7 +45,7 @@ class SourceShard:
         return [values for name, values in self.received if device in ("", name)]
 
     def reason(self, device: str, later: int = 0) -> str:
-        """Why `device` is dark `later` nanoseconds from now; '' if it is not."""
+        """Return why `device` is dark `later` nanoseconds from now; '' if it is not."""
         return self.devices[device].reason(now_ns() + later, 5 * SECOND)
 
     async def stop(self) -> None:
