@@ -6,12 +6,13 @@ from importlib import resources
 from aiohttp import web
 
 from embereye.addons.statements.keeper import Statements
-from embereye.addons.statements.page import POLICY, page
+from embereye.addons.statements.page import page
 from embereye.hub.http.openapi.parts import WORD, Json, answer, file_of, list_of, part, query, record, whole
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
+from embereye.process.sealed_page import POLICY
 
 HTML, JSON, SCRIPT = "text/html", "application/json", "text/javascript"
 FILE = "statements.js"

@@ -2,19 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Any
 
+from embereye.process.sealed_page import begin, safe, table
 from embereye.process.signing import digest
 from embereye.process.telemetry.logs import visible
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#111;background:#fff}h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid #767676}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
-td,th{text-align:left;border-bottom:1px solid #ccc;padding:.3rem .6rem .3rem 0;vertical-align:top}
-td{overflow-wrap:anywhere}
-code{font-size:.75rem;overflow-wrap:anywhere}"""
+STYLE = "h2{border-bottom:1px solid #767676}.scroll{overflow-x:auto}"
 Table = tuple[Sequence[str], list[Sequence[str]]]  # heads and rows
 
 
@@ -113,30 +107,16 @@ def page(data: bytes) -> str:
 def _page(data: bytes) -> Iterator[str]:
     sealed = json.loads(data)
     made = sealed["statement"]
-    title = escape(f"Statement of watch, {made['site']}, {made['day']}")
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1><table>"
-    for name, value in facts(made):
-        yield f'<tr><th scope="row">{name}</th><td>{_safe(value)}</td></tr>'
-    yield "</table>"
+    yield from begin(f"Statement of watch, {made['site']}, {made['day']}", facts(made), STYLE)
     for heading, (heads, rows) in zone_tables(made):
-        if not rows:
-            continue
-        yield f'<h2>{_safe(heading)}</h2><div class="scroll" tabindex="0"><table><thead><tr>'
-        yield from (f'<th scope="col">{head}</th>' for head in heads)
-        yield "</tr></thead><tbody>"
-        for row in rows:
-            yield "<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in row) + "</tr>"
-        yield "</tbody></table></div>"
+        if rows:
+            yield f'<h2>{safe(heading)}</h2><div class="scroll" tabindex="0">'
+            yield from table(heads, rows)
+            yield "</div>"
     if not made["zones"]:
         yield "<p>No device was declared on this day.</p>"
     yield "<h2>Check this statement</h2><p>The signed file is what counts; this page shows its content. "
     yield "<code>embereye statement save DIR</code> fetches the files, and "
     yield "<code>embereye statement verify DIR --key KEY</code> checks them without the hub.</p>"
-    yield f"<p><code>SHA-256 {digest(data)}<br>Day before {_safe(made['previous'] or 'none: the first statement')}<br>"
-    yield f"Key {_safe(sealed['key'])}</code></p></main></body></html>\n"
-
-
-def _safe(words: str) -> str:
-    return escape(visible(words))
+    yield f"<p><code>SHA-256 {digest(data)}<br>Day before {safe(made['previous'] or 'none: the first statement')}<br>"
+    yield f"Key {safe(sealed['key'])}</code></p></main></body></html>\n"

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from embereye.addons.walktest.keeper import RefusedTestError, WalkTests
-from embereye.addons.walktest.page import POLICY, page
+from embereye.addons.walktest.page import page
 from embereye.addons.walktest.plan import WalkTest, ZoneKey
 from embereye.hub.actions import UnknownZoneError, check_action
 from embereye.hub.http.access.authenticate import PRINCIPAL
@@ -25,6 +25,7 @@ from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
+from embereye.process.sealed_page import POLICY
 
 HTML, JSON = "text/html", "application/json"
 LISTED = 100  # reports

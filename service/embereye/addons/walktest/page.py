@@ -2,18 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
+from embereye.process.sealed_page import begin, safe, table
 from embereye.process.signing import digest
 from embereye.process.telemetry.logs import visible
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#111;background:#fff}h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}
-table{border-collapse:collapse;width:100%;font-size:.9rem}td,th{text-align:left;border-bottom:1px solid #ccc;
-padding:.3rem .6rem .3rem 0;vertical-align:top;overflow-wrap:anywhere}code{font-size:.75rem;overflow-wrap:anywhere}
-.sign{margin-top:4rem;border-top:1px solid #111;max-width:20rem}"""
+STYLE = ".sign{margin-top:4rem;border-top:1px solid #111;max-width:20rem}"
 HEADS = ("Device", "Fleet", "Triggered", "After", "Sign")
 
 
@@ -63,21 +58,9 @@ def page(data: bytes) -> str:
 def _page(data: bytes) -> Iterator[str]:
     sealed = json.loads(data)
     made = sealed["statement"]
-    title = _safe(f"Walk test of zone {made['namespace']}/{made['zone']}")
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1><table>"
-    for name, value in facts(made):
-        yield f'<tr><th scope="row">{name}</th><td>{_safe(value)}</td></tr>'
-    yield "</table><h2>Devices</h2><table><thead><tr>"
-    yield from (f'<th scope="col">{head}</th>' for head in HEADS)
-    yield "</tr></thead><tbody>"
-    for cells in rows(made):
-        yield "<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in cells) + "</tr>"
-    yield '</tbody></table><p class="sign">Date, name, signature</p>'
-    yield f"<p><code>Report {_safe(made['walktest'])}<br>SHA-256 {digest(data)}<br>Key {_safe(sealed['key'])}</code>"
+    yield from begin(f"Walk test of zone {made['namespace']}/{made['zone']}", facts(made), STYLE)
+    yield "<h2>Devices</h2>"
+    yield from table(HEADS, rows(made))
+    yield '<p class="sign">Date, name, signature</p>'
+    yield f"<p><code>Report {safe(made['walktest'])}<br>SHA-256 {digest(data)}<br>Key {safe(sealed['key'])}</code>"
     yield "</p></main></body></html>\n"
-
-
-def _safe(words: str) -> str:
-    return escape(visible(words))
