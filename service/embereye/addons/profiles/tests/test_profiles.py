@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from harness.clock import Clock
 from harness.stored import Stored
 
 from embereye.addons.profiles.keeper import Profiles, UnknownProfileError
@@ -22,7 +23,6 @@ from embereye_cli.declared import parse_declared
 
 ADA = Principal("ada", Role.OPERATOR, "ada")
 HALL = "default", "hall"
-START_NS = 1_700_000_000 * 10**9  # Tuesday 14 November 2023, 22:13:20 UTC
 FILE = """
 timeZone: UTC
 profiles:
@@ -76,19 +76,6 @@ class Running:
     async def weld(self, minutes: int = 120, **changed: Any) -> AlarmEvent:
         permit = {"reason": "permit 17", "watchman": "Bea", **changed}
         return await self.profiles.begin(ADA, HALL, "welding", minutes=minutes, **permit)
-
-
-@dataclass
-class Clock:
-    """The time of all clocks of a hub."""
-
-    ns: int = 0
-
-    def wall(self) -> int:
-        return START_NS + self.ns
-
-    def steady(self) -> int:
-        return self.ns
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from harness.clock import Clock
 from harness.stored import Stored
 
 from embereye.addons.statements.keeper import Site, Statements
@@ -19,23 +20,9 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
 PRIVATE = bytes(range(32))
-START_NS = 1_700_000_000 * 10**9  # Tuesday 14 November 2023, 22:13:20 UTC
-TO_MIDNIGHT = 24 * 60 - (22 * 60 + 13) - 20 / 60  # minutes from START_NS
+TO_MIDNIGHT = 24 * 60 - (22 * 60 + 13) - 20 / 60  # minutes from the start of `Clock`
 FLEET = "default/sensors/all"
 HALL = "default", "hall"
-
-
-@dataclass
-class Clock:
-    """The time of all clocks of a hub."""
-
-    ns: int = 0
-
-    def wall(self) -> int:
-        return START_NS + self.ns
-
-    def steady(self) -> int:
-        return self.ns
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from harness.clock import Clock
 from harness.eventually import eventually
 from harness.stored import Stored
 
@@ -26,20 +27,6 @@ from embereye.v1.types_pb2 import Device
 PRIVATE = bytes(range(32))
 ADA = Principal("ada", Role.OPERATOR, "ada")
 HALL, FLEET = ("default", "hall"), "default/sensors/all"
-START_NS = 1_700_000_000 * 10**9
-
-
-@dataclass
-class Clock:
-    """The time of all clocks of a hub."""
-
-    ns: int = 0
-
-    def wall(self) -> int:
-        return START_NS + self.ns
-
-    def steady(self) -> int:
-        return self.ns
 
 
 @dataclass
