@@ -39,6 +39,14 @@ class _Bucket:
     since: float = 0.0  # monotonic seconds
 
 
+class _RefusedError(Exception):
+    """A request that is refused, and its answer."""
+
+    def __init__(self, status: int, why: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(why)
+        self.answer = _problem(status, why, headers)
+
+
 class PushServer:
     """The HTTP server of a shard."""
 
@@ -73,6 +81,8 @@ class PushServer:
         """Count the answer, and answer errors of HTTP as JSON."""
         try:
             answer: web.StreamResponse = await handler(request)
+        except _RefusedError as error:
+            answer = error.answer
         except web.HTTPException as error:
             problem = f"{error.reason}. {ADVICE}" if error.status in (404, 405) else str(error.reason)
             headers = {name: value for name, value in error.headers.items() if name == "Allow"}
@@ -82,35 +92,25 @@ class PushServer:
 
     async def _readings(self, request: web.Request) -> web.Response:
         """Answer `POST /v1/readings`: entries in our own format."""
-        grant = self._admit(request)
-        if isinstance(grant, web.Response):
-            return grant
-        body = await self._body(request)
-        if isinstance(body, web.Response):
-            return body
+        grant, body = self._admit(request), await self._body(request)
         try:
             entries = split(body, lines=request.content_type in LINES)
             messages = [Message(device_of(entry, grant.device or ""), entry) for entry in entries]
         except TooManyEntriesError as error:
-            return _problem(413, str(error))
+            raise _RefusedError(413, str(error)) from error
         except ValueError as error:
-            return _problem(400, str(error))
+            raise _RefusedError(400, str(error)) from error
         return await self._deliver(grant, messages)
 
     async def _message(self, request: web.Request) -> web.Response:
         """Answer `POST /v1/readings/DEVICE`: a message as the device writes it, read by its declared fields."""
-        grant = self._admit(request)
-        if isinstance(grant, web.Response):
-            return grant
-        body = await self._body(request)
-        if isinstance(body, web.Response):
-            return body
+        grant, body = self._admit(request), await self._body(request)
         return await self._deliver(grant, [Message(request.match_info["device"], body, mapped=True)])
 
-    def _admit(self, request: web.Request) -> Grant | web.Response:
-        """Return the devices that `request` may speak for, or the answer that refuses it."""
+    def _admit(self, request: web.Request) -> Grant:
+        """Return the devices that `request` may speak for, or raise the answer that refuses it."""
         if self._draining:
-            return _problem(503, "this shard is shutting down: send it again", _again(RETRY_SECONDS))
+            raise _RefusedError(503, "this shard is shutting down: send it again", _again(RETRY_SECONDS))
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport else None
         names = names_of(certificate) if certificate else None
@@ -119,37 +119,37 @@ class PushServer:
             return self._router.admit((request.remote or "").removeprefix("::ffff:"), token, names)
         except NoTokenError as error:
             text = str(error).replace('metadata "authorization', 'header "Authorization')
-            return _problem(401, text, {"WWW-Authenticate": "Bearer"})
+            raise _RefusedError(401, text, {"WWW-Authenticate": "Bearer"}) from error
         except NotAdmittedError as error:
-            return _problem(403, str(error))
+            raise _RefusedError(403, str(error)) from error
 
-    async def _body(self, request: web.Request) -> bytes | web.Response:
-        """Return the body, or the answer that refuses it."""
+    async def _body(self, request: web.Request) -> bytes:
+        """Return the body, or raise the answer that refuses it."""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            return _problem(415, "compressed bodies are not accepted: send it without Content-Encoding")
+            raise _RefusedError(415, "compressed bodies are not accepted: send it without Content-Encoding")
         size = request.content_length if request.content_length is not None else MAX_BODY
         if size > MAX_BODY:
-            return _problem(413, f"the body has {size} bytes, the most is {MAX_BODY}: split it")
+            raise _RefusedError(413, f"the body has {size} bytes, the most is {MAX_BODY}: split it")
         if self._waiting + size > MAX_WAITING:
-            return _problem(429, "too many bodies are being received: send it again", _again(RETRY_SECONDS))
+            raise _RefusedError(429, "too many bodies are being received: send it again", _again(RETRY_SECONDS))
         self._waiting += size
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return await request.read()
-        except TimeoutError:
-            return _problem(408, f"the body did not arrive within {BODY_SECONDS:g} s")
-        except web.HTTPRequestEntityTooLarge:
-            return _problem(413, f"the body has more than {MAX_BODY} bytes: split it")
+        except TimeoutError as error:
+            raise _RefusedError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
+        except web.HTTPRequestEntityTooLarge as error:
+            raise _RefusedError(413, f"the body has more than {MAX_BODY} bytes: split it") from error
         finally:
             self._waiting -= size
 
     async def _deliver(self, grant: Grant, messages: Sequence[Message]) -> web.Response:
         """Have `messages` analysed, and answer with their outcomes."""
         if foreign := next((message.device for message in messages if not grant.is_for(message.device)), ""):
-            return _problem(403, f'the credentials are for device "{grant.device}", not for "{foreign[:80]}"')
+            raise _RefusedError(403, f'the credentials are for device "{grant.device}", not for "{foreign[:80]}"')
         if pause := self._pause([message.device for message in messages]):
             why = f"a device sends more than {RATE:g} messages a second: send it again in {pause} s"
-            return _problem(429, why, _again(pause))
+            raise _RefusedError(429, why, _again(pause))
         return _answer(messages, await self._router.deliver(messages))
 
     def _pause(self, devices: Sequence[str]) -> int:
