@@ -81,10 +81,7 @@ class ReadingSources:
     async def listen(self, at: Listening) -> None:
         """Accept messages that devices send by HTTP; UserError if that is impossible."""
         maker = self._makers.get(PUSH)
-        try:
-            source = maker and self._source(maker, [])
-        except ImportError as error:
-            raise UserError(str(error)) from error
+        source = maker and self._source(maker, [])
         if not isinstance(source, PushSource):
             raise UserError("--http-port: this installation has no source of readings by HTTP")
         await source.listen(at, self.router)
