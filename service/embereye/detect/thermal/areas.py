@@ -67,25 +67,26 @@ class AreaWatch:
 
     def __init__(self, areas: Iterable[Area], rows: int, columns: int) -> None:
         self._areas = [_AreaState(area, rows, columns) for area in areas]
-        own = [state.mask for state in self._areas if state.area.kind == Area.KIND_HIGHEST]
-        self.own_pixels: Mask | None = np.logical_or.reduce(own) if own else None  # the fleet's thresholds skip these
+        separate = [state.mask for state in self._areas if state.area.kind == Area.KIND_HIGHEST]
+        # The fleet's thresholds skip these.
+        self.separate_pixels: Mask | None = np.logical_or.reduce(separate) if separate else None
 
-    def without_own_pixels(self, celsius: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    def without_separate_pixels(self, celsius: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return `celsius` with NaN where an area's highest temperature replaces the fleet's thresholds."""
-        return celsius if self.own_pixels is None else np.where(self.own_pixels, np.float32(np.nan), celsius)
+        return celsius if self.separate_pixels is None else np.where(self.separate_pixels, np.float32(np.nan), celsius)
 
     def around(self, celsius: NDArray[np.floating[Any]], pixel: tuple[int, int]) -> NDArray[np.floating[Any]]:
         """Return `celsius` with NaN where other thresholds apply than at `pixel` (row, column)."""
-        if self.own_pixels is None or not self.own_pixels[pixel]:
-            return self.without_own_pixels(celsius)
-        return np.where(self.own_pixels, celsius, np.float32(np.nan))
+        if self.separate_pixels is None or not self.separate_pixels[pixel]:
+            return self.without_separate_pixels(celsius)
+        return np.where(self.separate_pixels, celsius, np.float32(np.nan))
 
     def combined(self, whole: HeatAssessment, celsius: NDArray[np.floating[Any]], now_ns: int) -> HeatAssessment:
         """Measure each area in a frame of °C (NaN: not measured), and add the results to those of the other pixels."""
         if not self._areas:
             return whole
         results = [state.observe(celsius, now_ns) for state in self._areas]
-        is_covered = self.own_pixels is not None and bool(self.own_pixels.all())
+        is_covered = self.separate_pixels is not None and bool(self.separate_pixels.all())
         blind = "; ".join(filter(None, ["" if is_covered else whole.blind, *(result.blind for result in results)]))
         leading = max(results, key=lambda result: result.level)
         values = tuple(result.measured for result in results if not result.blind)

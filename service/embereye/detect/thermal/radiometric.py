@@ -100,8 +100,8 @@ class RadiometricWatch:
             self._shape = words.shape
             self._area_watch = AreaWatch(self._areas, *words.shape)
             judged = np.ones(words.shape, np.bool_) if ignored is None else ~ignored
-            if self._area_watch.own_pixels is not None:
-                judged = judged & ~self._area_watch.own_pixels
+            if self._area_watch.separate_pixels is not None:
+                judged = judged & ~self._area_watch.separate_pixels
             pixels = int(np.count_nonzero(judged))
             self._heat = HeatWatch(self._thresholds, pixels=pixels, columns=words.shape[1])
             self._before, self._uniform_since_ns = None, 0
@@ -114,7 +114,7 @@ class RadiometricWatch:
         swapped = SWAPPED if is_swapped(words) else ""
         # In the wrong order, a scene at room temperature would be full of fire and ice.
         celsius = to_celsius(np.zeros_like(words) if swapped else words, self._radiometry)
-        others = self._area_watch.without_own_pixels(celsius)
+        others = self._area_watch.without_separate_pixels(celsius)
         whole = self._heat.observe_extreme(others, _extreme(others), now_ns)
         assessment = self._area_watch.combined(whole, celsius, now_ns)
         box = None

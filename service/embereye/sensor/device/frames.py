@@ -65,8 +65,8 @@ class FrameAnalysis:
     def _set_areas(self, areas: Sequence[Area]) -> None:
         self.areas = list(areas)
         self._area_watch = AreaWatch(self.areas, ROWS, COLUMNS)
-        own = self._area_watch.own_pixels
-        self._heat = HeatWatch(self._thresholds, pixels=PIXELS - (0 if own is None else int(own.sum())))
+        separate = self._area_watch.separate_pixels
+        self._heat = HeatWatch(self._thresholds, pixels=PIXELS - (0 if separate is None else int(separate.sum())))
 
     @property
     def replaced(self) -> frozenset[int]:
@@ -151,7 +151,7 @@ class FrameAnalysis:
                 self._note_damage(len(damaged))
                 celsius = mend(celsius.ravel(), damaged).reshape(ROWS, COLUMNS)
                 (extreme,) = extremes(celsius[None])
-        others = self._area_watch.without_own_pixels(celsius)
+        others = self._area_watch.without_separate_pixels(celsius)
         if others is not celsius:
             (extreme,) = extremes(others[None])
         whole = self._heat.observe_extreme(others, extreme, now_ns)

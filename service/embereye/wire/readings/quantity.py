@@ -57,12 +57,12 @@ CONVERSIONS: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 def convert(quantity: str, value: float, unit: str) -> float:
     """Convert `value` in `unit` to the unit of `quantity`; ValueError if the unit is none of it."""
-    own = QUANTITIES[quantity].unit
-    if unit in ("", own):
+    standard = QUANTITIES[quantity].unit
+    if unit in ("", standard):
         return value
     known = CONVERSIONS.get(quantity, {})
     if unit not in known:
-        units = ", ".join(filter(None, (own, *known))) or "none"
+        units = ", ".join(filter(None, (standard, *known))) or "none"
         raise ValueError(f'{quantity}: unit "{unit[:20]}" is not one of: {units}')
     factor, offset = known[unit]
     return value * factor + offset
