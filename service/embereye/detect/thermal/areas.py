@@ -21,6 +21,7 @@ from embereye.detect.thermal.heat import (
     HYSTERESIS_C,
     PRE_ALARM,
     QUICK_S,
+    SCORES,
     SLOW_S,
     UNKNOWN,
     WARM_UP_NS,
@@ -33,7 +34,6 @@ from embereye.v1.types_pb2 import Area
 
 WORDS = {Area.KIND_HIGHEST: "highest", Area.KIND_MEAN: "mean", Area.KIND_RISE: "rise"}
 UNIT = {Area.KIND_RISE: "°C/min"}
-SCORES = {PRE_ALARM: 0.4, ALARM: 0.7}  # as in `heat`
 
 Mask = NDArray[np.bool_]
 

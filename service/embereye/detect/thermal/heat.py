@@ -50,6 +50,7 @@ RELATIVE_RISE_COUNTS = 250.0
 # Looked up once, because an enum's attribute access costs more than a comparison.
 UNKNOWN, CLEAR, PRE_ALARM = Level.UNSPECIFIED, Level.CLEAR, Level.PRE_ALARM
 ALARM, CRITICAL = Level.ALARM, Level.CRITICAL
+SCORES = {PRE_ALARM: 0.4, ALARM: 0.7, CRITICAL: 1.0}  # at the threshold
 
 Measured = tuple[str, float, float, str]  # name, value, threshold, unit
 
@@ -264,11 +265,12 @@ class _Calibrated:
 
 
 def _score(hottest: float, pre_alarm: float, alarm: float, critical: float) -> float:
-    """The score: 0 up to 20 °C below the pre-alarm, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
+    """The score: 0 up to 20 °C below the pre-alarm, and those of `SCORES` at the thresholds."""
     low, low_score = pre_alarm - 20, 0.0
     if hottest <= low:
         return 0.0
-    for high, high_score in ((pre_alarm, 0.4), (max(alarm, pre_alarm), 0.7), (max(alarm, pre_alarm, critical), 1.0)):
+    thresholds = pre_alarm, max(alarm, pre_alarm), max(alarm, pre_alarm, critical)
+    for high, high_score in zip(thresholds, SCORES.values(), strict=True):
         if hottest < high:
             return low_score + (high_score - low_score) * (hottest - low) / (high - low)
         low, low_score = high, high_score
@@ -307,7 +309,7 @@ class _Relative:
         term = ("counts.rise", rise, RELATIVE_RISE_COUNTS, "1")
         return HeatAssessment(
             PRE_ALARM if self._suspicious else CLEAR,
-            min(max(rise / RELATIVE_RISE_COUNTS, 0.0), 1.0) * 0.4,
+            min(max(rise / RELATIVE_RISE_COUNTS, 0.0), 1.0) * SCORES[PRE_ALARM],
             (term,),
             divmod(pixel, COLUMNS),
             relative=True,
