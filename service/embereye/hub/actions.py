@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.zones import Zones
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -26,7 +27,7 @@ class Action(StrEnum):
     TEST = "test"  # begin a test, or end the current one
 
 
-class UnknownZoneError(Exception):
+class UnknownZoneError(UnknownNameError):
     """The named zone does not exist."""
 
 
@@ -43,8 +44,10 @@ class Actions:
         """Perform `action` and return its event, once the event and the audit entry are durable.
 
         `by` is the authenticated caller; `who` is the person's name that the caller gives, if any. Raises
-        UnknownZoneError, NotAllowedError if the zone's state does not allow the action, and StoreFailingError.
+        InvalidError, UnknownZoneError, NotAllowedError if the zone's state does not allow the action, and
+        StoreFailingError.
         """
+        check_action(who, note)
         if not self._zones.has_zone(namespace, zone):
             raise UnknownZoneError(f"there is no zone {namespace}/{zone}")
         events: list[AlarmEvent] = []
@@ -68,10 +71,9 @@ class Actions:
         return events[0]
 
 
-def check_action(who: str, note: str, field: str = "note") -> str:
-    """The reason why a person's action is invalid; '' if it is valid. `field` is the note's name in the request."""
+def check_action(who: str, note: str = "", field: str = "note") -> None:
+    """Raise InvalidError if a text of a person's action is too long. `field` is the note's name in the request."""
     if len(who) > MAX_WHO:
-        return f"who: {len(who)} characters, at most {MAX_WHO} are allowed"
+        raise InvalidError(f"who: {len(who)} characters, at most {MAX_WHO} are allowed")
     if len(note) > MAX_NOTE:
-        return f"{field}: {len(note)} characters, at most {MAX_NOTE} are allowed"
-    return ""
+        raise InvalidError(f"{field}: {len(note)} characters, at most {MAX_NOTE} are allowed")

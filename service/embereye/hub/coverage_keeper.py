@@ -17,6 +17,7 @@ from embereye.hub.committer import Committer, Draft, Step
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
 from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.coverage.measured import Series
+from embereye.hub.refusals import ConflictError
 from embereye.hub.scaling import Scaling
 from embereye.hub.tables.heard import HEARD, Heard
 from embereye.hub.tables.ledgers import LEDGERS
@@ -30,10 +31,6 @@ from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
 EPOCH_STEP = 2**32  # largest plausible increase; an epoch near the end of its range would leave none for later rosters
-
-
-class OutdatedError(Exception):
-    """A roster is older than the current one, or its epoch is implausibly high."""
 
 
 class CoverageKeeper:
@@ -78,14 +75,17 @@ class CoverageKeeper:
     # Rosters and reports
 
     async def set_roster(self, roster: FleetRoster) -> None:
-        """Replace one fleet's roster, durably. Raises OutdatedError, StoreFailingError."""
+        """Replace one fleet's roster, durably.
+
+        ConflictError if it is older than the current one, or its epoch is implausibly high; StoreFailingError.
+        """
         known = self.book.fleets.get(roster.fleet)
         if known and not known.derived and roster.epoch < known.epoch:
-            raise OutdatedError(
+            raise ConflictError(
                 f"roster of {roster.fleet}: epoch {roster.epoch} is older than the current epoch {known.epoch}"
             )
         if roster.epoch - (known.epoch if known else 0) > EPOCH_STEP:
-            raise OutdatedError(
+            raise ConflictError(
                 f"roster of {roster.fleet}: epoch {roster.epoch} is implausibly far ahead of the current epoch"
             )
         digest = hashlib.blake2b(roster.SerializeToString(deterministic=True)).digest()

@@ -11,8 +11,10 @@ sends cameras' shards the marked regions.
 from collections.abc import Callable
 
 from embereye.hub.access.keeper import add_entry
+from embereye.hub.actions import check_action
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.history import History
+from embereye.hub.refusals import ConflictError, InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.false_alarms import FALSE_ALARMS
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -22,14 +24,6 @@ from embereye.v1.evidence_pb2 import MarkedPlace, MarkedPlaces
 from embereye.zone.false_alarms import strongest
 
 MAX_MARKS = 1_000  # with more, the detectors need attention, not further marks
-
-
-class UnknownAlarmError(Exception):
-    """The alarm does not exist, or none of its signs are stored any more."""
-
-
-class NotMarkedError(Exception):
-    """The alarm is marked already, or there are too many marks."""
 
 
 class FalseAlarms:
@@ -81,27 +75,30 @@ class FalseAlarms:
     async def mark(self, by: Principal, alarm: str, reason: str, who: str = "") -> AlarmEvent:
         """Mark `alarm` as false; returns the event, once it is durable.
 
-        Raises UnknownAlarmError, NotMarkedError and StoreFailingError.
+        Raises InvalidError without a reason, UnknownNameError if there is no such alarm, or none of its signs are
+        stored any more, ConflictError if it is marked already, or there are too many marks, and StoreFailingError.
         """
+        reason = reason.strip()
+        check_action(who, reason, "reason")
+        if not reason:
+            raise InvalidError("reason is empty. Say what looked like a fire.")
         alarm_events = await self._history.alarm_events(alarm)
         if not alarm_events:
-            raise UnknownAlarmError(f"there is no alarm {alarm[:40]}")
+            raise UnknownNameError(f"there is no alarm {alarm[:40]}")
         key, name = (alarm_events[0].namespace, alarm_events[0].zone), by.acting_as(who)
         events: list[AlarmEvent] = []
 
         def step(draft: Draft) -> None:
             if known := self._marks.get(alarm):
-                raise NotMarkedError(f"{known.who} has marked the alarm as false already: {known.reason}")
+                raise ConflictError(f"{known.who} has marked the alarm as false already: {known.reason}")
             if len(self._marks) >= MAX_MARKS:
-                raise NotMarkedError(
-                    f"{MAX_MARKS} alarms are marked as false, no more are possible. Remove some marks."
-                )
+                raise ConflictError(f"{MAX_MARKS} alarms are marked as false, no more are possible. Remove some marks.")
             machine = self._zones.touch(draft, key)
             items = [item for event in alarm_events for item in event.contributions]
             if machine.alarm == alarm:
                 items += [contribution.item for contribution in machine.contributions.values()]
             if not (signs := strongest(items)):
-                raise UnknownAlarmError(f"alarm {alarm}: its signs are no longer stored")
+                raise UnknownNameError(f"alarm {alarm}: its signs are no longer stored")
             mark = FalseAlarm(
                 alarm=alarm, namespace=key[0], zone=key[1], time_ns=draft.now_ns + draft.stepped_ns, who=name,
                 reason=reason, signs=signs,
@@ -118,15 +115,16 @@ class FalseAlarms:
     async def take_back(self, by: Principal, alarm: str, who: str = "") -> AlarmEvent:
         """Remove the mark of `alarm`; returns the event, once it is durable.
 
-        Raises UnknownAlarmError if it is not marked, and StoreFailingError.
+        Raises InvalidError, UnknownNameError if it is not marked, and StoreFailingError.
         """
+        check_action(who)
         name = by.acting_as(who)
         events: list[AlarmEvent] = []
 
         def step(draft: Draft) -> None:
             mark = self._marks.pop(alarm, None)
             if mark is None:
-                raise UnknownAlarmError(f"alarm {alarm[:40]} is not marked as false")
+                raise UnknownNameError(f"alarm {alarm[:40]} is not marked as false")
             key = (mark.namespace, mark.zone)
             self._zones.marks[key].pop(alarm, None)
             draft.transaction[FALSE_ALARMS][alarm] = None

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 
+from embereye.hub.refusals import ForbiddenError, InvalidError
+
 MAX_PATTERNS = 100  # of one scope
 MAX_PATTERN = 320  # characters
 PATTERN = re.compile(r"[A-Za-z0-9.*-]+/[A-Za-z0-9._*-]+")  # the characters of namespaces and zones, and *
@@ -26,11 +28,11 @@ class Role(IntEnum):
 
 
 def role_named(word: str) -> Role:
-    """Return the role called `word`; ValueError lists all roles if there is none."""
+    """Return the role called `word`; InvalidError lists all roles if there is none."""
     try:
         return Role[word.upper()]
     except KeyError:
-        raise ValueError(f'"{word}" is not a role. Use viewer, operator or admin.') from None
+        raise InvalidError(f'"{word}" is not a role. Use viewer, operator or admin.') from None
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,15 @@ EVERYWHERE = Scope()
 
 
 def read_scope(patterns: Iterable[str]) -> Scope:
-    """Read the patterns of a scope; ValueError says which one is wrong."""
+    """Read the patterns of a scope; InvalidError says which one is wrong."""
     read = tuple(dict.fromkeys(pattern.strip() for pattern in patterns))
     if len(read) > MAX_PATTERNS:
-        raise ValueError(f"{len(read)} zones are too many. Use at most {MAX_PATTERNS}, such as hall/* for a namespace.")
+        raise InvalidError(
+            f"{len(read)} zones are too many. Use at most {MAX_PATTERNS}, such as hall/* for a namespace."
+        )
     for pattern in read:
         if not PATTERN.fullmatch(pattern) or len(pattern) > MAX_PATTERN:
-            raise ValueError(
+            raise InvalidError(
                 f'"{pattern[:80]}" is not of the form NAMESPACE/ZONE, such as default/kitchen or default/*'
             )
     return Scope(read)
@@ -97,6 +101,22 @@ class Principal:
         """The name for the record: the proved name, after the claimed name if there is one."""
         who = who.strip()
         return f"{who} ({self.name})" if who and who != self.name else self.name
+
+    def check_role(self, needed: Role) -> None:
+        """Raise ForbiddenError if its role does not include `needed`."""
+        if self.role < needed:
+            raise ForbiddenError(f"{self.name} is {self.role.word}: this takes the role {needed.word}")
+
+    def check_unlimited(self) -> None:
+        """Raise ForbiddenError if it is limited to zones."""
+        if self.scope.is_limited:
+            raise ForbiddenError(f"{self.name} is limited to {self.scope.words}: this is about all zones")
+
+    def check_zone(self, namespace: str, zone: str) -> None:
+        """Raise ForbiddenError if it is limited to other zones."""
+        if not self.scope.has_zone(namespace, zone):
+            place = f"{namespace[:80]}/{zone[:80]}"
+            raise ForbiddenError(f"{self.name} is limited to {self.scope.words}: {place} is none of them")
 
 
 # The principal of the call that is being served.

@@ -7,8 +7,10 @@ ends, everything that it covered and that still applies is published again, so t
 import secrets
 
 from embereye.hub.access.keeper import add_entry
+from embereye.hub.actions import check_action
 from embereye.hub.committer import Committer, Draft
 from embereye.hub.coverage.book import CoverageBook
+from embereye.hub.refusals import ConflictError, InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.silences import SILENCES
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -20,14 +22,6 @@ from embereye.zone.sentences import duration
 
 MAX_SILENCES = 1_000  # at the same time
 MAX_MINUTES = 24 * 60  # for longer, a person has to confirm it every day
-
-
-class UnknownSilenceError(Exception):
-    """There is no such silence, or no such zone or device to silence."""
-
-
-class TooManySilencesError(Exception):
-    """There is no room for another silence."""
 
 
 class Silences:
@@ -67,20 +61,21 @@ class Silences:
     ) -> AlarmEvent:
         """Silence a zone, or `device` in it, for `minutes`; replaces an existing silence of the same.
 
-        Returns the event, once it is durable. Raises UnknownSilenceError, TooManySilencesError, StoreFailingError, and
-        ValueError if there is no reason or `minutes` is not from 1 to MAX_MINUTES.
+        Returns the event, once it is durable. Raises UnknownNameError, ConflictError if there is no room for another
+        one, StoreFailingError, and InvalidError if there is no reason or `minutes` is not from 1 to MAX_MINUTES.
         """
+        check_action(who, reason, "reason")
         if not reason.strip():
-            raise ValueError("reason: is empty. Say why nobody is to be notified.")
+            raise InvalidError("reason: is empty. Say why nobody is to be notified.")
         if not 1 <= minutes <= MAX_MINUTES:
-            raise ValueError(f"minutes: {minutes} is not from 1 to {MAX_MINUTES}")
+            raise InvalidError(f"minutes: {minutes} is not from 1 to {MAX_MINUTES}")
         self._check(namespace, zone, device)
         name, key, events = by.acting_as(who), (namespace, zone), list[AlarmEvent]()
 
         def step(draft: Draft) -> None:
             existing = next((silence for silence in self._in_zone(key) if silence.device == device), None)
             if existing is None and len(self._silences) >= MAX_SILENCES:
-                raise TooManySilencesError(f"there are {MAX_SILENCES} silences already. End some first.")
+                raise ConflictError(f"there are {MAX_SILENCES} silences already. End some first.")
             if existing is not None:
                 self._forget(draft, existing)
             machine = self._zones.touch(draft, key)
@@ -100,13 +95,17 @@ class Silences:
         return events[0]
 
     async def end(self, by: Principal, silence: str, who: str = "") -> AlarmEvent:
-        """End a silence early; returns the event, once it is durable. UnknownSilenceError, StoreFailingError."""
+        """End a silence early; returns the event, once it is durable.
+
+        Raises InvalidError, UnknownNameError, StoreFailingError.
+        """
+        check_action(who)
         name, events = by.acting_as(who), list[AlarmEvent]()
 
         def step(draft: Draft) -> None:
             known = self._silences.get(silence)
             if known is None:
-                raise UnknownSilenceError(f"there is no silence {silence[:40]}")
+                raise UnknownNameError(f"there is no silence {silence[:40]}")
             why = f"the silence of {_subject(known)} by {known.who} ({known.reason}) was ended by {name}"
             events.extend(self._end(draft, known, name, why))
             add_entry(draft, by, "end silence", f"{known.namespace}/{known.zone}", why)
@@ -134,12 +133,12 @@ class Silences:
 
     def _check(self, namespace: str, zone: str, device: str) -> None:
         if not self._zones.has_zone(namespace, zone):
-            raise UnknownSilenceError(f"there is no zone {namespace}/{zone}")
+            raise UnknownNameError(f"there is no zone {namespace}/{zone}")
         if device and not any(
             watched.device.id == device and watched.device.zone == zone and fleet.namespace == namespace
             for fleet, watched in self._book.devices()
         ):
-            raise UnknownSilenceError(f"no device {device[:80]} is declared in zone {namespace}/{zone}")
+            raise UnknownNameError(f"no device {device[:80]} is declared in zone {namespace}/{zone}")
 
     def _in_zone(self, key: ZoneKey) -> list[Silence]:
         return list(self._zones.silences.get(key, {}).values())

@@ -14,8 +14,8 @@ from embereye.hub.actions import Action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store
-from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import ConflictError, UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.tables.alarms import AlarmQuery
@@ -131,13 +131,13 @@ async def test_an_open_alarm_can_be_marked_and_stays_open(stored: Stored) -> Non
 
 async def test_an_impossible_mark_is_refused_with_a_reason(stored: Stored) -> None:
     async with Running(stored) as running:
-        with pytest.raises(UnknownAlarmError, match="there is no alarm 0123"):
+        with pytest.raises(UnknownNameError, match="there is no alarm 0123"):
             await running.hub.false_alarms.mark(ADA, "0123", "steam")
-        with pytest.raises(UnknownAlarmError, match="is not marked as false"):
+        with pytest.raises(UnknownNameError, match="is not marked as false"):
             await running.hub.false_alarms.take_back(ADA, "0123")
         await running.see()
         await running.hub.false_alarms.mark(ADA, running.zone.alarm, "steam")
-        with pytest.raises(NotMarkedError, match="Ada has marked the alarm as false already: steam"):
+        with pytest.raises(ConflictError, match="Ada has marked the alarm as false already: steam"):
             await running.hub.false_alarms.mark(ADA, running.zone.alarm, "dust")
 
 

@@ -12,12 +12,12 @@ import pytest
 from harness.eventually import eventually
 from harness.stored import Stored
 
-from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.actions import Action
 from embereye.hub.committer import StoreFailingError
-from embereye.hub.coverage_keeper import OutdatedError
 from embereye.hub.database import StoreError
 from embereye.hub.history import EventQuery
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import ConflictError, UnknownNameError
 from embereye.hub.report_key import report_key
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.events import EVENTS, EventBounds, events_after, search_events
@@ -298,7 +298,7 @@ async def test_an_outdated_roster_is_refused(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", epoch=5))
-        with pytest.raises(OutdatedError, match="epoch 4 is older than the current epoch 5"):
+        with pytest.raises(ConflictError, match="epoch 4 is older than the current epoch 5"):
             await hub.coverage.set_roster(roster("s-01", epoch=4))
 
 
@@ -441,7 +441,7 @@ def _failing_on(name: str, step: Callable[..., None]) -> Callable[..., None]:
 
 async def test_an_error_names_the_unknown_zone(stored: Stored) -> None:
     async with running(stored, Clock()) as hub:
-        with pytest.raises(UnknownZoneError, match="no zone default/attic"):
+        with pytest.raises(UnknownNameError, match="no zone default/attic"):
             await hub.actions.perform(Action.TEST, ADA, "default", "attic")
 
 

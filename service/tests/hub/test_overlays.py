@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from harness.stored import Stored
 
-from embereye.hub.overlays.keeper import UnknownOverlayError
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.overlays import Overlay
 
@@ -25,7 +25,7 @@ async def test_an_overlay_stays_stored_until_it_is_removed(stored: Stored) -> No
         await hub.overlays.remove(ADA, CAMERA)
     async with running(stored) as hub:
         assert hub.overlays.all() == []
-        with pytest.raises(UnknownOverlayError, match="cam-1: has no overlay"):
+        with pytest.raises(UnknownNameError, match="cam-1: has no overlay"):
             await hub.overlays.remove(ADA, CAMERA)
         for change in ({"x": -0.1}, {"y": 1.1}, {"opacity": 2}, {"scale": 0.01}, {"scale": float("nan")}):
             with pytest.raises(ValueError, match="is not from"):

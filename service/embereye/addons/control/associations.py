@@ -25,6 +25,7 @@ from typing import Any, Protocol, cast
 from google.protobuf.message import DecodeError, Message
 
 from embereye.hub.access.keeper import Access, DeniedError, RevokedError, SlowDownError
+from embereye.hub.refusals import ForbiddenError
 from embereye.hub.roles import Principal, Role
 from embereye.process.addresses import place_of
 from embereye.process.admission import Admission
@@ -264,10 +265,11 @@ class Association(asyncio.Protocol):
         if call is None:
             known = ", ".join(sorted(self._associations.calls))
             raise ReleasedError(f'there is no stream "{request.call[:80]}" for associations; there are: {known}')
-        if who.role < call.role:
-            raise ReleasedError(f"{who.name} is {who.role.word}: this takes the role {call.role.word}")
-        if who.scope.is_limited:
-            raise ReleasedError(f"{who.name} is limited to {who.scope.words}: this is about all zones")
+        try:
+            who.check_role(call.role)
+            who.check_unlimited()
+        except ForbiddenError as error:
+            raise ReleasedError(str(error)) from error
         self.who, self._response, self._reader.limit = who, call.response, call.max_message
         self.send(Associated(name=who.name, max_message=call.max_message))
         self._stream = call.open(self)

@@ -30,10 +30,11 @@ from embereye.addons.walktest.plan import (
 )
 from embereye.addons.walktest.tables import REPORTS, WALKTESTS, Report, find_report, list_reports
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.actions import UnknownZoneError
+from embereye.hub.actions import check_action
 from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import ConflictError, UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
@@ -50,10 +51,6 @@ RUNNING, TESTED = "running", "tested"
 HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
 FORGOTTEN = "ended by the hub after 8 h"
 ENDED_IN_ZONE = "ended with the zone's test"
-
-
-class RefusedTestError(Exception):
-    """A walk test cannot be started or ended; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -104,18 +101,19 @@ class WalkTests:
     # People
 
     async def start(self, by: Principal, zone: ZoneKey, who: str, note: str) -> WalkTest:
-        """Start a walk test of `zone`. Raises UnknownZoneError, RefusedTestError, StoreFailingError."""
+        """Start a walk test of `zone`. Raises InvalidError, UnknownNameError, ConflictError, StoreFailingError."""
+        check_action(who, note)
         devices = self._by_zone().get(zone, [])
         if not self._hub.zones.has_zone(*zone):
-            raise UnknownZoneError(f"there is no zone {'/'.join(zone)}")
+            raise UnknownNameError(f"there is no zone {'/'.join(zone)}")
         if not devices:
-            raise RefusedTestError(f"zone {'/'.join(zone)} has no devices to test")
+            raise ConflictError(f"zone {'/'.join(zone)} has no devices to test")
         name = by.acting_as(who)
 
         def step(draft: Draft) -> None:
             if zone in self.running:
                 runner = self.running[zone].who
-                raise RefusedTestError(f"a walk test of zone {'/'.join(zone)} runs already, by {runner}")
+                raise ConflictError(f"a walk test of zone {'/'.join(zone)} runs already, by {runner}")
             machine = self._hub.zones.touch(draft, zone)
             active = [item.episode for item in machine.message(draft.now_ns).contributions]
             if not machine.is_under_test:
@@ -133,20 +131,24 @@ class WalkTests:
         return self.running[zone]
 
     async def end(self, by: Principal, zone: ZoneKey, who: str) -> bytes:
-        """End the walk test of `zone`; returns its signed report. Raises RefusedTestError, StoreFailingError."""
+        """End the walk test of `zone`; returns its signed report.
+
+        Raises InvalidError, ConflictError if none runs, StoreFailingError.
+        """
+        check_action(who)
         return await self._end(by, zone, by.acting_as(who))
 
     async def _end(self, by: Principal, zone: ZoneKey, ended_by: str) -> bytes:
         test = self.running.get(zone)
         if test is None:
-            raise RefusedTestError(f"no walk test of zone {'/'.join(zone)} runs")
+            raise ConflictError(f"no walk test of zone {'/'.join(zone)} runs")
         ended_ns = self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
         made = report(test, zone, self.options.site, ended_ns=ended_ns, ended_by=ended_by, version=VERSION)
         data = await asyncio.to_thread(seal, made, self.options.private)
 
         def step(draft: Draft) -> None:
             if self.running.get(zone) is not test:
-                raise RefusedTestError(f"the walk test of zone {'/'.join(zone)} has ended meanwhile")
+                raise ConflictError(f"the walk test of zone {'/'.join(zone)} has ended meanwhile")
             machine = self._hub.zones.touch(draft, zone)
             if machine.is_under_test:
                 self._hub.zones.add_events(draft, machine.toggle_test(ended_by, "walk test", draft.now_ns))
@@ -196,7 +198,7 @@ class WalkTests:
         while True:
             try:
                 await self.pass_time()
-            except (StoreFailingError, RefusedTestError) as error:
+            except (StoreFailingError, ConflictError) as error:
                 logger.warning("walk tests: %s", error)
             await asyncio.sleep(TICK_SECONDS)
 

@@ -21,7 +21,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 
 from embereye.hub.access.attempts import Attempts
-from embereye.hub.committer import Committer, Draft, Step
+from embereye.hub.committer import Committer, Draft, Step, StoreFailingError
+from embereye.hub.refusals import ConflictError, ForbiddenError, InvalidError, UnknownNameError
 from embereye.hub.roles import EVERYWHERE, Principal, Role, Scope
 from embereye.hub.tables.access import ADMIN_PLACES, AUDIT, SESSIONS, TOKENS, AuditEntry, SessionRecord, TokenRecord
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -59,7 +60,7 @@ class SlowDownError(Exception):
         self.seconds = seconds
 
 
-class NameTakenError(Exception):
+class NameTakenError(ConflictError):
     """A token of this name exists."""
 
 
@@ -241,15 +242,15 @@ class Access:
     async def create_token(self, by: Principal, name: str, role: Role, scope: Scope = EVERYWHERE) -> str:
         """Create a token, for the zones in `scope`, and return its text, which is stored nowhere.
 
-        ValueError if `name` is not allowed, NameTakenError if it exists, StoreFailingError if nothing can be written.
+        InvalidError if `name` is not allowed, NameTakenError if it exists, StoreFailingError if nothing can be written.
         """
         if not NAME.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
+            raise InvalidError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
         if name == ADMIN:
             raise NameTakenError(f"{ADMIN}: this is the name of the token that the hub was started with")
         check_scope(role, scope)
         if len(self._names) >= MAX_TOKENS:
-            raise ValueError(f"{MAX_TOKENS} tokens exist, which is the maximum. Revoke some first.")
+            raise InvalidError(f"{MAX_TOKENS} tokens exist, which is the maximum. Revoke some first.")
         text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
         def step(draft: Draft) -> None:
@@ -264,26 +265,29 @@ class Access:
         await self._committer.commit(step)
         return text
 
-    async def revoke(self, by: Principal, name: str) -> bool:
+    async def revoke(self, by: Principal, name: str) -> None:
         """Revoke the token `name`, and end all sessions and streams that depend on it or have that name.
 
-        Return False if there was nothing to end. It takes effect immediately, and survives restarts once this returns.
-        StoreFailingError if the database cannot be written; the revocation is then written later.
+        UnknownNameError if there was nothing to end. It takes effect immediately, and survives restarts once this
+        returns. StoreFailingError if the database cannot be written; the revocation is then written later.
         """
         record = self._names.pop(name, None)
         if record is not None:
             self._tokens.pop(record.digest, None)
         ended = self._end_all(lambda principal: name in {principal.token, principal.name})
         if record is None and not ended:
-            return False
+            raise UnknownNameError(f'there is no token "{name[:80]}". `embereye access list` shows all.')
 
         def step(draft: Draft) -> None:
             draft.transaction[TOKENS][name] = None
             add_entry(draft, by, "revoke token", name)
 
         self._committer.enqueue(Step(step))  # written even if the caller stops waiting
-        await self._committer.commit(lambda _: None)
-        return True
+        try:
+            await self._committer.commit(lambda _: None)
+        except StoreFailingError as error:
+            sentence = f"revoked, but a restart of the hub undoes that until it is stored: {error}"
+            raise StoreFailingError(sentence) from error
 
     # Sessions
 
@@ -362,13 +366,17 @@ class Access:
     # Links
 
     def create_link(self, by: Principal, name: str, role: Role) -> str:
-        """Create a code that signs in one browser as `name`, once, within the hour. ValueError if the name is invalid.
+        """Create a code that signs in one browser as `name`, once, within the hour.
+
+        InvalidError if the name is invalid; ForbiddenError if it is another person's, and `by` is no admin.
 
         A person who creates a link for themselves retains their name, even with other characters: providers have
         other rules for names. The link gives at most the role of `by`. SlowDownError if `by` created too many recently.
         """
+        if name != by.name and by.role < Role.ADMIN:
+            raise ForbiddenError(f"{by.name} is {by.role.word}: only an admin creates links for others")
         if name != by.name and not NAME.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
+            raise InvalidError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
         self._note_write(by)
         digests = [digest for digest, link in self._links.items() if link.by == (by.token, by.name)]
         for digest in digests[: len(digests) + 1 - LINKS_EACH]:
@@ -425,9 +433,9 @@ class Access:
 
 
 def check_scope(role: Role, scope: Scope) -> None:
-    """Raise ValueError if `role` cannot be limited to `scope`."""
+    """Raise InvalidError if `role` cannot be limited to `scope`."""
     if role is Role.ADMIN and scope.is_limited:
-        raise ValueError("an admin is for all zones: the role manages everybody's access. Use viewer or operator.")
+        raise InvalidError("an admin is for all zones: the role manages everybody's access. Use viewer or operator.")
 
 
 def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: str = "") -> None:

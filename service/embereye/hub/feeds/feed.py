@@ -21,6 +21,7 @@ from typing import Literal
 
 from google.protobuf import json_format
 
+from embereye.hub.refusals import ConflictError, InvalidError
 from embereye.hub.tables.events import EVENTS
 from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -56,7 +57,7 @@ class TooManyError(Exception):
     """The hub serves its maximum number of subscribers."""
 
 
-class FutureCursorError(ValueError):
+class FutureCursorError(ConflictError):
     """The cursor is greater than that of the newest event."""
 
 
@@ -67,10 +68,10 @@ class ClosedError(Exception):
 def alive_seconds(requested_ms: int) -> float:
     """The seconds between two alive messages to a subscriber that requested `requested_ms`; 0: none.
 
-    ValueError if that is too often.
+    InvalidError if that is too often.
     """
     if 0 < requested_ms < ALIVE_MIN_MS:
-        raise ValueError(f"alive: {requested_ms} ms is too short. Use {ALIVE_MIN_MS} ms or more.")
+        raise InvalidError(f"alive: {requested_ms} ms is too short. Use {ALIVE_MIN_MS} ms or more.")
     return requested_ms / 1_000
 
 

@@ -9,6 +9,7 @@ import re
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.selection import Selection
 from embereye.hub.tables.subscriptions import SUBSCRIPTIONS, StoredSubscription
@@ -16,10 +17,6 @@ from embereye.hub.tables.transaction import StoredState, Transaction
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_SUBSCRIPTIONS = 1_000
-
-
-class UnknownSubscriptionError(LookupError):
-    """No subscription is stored under this name."""
 
 
 class Subscriptions:
@@ -42,20 +39,22 @@ class Subscriptions:
         return [self._stored[name] for name in sorted(self._stored)]
 
     def find(self, name: str) -> StoredSubscription:
-        """Return the subscription called `name`; UnknownSubscriptionError."""
+        """Return the subscription called `name`; UnknownNameError."""
         if name not in self._stored:
-            raise UnknownSubscriptionError(f'no subscription "{name[:80]}" is stored')
+            raise UnknownNameError(f'no subscription "{name[:80]}" is stored')
         return self._stored[name]
 
     async def store(self, by: Principal, name: str, selection: Selection) -> StoredSubscription:
-        """Store `selection` under `name` and replace an older one; ValueError, StoreFailingError.
+        """Store `selection` under `name` and replace an older one; InvalidError, StoreFailingError.
 
         Clients that follow the older one continue with it until they subscribe again.
         """
         if not NAME.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits and . _ -')
+            raise InvalidError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits and . _ -')
         if name not in self._stored and len(self._stored) >= MAX_SUBSCRIPTIONS:
-            raise ValueError(f"{MAX_SUBSCRIPTIONS} subscriptions are stored, which is the maximum. Remove some first.")
+            raise InvalidError(
+                f"{MAX_SUBSCRIPTIONS} subscriptions are stored, which is the maximum. Remove some first."
+            )
         made: list[StoredSubscription] = []
 
         def step(draft: Draft) -> None:
@@ -67,7 +66,7 @@ class Subscriptions:
         return made[0]
 
     async def remove(self, by: Principal, name: str) -> None:
-        """Remove the subscription; UnknownSubscriptionError, StoreFailingError."""
+        """Remove the subscription; UnknownNameError, StoreFailingError."""
         self.find(name)
 
         def step(draft: Draft) -> None:

@@ -17,7 +17,6 @@ from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.overlays.keeper import UnknownOverlayError
 from embereye.hub.roles import Role
 from embereye.hub.tables.overlays import CameraKey, Overlay
 
@@ -74,10 +73,7 @@ class OverlayRoutes:
         for fleet, device in (camera, (overlay.fleet, overlay.sensor)):
             if find(fleet, device) is None or not self._is_visible(request, fleet, device):
                 raise Refused(404, f"{fleet[:300]} declares no device {device[:80]}")
-        try:
-            await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
+        await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
         return web.json_response({"camera": {"fleet": camera[0], "id": camera[1]}, **asdict(overlay)})
 
     @Route(
@@ -90,10 +86,7 @@ class OverlayRoutes:
         fleet, camera = _camera(request)
         if not self._is_visible(request, fleet, camera):
             raise Refused(404, f"{fleet[:300]} has no overlay at {camera[:80]}")
-        try:
-            await self._hub.overlays.remove(request[PRINCIPAL], (fleet, camera))
-        except UnknownOverlayError as error:
-            raise Refused(404, str(error)) from error
+        await self._hub.overlays.remove(request[PRINCIPAL], (fleet, camera))
         return web.json_response({})
 
 

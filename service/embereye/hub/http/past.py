@@ -15,9 +15,7 @@ from functools import partial
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.hub.actions import check_action
 from embereye.hub.clips.store import ClipStore
-from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.clips import check_alarm, find_alarm, is_clip_in, listed_clip
@@ -186,19 +184,9 @@ class PastRoutes:
     )  # fmt: skip
     async def _mark_false(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        who, reason = text_of(body, "who"), text_of(body, "reason").strip()
-        if problem := check_action(who, reason, "reason"):
-            raise Refused(400, problem)
-        if not reason:
-            raise Refused(400, "reason is empty. Say what looked like a fire.")
+        who, reason = text_of(body, "who"), text_of(body, "reason")
         await check_alarm(self._hub, request)
-        marking = self._hub.false_alarms.mark(request[PRINCIPAL], request.match_info["alarm"], reason, who)
-        try:
-            event = await marking
-        except UnknownAlarmError as error:
-            raise Refused(404, str(error)) from error
-        except NotMarkedError as error:
-            raise Refused(409, str(error)) from error
+        event = await self._hub.false_alarms.mark(request[PRINCIPAL], request.match_info["alarm"], reason, who)
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(
@@ -207,10 +195,7 @@ class PastRoutes:
     )  # fmt: skip
     async def _remove_mark(self, request: web.Request) -> web.Response:
         await check_alarm(self._hub, request)
-        try:
-            event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
-        except UnknownAlarmError as error:
-            raise Refused(404, str(error)) from error
+        event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(

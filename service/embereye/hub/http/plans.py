@@ -6,8 +6,7 @@ because the file may be malicious. A picture's address contains its digest, so b
 """
 
 import json
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
@@ -32,12 +31,11 @@ from embereye.hub.http.parameters import arriving, read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
-from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
-from embereye.hub.plans.keeper import NAME, PlanRefusedError, UnknownPlanError
+from embereye.hub.plans.images import MAX_BYTES, MEDIA, make_plan_image
+from embereye.hub.plans.keeper import NAME
 from embereye.hub.roles import Role, Scope
 from embereye.hub.tables.plans import DeviceKey, Place, Plan
 
-T = TypeVar("T")
 UPLOAD_SECONDS = 60.0  # for a whole image
 AT_ONCE = 2  # images that are uploaded at the same time
 PLAN = "/v1/plans/{name}"
@@ -130,11 +128,9 @@ class PlanRoutes:
         try:
             data = await _read(request)
             image = await make_plan_image(data)
-        except ImageRefusedError as error:
-            raise Refused(400, str(error)) from error
         finally:
             self._uploads -= 1
-        plan = await _answer(self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image))
+        plan = await self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image)
         return web.json_response(_listed(plan))
 
     @Route(
@@ -144,7 +140,7 @@ class PlanRoutes:
         fails=(404, 503),
     )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
-        await _answer(self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"]))
+        await self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"])
         return web.json_response({})
 
     @Route(
@@ -160,7 +156,7 @@ class PlanRoutes:
         plan, key = self._find(request), _key(request)
         if key not in plan.devices and self._hub.coverage.book.find(*key) is None:
             raise Refused(404, f"{key[0]} declares no device {key[1]}")
-        await _answer(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
+        await self._hub.plans.place(request[PRINCIPAL], plan.name, key, place)
         return web.json_response(self._device(key, place))
 
     @Route(
@@ -170,27 +166,14 @@ class PlanRoutes:
         fails=(404, 503),
     )  # fmt: skip
     async def _remove_device(self, request: web.Request) -> web.Response:
-        await _answer(self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request)))
+        await self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request))
         return web.json_response({})
 
     def _find(self, request: web.Request) -> Plan:
-        name = request.match_info["name"]
-        try:
-            plan = self._hub.plans.find(name)
-        except UnknownPlanError as error:
-            raise Refused(404, str(error)) from error
+        plan = self._hub.plans.find(request.match_info["name"])
         if not self._is_shown(plan, request[PRINCIPAL].scope):
-            raise Refused(404, f"there is no plan {name[:80]}")
+            raise Refused(404, f"there is no plan {plan.name}")
         return plan
-
-
-async def _answer(doing: Awaitable[T]) -> T:
-    try:
-        return await doing
-    except UnknownPlanError as error:
-        raise Refused(404, str(error)) from error
-    except PlanRefusedError as error:
-        raise Refused(400, str(error)) from error
 
 
 async def _read(request: web.Request) -> bytes:

@@ -10,15 +10,14 @@ from typing import Any
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.hub.actions import check_action
-from embereye.hub.http.access.authenticate import PRINCIPAL, check_zone
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
-from embereye.hub.silences import MAX_MINUTES, TooManySilencesError, UnknownSilenceError
+from embereye.hub.silences import MAX_MINUTES
 from embereye.v1.alarms_pb2 import Silence
 
 
@@ -57,22 +56,12 @@ class SilenceRoutes:
         scoped=True,
     )  # fmt: skip
     async def _begin(self, request: web.Request) -> web.Response:
-        body, names = await read_json(request), request.match_info
+        body, names, caller = await read_json(request), request.match_info, request[PRINCIPAL]
         who, reason, device = (text_of(body, name) for name in ("who", "reason", "device"))
-        if problem := check_action(who, reason, "reason"):
-            raise Refused(400, problem)
-        check_zone(request, names["namespace"], names["zone"])
-        try:
-            event = await self._hub.silences.begin(
-                request[PRINCIPAL], names["namespace"], names["zone"], reason=reason, minutes=_minutes(body),
-                device=device, who=who,
-            )  # fmt: skip
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
-        except UnknownSilenceError as error:
-            raise Refused(404, str(error)) from error
-        except TooManySilencesError as error:
-            raise Refused(409, str(error)) from error
+        caller.check_zone(names["namespace"], names["zone"])
+        event = await self._hub.silences.begin(
+            caller, names["namespace"], names["zone"], reason=reason, minutes=_minutes(body), device=device, who=who
+        )
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(
@@ -83,10 +72,7 @@ class SilenceRoutes:
         name, scope = request.match_info["silence"], request[PRINCIPAL].scope
         if scope.is_limited and name not in {silence.id for silence in self._seen(request)}:
             raise Refused(404, f"there is no silence {name}")
-        try:
-            event = await self._hub.silences.end(request[PRINCIPAL], request.match_info["silence"])
-        except UnknownSilenceError as error:
-            raise Refused(404, str(error)) from error
+        event = await self._hub.silences.end(request[PRINCIPAL], name)
         return web.json_response(json_format.MessageToDict(event))
 
 

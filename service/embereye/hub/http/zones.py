@@ -12,19 +12,17 @@ from functools import partial
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.hub.actions import Action, UnknownZoneError, check_action
-from embereye.hub.http.access.authenticate import PRINCIPAL, check_zone
+from embereye.hub.actions import Action
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, WHO, Json, answer, json_body, record, reference
 from embereye.hub.http.parameters import read_json, text_of
-from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role, Scope
 from embereye.levels import ZoneState
 from embereye.process.timing.zone import zone_name
 from embereye.v1.alarms_pb2 import Zone
-from embereye.zone.state import NotAllowedError
 
 
 class ZoneRoutes:
@@ -84,18 +82,10 @@ class ZoneRoutes:
         scoped=True,
     )  # fmt: skip
     async def _act(self, request: web.Request) -> web.Response:
-        body = await read_json(request)
+        body, names, caller = await read_json(request), request.match_info, request[PRINCIPAL]
         who, note = text_of(body, "who"), text_of(body, "note")
-        if problem := check_action(who, note):
-            raise Refused(400, problem)
-        names = request.match_info
-        check_zone(request, names["namespace"], names["zone"])
-        try:
-            event = await self._hub.actions.perform(
-                Action(names["action"]), request[PRINCIPAL], names["namespace"], names["zone"], who, note
-            )
-        except UnknownZoneError as error:
-            raise Refused(404, str(error)) from error
-        except NotAllowedError as error:
-            raise Refused(409, str(error)) from error
+        caller.check_zone(names["namespace"], names["zone"])
+        event = await self._hub.actions.perform(
+            Action(names["action"]), caller, names["namespace"], names["zone"], who, note
+        )
         return web.json_response(json_format.MessageToDict(event))

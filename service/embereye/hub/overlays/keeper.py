@@ -6,15 +6,12 @@ before it is answered. The pictures are not stored here: the console combines th
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Committer, Draft
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.overlays import OVERLAYS, CameraKey, Overlay
 from embereye.hub.tables.transaction import StoredState, Transaction
 
 MAX_OVERLAYS = 10_000
-
-
-class UnknownOverlayError(LookupError):
-    """The camera has no overlay."""
 
 
 class Overlays:
@@ -37,27 +34,27 @@ class Overlays:
         return sorted(self._overlays.items(), key=lambda entry: entry[0])
 
     async def store(self, by: Principal, camera: CameraKey, overlay: Overlay) -> None:
-        """Set the overlay of `camera`; raises ValueError if it is invalid, and StoreFailingError."""
+        """Set the overlay of `camera`; raises InvalidError if it is invalid, and StoreFailingError."""
         for name, value, most in (("x", overlay.x, 1), ("y", overlay.y, 1), ("opacity", overlay.opacity, 1)):
             if not 0 <= value <= most:
-                raise ValueError(f"{name}: {value:g} is not from 0 to {most}")
+                raise InvalidError(f"{name}: {value:g} is not from 0 to {most}")
         if not 0.05 <= overlay.scale <= 4:
-            raise ValueError(f"scale: {overlay.scale:g} is not from 0.05 to 4")
+            raise InvalidError(f"scale: {overlay.scale:g} is not from 0.05 to 4")
 
         def step(draft: Draft) -> None:
             if camera not in self._overlays and len(self._overlays) >= MAX_OVERLAYS:
-                raise ValueError(f"there are {MAX_OVERLAYS} overlays already. Remove some first.")
+                raise InvalidError(f"there are {MAX_OVERLAYS} overlays already. Remove some first.")
             self._overlays[camera] = draft.transaction[OVERLAYS][camera] = overlay
             add_entry(draft, by, "store overlay", "/".join(camera), f"{overlay.fleet}/{overlay.sensor}")
 
         await self._committer.commit(step)
 
     async def remove(self, by: Principal, camera: CameraKey) -> None:
-        """Remove the overlay of `camera`; UnknownOverlayError, StoreFailingError."""
+        """Remove the overlay of `camera`; UnknownNameError, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             if self._overlays.pop(camera, None) is None:
-                raise UnknownOverlayError(f"{camera[1][:80]}: has no overlay")
+                raise UnknownNameError(f"{camera[1][:80]}: has no overlay")
             draft.transaction[OVERLAYS][camera] = None
             add_entry(draft, by, "remove overlay", "/".join(camera))
 

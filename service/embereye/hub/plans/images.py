@@ -10,16 +10,14 @@ import struct
 import sys
 from dataclasses import dataclass
 
+from embereye.hub.refusals import InvalidError
+
 MAX_BYTES = 16 * 2**20  # of a file
 MAX_PIXELS = 40_000_000  # decoded, they take 120 MB for a moment
 SECONDS = 60.0  # for re-encoding one picture
 PNG, JPEG, WEBP = "image/png", "image/jpeg", "image/webp"
 MEDIA = (PNG, JPEG, WEBP)
 REWRITE = "embereye.camera.rewrite"  # a process, not an import: OpenCV takes 50 MB, which a hub does not need
-
-
-class ImageRefusedError(ValueError):
-    """The file cannot be used as a plan; its text says why."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,12 @@ class PlanImage:
 
 
 async def make_plan_image(data: bytes) -> PlanImage:
-    """Re-encode the file `data` (PNG, JPEG or WebP), which takes up to seconds. Raises ImageRefusedError."""
+    """Re-encode the file `data` (PNG, JPEG or WebP), which takes up to seconds. InvalidError says why it is none."""
     width, height, media = _size(data)
     if not width or not height:
-        raise ImageRefusedError(f"the {media} file has no size: it is damaged")
+        raise InvalidError(f"the {media} file has no size: it is damaged")
     if width * height > MAX_PIXELS:
-        raise ImageRefusedError(f"it has {width} by {height} pixels: at most {MAX_PIXELS:,} in all are accepted")
+        raise InvalidError(f"it has {width} by {height} pixels: at most {MAX_PIXELS:,} in all are accepted")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", REWRITE, media, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -46,17 +44,17 @@ async def make_plan_image(data: bytes) -> PlanImage:
         async with asyncio.timeout(SECONDS):
             output, _ = await process.communicate(data)
     except TimeoutError:
-        raise ImageRefusedError(f"the {media} file took longer than {SECONDS:.0f} s to decode") from None
+        raise InvalidError(f"the {media} file took longer than {SECONDS:.0f} s to decode") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     line, _, picture = output.partition(b"\n")
     if process.returncode or not line:
-        raise ImageRefusedError(f"the {media} file cannot be decoded: it is damaged or incomplete")
+        raise InvalidError(f"the {media} file cannot be decoded: it is damaged or incomplete")
     about = json.loads(line)
     if "refused" in about:
-        raise ImageRefusedError(about["refused"])
+        raise InvalidError(about["refused"])
     return PlanImage(data=picture, **about)
 
 
@@ -71,10 +69,10 @@ def _size(data: bytes) -> tuple[int, int, str]:
         return (*_webp_size(data), WEBP)
     start = data[:1000].lstrip().lower()
     if start.startswith((b"<?xml", b"<svg", b"<!doctype svg")) or b"<svg" in start:
-        raise ImageRefusedError("it is an SVG, which may contain programs. Export it as PNG and upload that.")
+        raise InvalidError("it is an SVG, which may contain programs. Export it as PNG and upload that.")
     if start.startswith(b"%pdf"):
-        raise ImageRefusedError("it is a PDF. Export the page as PNG and upload that.")
-    raise ImageRefusedError("it is not a PNG, JPEG or WebP file")
+        raise InvalidError("it is a PDF. Export the page as PNG and upload that.")
+    raise InvalidError("it is not a PNG, JPEG or WebP file")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from embereye.hub.committer import Committer, Draft
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.plans.images import PlanImage
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.plans import PLAN_DEVICES, PLAN_IMAGES, PLANS, DeviceKey, Place, Plan, plan_image
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -26,14 +27,6 @@ NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")
 MAX_PLANS = 100
 MAX_DEVICES = 5_000  # on one plan
 RECENT_BYTES = 32 * MIB  # of images in memory, in case a failover loses their commits: two of the largest
-
-
-class UnknownPlanError(LookupError):
-    """There is no such plan, or the device is not on it."""
-
-
-class PlanRefusedError(ValueError):
-    """The requested change of a plan is not possible; its text says why."""
 
 
 class Plans:
@@ -65,13 +58,13 @@ class Plans:
         return sorted(self._plans.values(), key=lambda plan: (plan.order, plan.name))
 
     def find(self, name: str) -> Plan:
-        """The plan called `name`; UnknownPlanError."""
+        """The plan called `name`; UnknownNameError."""
         if name not in self._plans:
-            raise UnknownPlanError(f'there is no plan "{name[:80]}"')
+            raise UnknownNameError(f'there is no plan "{name[:80]}"')
         return self._plans[name]
 
     async def image(self, name: str) -> bytes:
-        """The picture of a plan. Raises UnknownPlanError, and StoreError if it is not stored yet."""
+        """The picture of a plan. Raises UnknownNameError, and StoreError if it is not stored yet."""
         digest = self.find(name).digest
 
         def read(store: Store) -> bytes:
@@ -85,10 +78,10 @@ class Plans:
     async def store(self, by: Principal, name: str, image: PlanImage) -> Plan:
         """Store `image` as the picture of the plan `name`; creates the plan, or leaves its devices in place.
 
-        Raises PlanRefusedError and StoreFailingError.
+        Raises InvalidError and StoreFailingError.
         """
         if not NAME.fullmatch(name):
-            raise PlanRefusedError(
+            raise InvalidError(
                 f'"{name[:80]}": is not a valid plan name. Use at most 63 letters, digits, spaces and . _ - ( )'
             )
         stored: list[Plan] = []
@@ -96,7 +89,7 @@ class Plans:
         def step(draft: Draft) -> None:
             before = self._plans.get(name)
             if before is None and len(self._plans) >= MAX_PLANS:
-                raise PlanRefusedError(f"there are {MAX_PLANS} plans already. Remove some first.")
+                raise InvalidError(f"there are {MAX_PLANS} plans already. Remove some first.")
             last = max((plan.order for plan in self._plans.values()), default=0)
             plan = Plan(
                 name, image.media, image.width, image.height, hashlib.sha256(image.data).hexdigest(),
@@ -120,7 +113,7 @@ class Plans:
             self._recent_images.popitem(last=False)
 
     async def remove(self, by: Principal, name: str) -> None:
-        """Remove a plan and the devices' places on it; UnknownPlanError, StoreFailingError."""
+        """Remove a plan and the devices' places on it; UnknownNameError, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             plan = self.find(name)
@@ -133,14 +126,14 @@ class Plans:
         await self._committer.commit(step)
 
     async def place(self, by: Principal, name: str, device: DeviceKey, place: Place) -> None:
-        """Place a device on a plan, or move it; UnknownPlanError, PlanRefusedError, StoreFailingError."""
+        """Place a device on a plan, or move it; UnknownNameError, InvalidError, StoreFailingError."""
         if not (0 <= place.x <= 1 and 0 <= place.y <= 1):
-            raise PlanRefusedError(f"x and y: {place.x:g}, {place.y:g} is not on the plan. Use fractions from 0 to 1.")
+            raise InvalidError(f"x and y: {place.x:g}, {place.y:g} is not on the plan. Use fractions from 0 to 1.")
 
         def step(draft: Draft) -> None:
             plan = self.find(name)
             if device not in plan.devices and len(plan.devices) >= MAX_DEVICES:
-                raise PlanRefusedError(f"{MAX_DEVICES} devices are on the plan already. Use another plan for some.")
+                raise InvalidError(f"{MAX_DEVICES} devices are on the plan already. Use another plan for some.")
             plan.devices[device] = place
             draft.transaction[PLAN_DEVICES][name, *device] = place
             add_entry(draft, by, "place on plan", name, f"{device[1]} at {place.x:.3f}, {place.y:.3f}")
@@ -148,12 +141,12 @@ class Plans:
         await self._committer.commit(step)
 
     async def remove_device(self, by: Principal, name: str, device: DeviceKey) -> None:
-        """Remove a device from a plan; UnknownPlanError if it is not on it, StoreFailingError."""
+        """Remove a device from a plan; UnknownNameError if it is not on it, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             plan = self.find(name)
             if plan.devices.pop(device, None) is None:
-                raise UnknownPlanError(f"{device[1][:80]} of {device[0][:200]} is not on the plan {name}")
+                raise UnknownNameError(f"{device[1][:80]} of {device[0][:200]} is not on the plan {name}")
             draft.transaction[PLAN_DEVICES][name, *device] = None
             add_entry(draft, by, "take off plan", name, device[1])
 

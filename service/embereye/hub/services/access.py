@@ -11,16 +11,15 @@ from typing import Any
 
 import grpc
 
-from embereye.hub.access.keeper import Access, DeniedError, NameTakenError, RevokedError, SlowDownError
-from embereye.hub.committer import StoreFailingError
-from embereye.hub.database import StoreError
+from embereye.hub.access.keeper import Access, DeniedError, RevokedError
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import InvalidError
 from embereye.hub.roles import CALLER, Principal, Role, read_scope
+from embereye.hub.services.statuses import AnyContext, abort_on_error, end_with_status
 from embereye.process.addresses import peer_host
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessServicer
 
-AnyContext = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc's RpcMethodHandler, which its stubs do not describe
 
 OPEN = "/grpc.health.v1.Health/"
@@ -113,19 +112,14 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         )
 
     async def _check(self, context: AnyContext, method: str, role: Role) -> Principal:
-        address = peer_host(context.peer())
-        try:
-            principal = self._access.identify(_bearer(context), address)
-        except DeniedError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error}; {REMEDY}")
-        except SlowDownError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        if principal.role < role:
-            sentence = f"{principal.name} is {principal.role.word}: this takes the role {role.word}"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
-        if principal.scope.is_limited and method not in SCOPED:
-            sentence = f"{principal.name} is limited to {principal.scope.words}: this is about all zones"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
+        async with abort_on_error(context):
+            try:
+                principal = self._access.identify(_bearer(context), peer_host(context.peer()))
+            except DeniedError as error:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error}; {REMEDY}")
+            principal.check_role(role)
+            if method not in SCOPED:
+                principal.check_unlimited()
         CALLER.set(principal)
         return principal
 
@@ -141,6 +135,7 @@ def _bearer(context: AnyContext) -> str:
     raise DeniedError("the call carries no token")
 
 
+@end_with_status
 class AccessService(AccessServicer):
     """Tokens, links and the audit trail."""
 
@@ -154,17 +149,8 @@ class AccessService(AccessServicer):
 
     async def CreateToken(self, request: messages.CreateTokenRequest, context: AnyContext) -> messages.CreatedToken:
         """Create a token."""
-        if request.role == messages.ROLE_UNSPECIFIED:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "role is not set. Use viewer, operator or admin.")
-        try:
-            scope = read_scope(request.zones)
-            token = await self._hub.access.create_token(CALLER.get(), request.name, Role(request.role), scope)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except NameTakenError as error:
-            await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
-        except StoreFailingError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        role, scope = _role(request.role), read_scope(request.zones)
+        token = await self._hub.access.create_token(CALLER.get(), request.name, role, scope)
         return messages.CreatedToken(token=token)
 
     async def ListTokens(self, request: messages.ListTokensRequest, context: AnyContext) -> messages.ListTokensResponse:
@@ -186,39 +172,19 @@ class AccessService(AccessServicer):
         self, request: messages.RevokeTokenRequest, context: AnyContext
     ) -> messages.RevokeTokenResponse:
         """Revoke a token."""
-        try:
-            revoked = await self._hub.access.revoke(CALLER.get(), request.name)
-        except StoreFailingError as error:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE,
-                f"revoked, but a restart of the hub undoes that until it is stored: {error}",
-            )
-        if not revoked:
-            sentence = f'there is no token "{request.name[:80]}". `embereye access list` shows all.'
-            await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
+        await self._hub.access.revoke(CALLER.get(), request.name)
         return messages.RevokeTokenResponse()
 
     async def CreateLink(self, request: messages.CreateLinkRequest, context: AnyContext) -> messages.Link:
         """Create a link that signs a browser in."""
         caller = CALLER.get()
-        name = request.name or caller.name
-        if name != caller.name and caller.role < Role.ADMIN:
-            sentence = f"{caller.name} is {caller.role.word}: only an admin creates links for others"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
-        try:
-            code = self._hub.access.create_link(caller, name, Role(request.role) if request.role else caller.role)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except SlowDownError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        role = _role(request.role) if request.role else caller.role
+        code = self._hub.access.create_link(caller, request.name or caller.name, role)
         return messages.Link(path=f"/login#{code}")
 
     async def Audit(self, request: messages.AuditRequest, context: AnyContext) -> messages.AuditResponse:
         """Read the audit trail."""
-        try:
-            entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
-        except StoreError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
         return messages.AuditResponse(
             entries=[
                 messages.AuditRecord(
@@ -228,3 +194,10 @@ class AccessService(AccessServicer):
                 for entry in entries
             ]
         )  # fmt: skip
+
+
+def _role(number: int) -> Role:
+    """Read a role; InvalidError if it is not set or unknown."""
+    if number not in WIRE.values():
+        raise InvalidError("role is not set, or unknown. Use viewer, operator or admin.")
+    return Role(number)

@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from embereye.hub.clips.store import ClipRefusedError, ClipStore, ClipsUnreadError, NoRoomError
-from embereye.hub.database import StoreError
+from embereye.hub.clips.store import ClipRefusedError, ClipStore
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import ForbiddenError, UnknownNameError
+from embereye.hub.services.statuses import abort_on_error, end_with_status
 from embereye.hub.services.store import Part, Storing
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import (
@@ -36,6 +37,7 @@ MAX_LIST = 1_000
 AnyContext = grpc.aio.ServicerContext[object, object]
 
 
+@end_with_status
 class ClipsService(ClipsServicer):
     """Serves any number of shards and people."""
 
@@ -46,13 +48,8 @@ class ClipsService(ClipsServicer):
 
     async def Held(self, request: Clip, context: AnyContext) -> HeldResponse:
         """Return how much of a clip is stored."""
-        await _check_owner(request, context)
-        try:
-            size, whole = await self._clips.upload_progress(request)
-        except ClipRefusedError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except NoRoomError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        _check_owner(request, context)
+        size, whole = await self._clips.upload_progress(request)
         return HeldResponse(bytes=size, whole=whole)
 
     async def Deliver(self, request_iterator: AsyncIterator[ClipChunk], context: AnyContext) -> HeldResponse:
@@ -62,7 +59,7 @@ class ClipsService(ClipsServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first chunk must name its clip")
         clip = Clip()
         clip.CopyFrom(first.clip)
-        await _check_owner(clip, context)
+        _check_owner(clip, context)
         lock = self._arriving.setdefault(clip.sha256, asyncio.Lock())
         try:
             async with lock:
@@ -70,8 +67,6 @@ class ClipsService(ClipsServicer):
         except ClipRefusedError as error:
             # The shard continues from the stored size, so an interrupted clip arrives after all.
             await context.abort(grpc.StatusCode.ABORTED, str(error))
-        except NoRoomError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return HeldResponse(bytes=clip.bytes, whole=True)
 
     async def _receive_clip(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:
@@ -97,23 +92,17 @@ class ClipsService(ClipsServicer):
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
         """List the clips of an alarm, or the newest of all."""
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
-        try:
-            if not request.alarm:
-                return ListClipsResponse(clips=await self._clips.newest(limit))
-            episodes = await self._hub.history.episodes(request.alarm)
-            return ListClipsResponse(clips=(await self._clips.of_episodes(episodes))[:limit])
-        except (StoreError, ClipsUnreadError) as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        if not request.alarm:
+            return ListClipsResponse(clips=await self._clips.newest(limit))
+        episodes = await self._hub.history.episodes(request.alarm)
+        return ListClipsResponse(clips=(await self._clips.of_episodes(episodes))[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:
         """Send one clip's content."""
-        try:
+        async with abort_on_error(context):
             clip = await self._clips.find(request.sha256)
-        except ClipsUnreadError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        if clip is None:
-            sentence = f'there is no clip "{request.sha256[:80]}". `embereye alarms clips` lists all.'
-            await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
+            if clip is None:
+                raise UnknownNameError(f'there is no clip "{request.sha256[:80]}". `embereye alarms clips` lists all.')
         path, offset = self._clips.path(clip), request.offset
         try:
             while offset < clip.bytes and (data := await asyncio.to_thread(_part, path, offset)):
@@ -123,14 +112,13 @@ class ClipsService(ClipsServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"clip {clip.sha256[:12]} is gone from the hub's disk")
 
 
-async def _check_owner(clip: Clip, context: AnyContext) -> None:
-    """Refuse a clip of a fleet that the calling shard does not belong to."""
+def _check_owner(clip: Clip, context: AnyContext) -> None:
+    """Raise ForbiddenError for a clip of a fleet that the calling shard does not belong to."""
     who = caller(context)
     if who is not None and clip.fleet != who.fleet:
-        sentence = (
+        raise ForbiddenError(
             f"{who} of {who.fleet} delivers a clip of {clip.fleet[:300]}. A shard delivers clips of its fleet only."
         )
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 
 def _part(path: Path, offset: int) -> bytes:

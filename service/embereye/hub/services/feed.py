@@ -5,7 +5,7 @@ is serialised once for all subscribers, so these two calls write bytes; `add_ala
 generated code.
 
 `Follow` also reads changes of the selection in a second task. A lock for each call orders events, signs of life and
-answers, because gRPC fails simultaneous writes. The hub's errors become statuses in `_abort_on_error`.
+answers, because gRPC fails simultaneous writes.
 """
 
 import asyncio
@@ -15,21 +15,12 @@ from typing import Any, cast
 
 import grpc
 
-from embereye.hub.committer import StoreFailingError
-from embereye.hub.database import StoreError
-from embereye.hub.feeds.feed import (
-    ClosedError,
-    Entry,
-    FutureCursorError,
-    Subscription,
-    TooManyError,
-    TooSlowError,
-    alive_seconds,
-)
-from embereye.hub.feeds.subscriptions import UnknownSubscriptionError
+from embereye.hub.feeds.feed import Entry, Subscription, alive_seconds
 from embereye.hub.history import EventQuery, history_limit
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import InvalidError
 from embereye.hub.roles import CALLER
+from embereye.hub.services.statuses import AnyContext, end_with_status
 from embereye.hub.tables.selection import Selection, parse_selection
 from embereye.hub.tables.subscriptions import StoredSubscription
 from embereye.process.addresses import peer_host
@@ -38,18 +29,7 @@ from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2 import FollowRequest, HistoryRequest, HistoryResponse, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsServicer, add_AlarmsServicer_to_server
 
-AnyContext = grpc.aio.ServicerContext[Any, Any]
 SERIALISED = ("Subscribe", "Follow")  # calls whose responses are bytes already
-STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
-    (FutureCursorError, grpc.StatusCode.OUT_OF_RANGE),
-    (UnknownSubscriptionError, grpc.StatusCode.NOT_FOUND),
-    (ValueError, grpc.StatusCode.INVALID_ARGUMENT),
-    (TooSlowError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (TooManyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (StoreError, grpc.StatusCode.UNAVAILABLE),
-    (StoreFailingError, grpc.StatusCode.UNAVAILABLE),
-    (ClosedError, grpc.StatusCode.UNAVAILABLE),
-)
 
 
 def add_alarms(servicer: AlarmsServicer, server: Any) -> None:
@@ -73,6 +53,7 @@ class _Adding:
         self._server.add_registered_method_handlers(service, {**handlers, **changed})
 
 
+@end_with_status
 class FeedCalls(AlarmsServicer):
     """The event part of the Alarms service."""
 
@@ -85,29 +66,27 @@ class FeedCalls(AlarmsServicer):
         self, request: SubscribeRequest, context: "grpc.aio.ServicerContext[SubscribeRequest, bytes]"
     ) -> None:
         """Send every event past the cursor, then live events."""
-        async with _abort_on_error(context):
-            alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
-            async with self._subscribed(request, context) as subscription:
-                await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
+        alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
+        async with self._subscribed(request, context) as subscription:
+            await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
 
     async def Follow(  # type: ignore[override]
         self, requests: AsyncIterator[FollowRequest], context: "grpc.aio.ServicerContext[FollowRequest, bytes]"
     ) -> None:
         """Send events as `Subscribe` does, with a selection that the client can change."""
-        async with _abort_on_error(context):
-            first = await anext(aiter(requests), FollowRequest())
-            if first.WhichOneof("body") != "start":
-                raise ValueError("the first message has no start. Set it: it has the cursor and the selection.")
-            alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
-            async with self._subscribed(first.start, context) as subscription:
-                await context.write(_selected(subscription.selection, subscription.position))
-                changing = self._change(requests, context, subscription, writing)
-                sending = self._send(context, subscription, writing, alive, lambda entry: entry.follow_response)
-                async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
-                    await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
-                    if changes.done():
-                        changes.result()  # raises the problem of a request; a client may also just send no more
-                    await sends
+        first = await anext(aiter(requests), FollowRequest())
+        if first.WhichOneof("body") != "start":
+            raise InvalidError("the first message has no start. Set it: it has the cursor and the selection.")
+        alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
+        async with self._subscribed(first.start, context) as subscription:
+            await context.write(_selected(subscription.selection, subscription.position))
+            changing = self._change(requests, context, subscription, writing)
+            sending = self._send(context, subscription, writing, alive, lambda entry: entry.follow_response)
+            async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
+                await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
+                if changes.done():
+                    changes.result()  # raises the problem of a request; a client may also just send no more
+                await sends
 
     async def _send(
         self,
@@ -163,7 +142,7 @@ class FeedCalls(AlarmsServicer):
             yield subscription
 
     def _selection(self, message: messages.Selection, zones: Iterable[str], name: str = "") -> Selection:
-        """Return the selection of a request in the caller's zones. ValueError, UnknownSubscriptionError."""
+        """Return the selection of a request in the caller's zones. InvalidError, UnknownNameError."""
         return self._read_selection(message, zones, name).within(CALLER.get().scope)
 
     def _read_selection(self, message: messages.Selection, zones: Iterable[str], name: str) -> Selection:
@@ -172,7 +151,7 @@ class FeedCalls(AlarmsServicer):
         if not name:
             return parse_selection(asked)
         if asked != messages.Selection():
-            raise ValueError("subscription: it already has a selection. Leave out selection and zones.")
+            raise InvalidError("subscription: it already has a selection. Leave out selection and zones.")
         return self._hub.subscriptions.find(name).selection
 
     async def ListSubscriptions(
@@ -185,30 +164,26 @@ class FeedCalls(AlarmsServicer):
         self, request: messages.StoreSubscriptionRequest, context: AnyContext
     ) -> messages.StoredSubscription:
         """Store a selection."""
-        async with _abort_on_error(context):
-            selection = parse_selection(request.selection)
-            stored = await self._hub.subscriptions.store(CALLER.get(), request.name, selection)
-        return _stored(stored)
+        selection = parse_selection(request.selection)
+        return _stored(await self._hub.subscriptions.store(CALLER.get(), request.name, selection))
 
     async def RemoveSubscription(
         self, request: messages.RemoveSubscriptionRequest, context: AnyContext
     ) -> messages.RemoveSubscriptionResponse:
         """Remove a selection."""
-        async with _abort_on_error(context):
-            await self._hub.subscriptions.remove(CALLER.get(), request.name)
+        await self._hub.subscriptions.remove(CALLER.get(), request.name)
         return messages.RemoveSubscriptionResponse()
 
     async def History(self, request: HistoryRequest, context: AnyContext) -> HistoryResponse:
         """Return a page of events."""
         latest = self._hub.feed.latest
-        async with _abort_on_error(context):
-            selection = self._selection(request.selection, [request.zone] if request.zone else [])
-            page = await self._hub.history.search(
-                EventQuery(
-                    selection, request.after, request.before, request.since_ns, request.until_ns, request.newest,
-                    history_limit(request.limit),
-                )
-            )  # fmt: skip
+        selection = self._selection(request.selection, [request.zone] if request.zone else [])
+        page = await self._hub.history.search(
+            EventQuery(
+                selection, request.after, request.before, request.since_ns, request.until_ns, request.newest,
+                history_limit(request.limit),
+            )
+        )  # fmt: skip
         return HistoryResponse(events=page.events, latest=latest, next=page.next)
 
 
@@ -221,13 +196,3 @@ def _stored(stored: StoredSubscription) -> messages.StoredSubscription:
     return messages.StoredSubscription(
         name=stored.name, selection=stored.selection.message, made_ns=stored.made_ns, made_by=stored.made_by
     )
-
-
-@contextlib.asynccontextmanager
-async def _abort_on_error(context: AnyContext) -> AsyncIterator[None]:
-    """End the call with the status and the text of an error in the block."""
-    try:
-        yield
-    except tuple(kind for kind, _ in STATUSES) as error:
-        code = next(code for kind, code in STATUSES if isinstance(error, kind))
-        await context.abort(code, str(error))

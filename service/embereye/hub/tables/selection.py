@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
+from embereye.hub.refusals import InvalidError
 from embereye.hub.roles import EVERYWHERE, Scope
 from embereye.levels import Kind, Level, ZoneState
 from embereye.v1 import alarms_pb2 as messages
@@ -128,7 +129,7 @@ def _is_end(event: AlarmEvent) -> bool:
 
 
 def parse_selection(message: messages.Selection) -> Selection:
-    """Read a selection from `message`; ValueError if it has an impossible value."""
+    """Read a selection from `message`; InvalidError if it has an impossible value."""
     return Selection(
         _names("zones", message.zones),
         frozenset(_checked("levels", message.levels, LEVELS.values(), Level)),
@@ -139,10 +140,10 @@ def parse_selection(message: messages.Selection) -> Selection:
 
 
 def read_selection(written: Mapping[str, object]) -> Selection:
-    """Read a selection as people write it, see `Selection.words`; ValueError names the impossible value."""
+    """Read a selection as people write it, see `Selection.words`; InvalidError names the impossible value."""
     for name in written:
         if name not in FIELDS:
-            raise ValueError(f'"{str(name)[:80]}" is not one of {", ".join(FIELDS)}')
+            raise InvalidError(f'"{str(name)[:80]}" is not one of {", ".join(FIELDS)}')
     values = {name: _texts(name, written.get(name, [])) for name in FIELDS}
     return Selection(
         _names("zones", values["zones"]),
@@ -155,27 +156,27 @@ def read_selection(written: Mapping[str, object]) -> Selection:
 
 def _texts(name: str, value: object) -> list[str]:
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"{name}: {str(value)[:80]!r} is not a list of strings")
+        raise InvalidError(f"{name}: {str(value)[:80]!r} is not a list of strings")
     return list(value)
 
 
 def _names(field: str, values: Collection[str]) -> frozenset[str]:
     if len(values) > MAX_VALUES:
-        raise ValueError(f"{field}: {len(values)} values are too many. Use at most {MAX_VALUES}.")
+        raise InvalidError(f"{field}: {len(values)} values are too many. Use at most {MAX_VALUES}.")
     for value in values:
         if not value or len(value) > MAX_VALUE:
-            raise ValueError(f'{field}: "{value[:80]}" is not a name of 1 to {MAX_VALUE} characters')
+            raise InvalidError(f'{field}: "{value[:80]}" is not a name of 1 to {MAX_VALUE} characters')
     return frozenset(values)
 
 
 def _word(field: str, word: str, words: Mapping[str, E]) -> E:
     if word not in words:
-        raise ValueError(f'{field}: "{word[:80]}" is not one of {", ".join(words)}')
+        raise InvalidError(f'{field}: "{word[:80]}" is not one of {", ".join(words)}')
     return words[word]
 
 
 def _checked(field: str, numbers: Iterable[int], known: Collection[int], make: type[E]) -> Iterable[E]:
     for number in numbers:
         if number not in known:
-            raise ValueError(f"{field}: {number} is not one of {', '.join(str(int(number)) for number in known)}")
+            raise InvalidError(f"{field}: {number} is not one of {', '.join(str(int(number)) for number in known)}")
         yield make(number)  # type: ignore[call-arg]

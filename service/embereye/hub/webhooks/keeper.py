@@ -19,6 +19,7 @@ from embereye.hub.database import DamagedError, StoreError
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.feeds.feed import Entry, Feed, Subscription
 from embereye.hub.feeds.follow import entries_of
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.events import recorded_ns
 from embereye.hub.tables.transaction import StoredState, Transaction
@@ -39,10 +40,6 @@ MAX_PAUSE_SECONDS = 60.0
 STORE_SECONDS = 1.0  # before a failed read of the store is repeated
 MAX_LETTERS = 1_000  # in one answer
 TIDY_SECONDS = 60.0  # between two times that positions are stored and dead letters are counted
-
-
-class UnknownWebhookError(LookupError):
-    """No webhook of that name is declared."""
 
 
 @dataclass(eq=False)
@@ -118,9 +115,9 @@ class Webhooks:
         return [self._webhooks[name] for name in sorted(self._webhooks)]
 
     def find(self, name: str) -> Webhook:
-        """Return the webhook called `name`; UnknownWebhookError."""
+        """Return the webhook called `name`; UnknownNameError."""
         if name not in self._webhooks:
-            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared')
+            raise UnknownNameError(f'no webhook "{name[:80]}" is declared')
         return self._webhooks[name]
 
     async def run(self) -> None:
@@ -246,7 +243,7 @@ class Webhooks:
     # Requests by people
 
     async def dead_letters(self, name: str, after: int, limit: int) -> list[DeadLetter]:
-        """Read up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError.
+        """Read up to `limit` dead letters past cursor `after`, ascending; UnknownNameError, StoreError.
 
         Their `died_ns` is by the wall clock.
         """
@@ -258,7 +255,7 @@ class Webhooks:
     async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
         """Send dead letters again, all or those of `cursors`; return their number.
 
-        UnknownWebhookError, StoreError, StoreFailingError. A letter that fails again remains a dead letter.
+        UnknownNameError, StoreError, StoreFailingError. A letter that fails again remains a dead letter.
         """
         webhook, wanted, after, named = self.find(name), list[int](), 0, frozenset(cursors)
         while page := await self.dead_letters(name, after, MAX_LETTERS):
@@ -304,7 +301,7 @@ class Webhooks:
     async def test(self, by: Principal, name: str) -> str:
         """Send a harmless test event by the webhook; return why it failed, '' if it succeeded.
 
-        UnknownWebhookError, StoreFailingError.
+        UnknownNameError, StoreFailingError.
         """
         webhook = self.find(name)
         event = AlarmEvent(

@@ -212,7 +212,7 @@ async def test_tokens_and_sessions_survive_a_restart_and_revoked_ones_do_not(tmp
         valid = await site.hub.access.create_token(ME, "valid", Role.VIEWER)
         revoked = await site.hub.access.create_token(ME, "revoked", Role.VIEWER)
         (cookie,), (ended,) = (await site.sign_in(token=valid)).values(), (await site.sign_in(token=revoked)).values()
-        assert await site.hub.access.revoke(ME, "revoked")
+        await site.hub.access.revoke(ME, "revoked")
     async with running(tmp_path) as site:
         assert (await site.ask("/v1/zones", token=valid))[0] == 200
         assert (await site.ask("/v1/zones", token=revoked))[0] == 401
@@ -248,7 +248,7 @@ async def test_revoking_a_token_ends_its_sessions_and_streams(site: Site) -> Non
         await feed.initial_metadata()
         shown = {"Authorization": f"Bearer {token}"}
         async with session.ws_connect(f"{site.base}/v1/alarms/ws", headers=shown) as socket:
-            assert await site.hub.access.revoke(ME, "wall")
+            await site.hub.access.revoke(ME, "wall")
             message = await asyncio.wait_for(socket.receive(), 10)
             assert (message.type, socket.close_code) == (aiohttp.WSMsgType.CLOSE, 1008)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -558,7 +558,7 @@ async def test_the_audit_trail_has_person_action_time_and_address(site: Site, tm
     assert (await site.ask(f"{zone}/test", {}, token=token))[0] == 200
     assert (await site.ask(f"{zone}/reset", {}, token=token))[0] == 200
     await site.sign_in(token=token)
-    assert await site.hub.access.revoke(ME, "ada")
+    await site.hub.access.revoke(ME, "ada")
     _, body, _ = await site.ask("/v1/audit", token=ADMIN)
     names = ("who", "address", "action", "subject", "detail")
     assert [tuple(entry[name] for name in names) for entry in body["entries"]] == [

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from embereye.camera import rewrite
-from embereye.hub.plans.images import ImageRefusedError, make_plan_image
+from embereye.hub.plans.images import make_plan_image
+from embereye.hub.refusals import InvalidError
 
 FLOOR = np.full((60, 100, 3), (30, 160, 220), np.uint8)
 
@@ -91,5 +92,5 @@ def bomb(width: int, height: int) -> bytes:
     ],
 )
 async def test_an_unusable_file_is_refused_with_a_reason(data: bytes, why: str) -> None:
-    with pytest.raises(ImageRefusedError, match=why):
+    with pytest.raises(InvalidError, match=why):
         await make_plan_image(data)

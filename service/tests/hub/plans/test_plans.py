@@ -8,7 +8,7 @@ from harness.stored import Stored
 
 from embereye.hub.plans import keeper
 from embereye.hub.plans.images import PlanImage
-from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.plans import Place
 from embereye_cli.main import main
@@ -67,19 +67,19 @@ async def test_an_invalid_change_of_a_plan_is_refused_with_a_reason(
 ) -> None:
     async with running(stored) as hub:
         for name in ("", " x", "a/b", "x" * 64, "\u200bx", "a\nb"):
-            with pytest.raises(PlanRefusedError, match="is not a valid plan name"):
+            with pytest.raises(InvalidError, match="is not a valid plan name"):
                 await hub.plans.store(ADA, name, IMAGE)
         await hub.plans.store(ADA, "one", IMAGE)
         monkeypatch.setattr(keeper, "MAX_PLANS", 1)
         monkeypatch.setattr(keeper, "MAX_DEVICES", 1)
-        with pytest.raises(PlanRefusedError, match="there are 1 plans already"):
+        with pytest.raises(InvalidError, match="there are 1 plans already"):
             await hub.plans.store(ADA, "two", IMAGE)
-        with pytest.raises(PlanRefusedError, match="is not on the plan"):
+        with pytest.raises(InvalidError, match="is not on the plan"):
             await hub.plans.place(ADA, "one", DEVICE, Place(1.5, 0))
         await hub.plans.place(ADA, "one", DEVICE, Place(1, 0))
-        with pytest.raises(PlanRefusedError, match="1 devices are on the plan already"):
+        with pytest.raises(InvalidError, match="1 devices are on the plan already"):
             await hub.plans.place(ADA, "one", (DEVICE[0], "s-02"), Place(0, 0))
-        with pytest.raises(UnknownPlanError, match='no plan "two"'):
+        with pytest.raises(UnknownNameError, match='no plan "two"'):
             await hub.plans.remove(ADA, "two")
-        with pytest.raises(UnknownPlanError, match="s-02 of default/sensors/hall is not on the plan one"):
+        with pytest.raises(UnknownNameError, match="s-02 of default/sensors/hall is not on the plan one"):
             await hub.plans.remove_device(ADA, "one", (DEVICE[0], "s-02"))

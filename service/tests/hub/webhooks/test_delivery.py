@@ -19,12 +19,12 @@ from embereye.hub import history
 from embereye.hub.database import DamagedError, StoreError
 from embereye.hub.databases.store import Store
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.events import events_after
 from embereye.hub.tables.selection import read_selection
 from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks import keeper
-from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.sender import Sender
 from embereye.process.http.server import bound_port, serve_http
@@ -319,7 +319,7 @@ async def test_a_test_reports_its_success_or_failure(stored: Stored, receiver: R
         assert await hub.webhooks.test(ADA, "pager") == ""
         receiver.answers = [401]
         assert await hub.webhooks.test(ADA, "pager") == "it answers 401"
-        with pytest.raises(UnknownWebhookError, match='no webhook "none" is declared'):
+        with pytest.raises(UnknownNameError, match='no webhook "none" is declared'):
             await hub.webhooks.test(ADA, "none")
     assert receiver.accepted[0]["event"]["why"] == "a test of the webhook pager by ada"
 

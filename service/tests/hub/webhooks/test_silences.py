@@ -7,8 +7,8 @@ from harness.eventually import eventually
 from harness.stored import Stored
 
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
-from embereye.hub.silences import UnknownSilenceError
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import MINUTE, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -131,16 +131,16 @@ async def test_an_impossible_silence_is_refused_with_a_reason(stored: Stored) ->
     async with run(stored) as hub:
         await furnish(hub)
         begin = hub.silences.begin
-        with pytest.raises(UnknownSilenceError, match="there is no zone default/attic"):
+        with pytest.raises(UnknownNameError, match="there is no zone default/attic"):
             await begin(ADA, "default", "attic", reason="r", minutes=5)
-        with pytest.raises(UnknownSilenceError, match="no device s-09 is declared in zone default/kitchen"):
+        with pytest.raises(UnknownNameError, match="no device s-09 is declared in zone default/kitchen"):
             await begin(ADA, "default", "kitchen", device="s-09", reason="r", minutes=5)
         with pytest.raises(ValueError, match="reason: is empty"):
             await begin(ADA, "default", "kitchen", reason=" ", minutes=5)
         for minutes in (0, -1, 1441):
             with pytest.raises(ValueError, match="is not from 1 to 1440"):
                 await begin(ADA, "default", "kitchen", reason="r", minutes=minutes)
-        with pytest.raises(UnknownSilenceError, match="there is no silence 0123"):
+        with pytest.raises(UnknownNameError, match="there is no silence 0123"):
             await hub.silences.end(ADA, "0123")
 
 

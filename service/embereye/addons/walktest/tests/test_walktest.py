@@ -11,11 +11,12 @@ from harness.clock import Clock
 from harness.eventually import eventually
 from harness.stored import Stored
 
-from embereye.addons.walktest.keeper import RefusedTestError, WalkTestOptions, WalkTests
+from embereye.addons.walktest.keeper import WalkTestOptions, WalkTests
 from embereye.addons.walktest.page import page, text
 from embereye.addons.walktest.plan import Interval, read_interval
-from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.actions import Action
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import ConflictError, UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.process.signing import InvalidError, open_sealed, public_key
@@ -176,14 +177,14 @@ async def test_ending_the_test_of_the_zone_ends_the_walk_test(stored: Stored) ->
 
 async def test_what_cannot_be_tested_is_refused_in_words(stored: Stored) -> None:
     async with running(stored, Clock()) as site:
-        with pytest.raises(UnknownZoneError):
+        with pytest.raises(UnknownNameError):
             await site.tests.start(ADA, HALL, "", "")
         await site.declare("a")
         await site.tests.start(ADA, HALL, "", "")
-        with pytest.raises(RefusedTestError, match="runs already, by ada"):
+        with pytest.raises(ConflictError, match="runs already, by ada"):
             await site.tests.start(ADA, HALL, "", "")
         await site.tests.end(ADA, HALL, "")
-        with pytest.raises(RefusedTestError, match="no walk test of zone default/hall runs"):
+        with pytest.raises(ConflictError, match="no walk test of zone default/hall runs"):
             await site.tests.end(ADA, HALL, "")
 
 

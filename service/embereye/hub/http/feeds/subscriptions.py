@@ -7,7 +7,7 @@ answered.
 
 from aiohttp import web
 
-from embereye.hub.feeds.subscriptions import NAME, Subscriptions, UnknownSubscriptionError
+from embereye.hub.feeds.subscriptions import NAME, Subscriptions
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import (
     CHANGES,
@@ -54,17 +54,11 @@ def _read(request: web.Request, subscriptions: Subscriptions) -> Selection:
     fields = {field: request.query.getall(name, []) for name, field in FIELDS.items()}
     for field in ("zones", "devices"):  # empty inputs of a page's form
         fields[field] = [value for value in fields[field] if value]
-    try:
-        selection = read_selection(fields)
-    except ValueError as error:
-        raise Refused(400, str(error)) from error
+    selection = read_selection(fields)
     name = request.query.get("subscription", "")
     if not name:
         return selection
-    try:
-        stored = subscriptions.find(name).selection
-    except UnknownSubscriptionError as error:
-        raise Refused(404, str(error)) from error
+    stored = subscriptions.find(name).selection
     if any(fields.values()):
         raise Refused(400, f"subscription: it already has a selection. Leave out {', '.join(FIELDS)}.")
     return stored
@@ -98,11 +92,8 @@ class SubscriptionRoutes:
         body=json_body(reference("Selection")),
     )  # fmt: skip
     async def _store(self, request: web.Request) -> web.Response:
-        try:
-            selection = read_selection(await read_json(request))
-            stored = await self._hub.subscriptions.store(request[PRINCIPAL], request.match_info["name"], selection)
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
+        selection = read_selection(await read_json(request))
+        stored = await self._hub.subscriptions.store(request[PRINCIPAL], request.match_info["name"], selection)
         return web.json_response(_listed(stored))
 
     @Route(
@@ -112,8 +103,5 @@ class SubscriptionRoutes:
         fails=(404, 503),
     )  # fmt: skip
     async def _remove(self, request: web.Request) -> web.Response:
-        try:
-            await self._hub.subscriptions.remove(request[PRINCIPAL], request.match_info["name"])
-        except UnknownSubscriptionError as error:
-            raise Refused(404, str(error)) from error
+        await self._hub.subscriptions.remove(request[PRINCIPAL], request.match_info["name"])
         return web.json_response({})

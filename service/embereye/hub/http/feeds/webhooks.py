@@ -28,7 +28,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.hub.tables.webhooks import DeadLetter
-from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhook
+from embereye.hub.webhooks.keeper import Webhook
 
 MAX_CURSORS = 10_000  # in one request
 
@@ -58,10 +58,7 @@ class WebhookRoutes:
     )  # fmt: skip
     async def _dead_letters(self, request: web.Request) -> web.Response:
         after, limit = number_of(request, "after", 0), number_of(request, "limit", 0)
-        try:
-            letters = await self._hub.webhooks.dead_letters(request.match_info["name"], after, limit)
-        except UnknownWebhookError as error:
-            raise Refused(404, str(error.args[0])) from error
+        letters = await self._hub.webhooks.dead_letters(request.match_info["name"], after, limit)
         return await written("deadLetters", map(_letter, letters), {})
 
     @Route(
@@ -73,10 +70,7 @@ class WebhookRoutes:
     )  # fmt: skip
     async def _resend(self, request: web.Request) -> web.Response:
         cursors = _cursors(await read_json(request))
-        try:
-            number = await self._hub.webhooks.resend(request[PRINCIPAL], request.match_info["name"], cursors)
-        except UnknownWebhookError as error:
-            raise Refused(404, str(error.args[0])) from error
+        number = await self._hub.webhooks.resend(request[PRINCIPAL], request.match_info["name"], cursors)
         return web.json_response({"resent": number}, status=202)
 
     @Route(
@@ -87,11 +81,9 @@ class WebhookRoutes:
     )  # fmt: skip
     async def _test(self, request: web.Request) -> web.Response:
         await read_json(request)
-        try:
-            error = await self._hub.webhooks.test(request[PRINCIPAL], request.match_info["name"])
-        except UnknownWebhookError as unknown:
-            raise Refused(404, str(unknown.args[0])) from unknown
-        return web.json_response({"failed": error})
+        return web.json_response(
+            {"failed": await self._hub.webhooks.test(request[PRINCIPAL], request.match_info["name"])}
+        )
 
 
 def _fields(webhook: Webhook, latest: int) -> Json:

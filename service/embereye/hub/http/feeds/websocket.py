@@ -21,9 +21,7 @@ from embereye.hub.feeds.feed import (
     ClosedError,
     Entry,
     Form,
-    FutureCursorError,
     Subscription,
-    TooManyError,
     TooSlowError,
     alive_seconds,
 )
@@ -98,10 +96,7 @@ class FeedSocket:
         form = FORMATS[one_of(request, "format", tuple(FORMATS))]
         slow = one_of(request, "slow", SLOW)
         unstored = one_of(request, "unstored", UNSTORED) == "yes"
-        try:
-            alive = alive_seconds(number_of(request, "alive_ms", 0))
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
+        alive = alive_seconds(number_of(request, "alive_ms", 0))
         selection = selection_of(request, self._hub.subscriptions)
         # With a limit of 0, every write waits while the client has unread data.
         socket = web.WebSocketResponse(
@@ -109,19 +104,14 @@ class FeedSocket:
         )
         if not socket.can_prepare(request):
             raise Refused(426, "this is a WebSocket. Request the upgrade.", {"Upgrade": "websocket"})
-        try:
-            with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce",
-                                unstored=unstored) as subscription:  # fmt: skip
-                await socket.prepare(request)
-                try:
-                    async with self._hub.access.until_revoked(request[PRINCIPAL]):
-                        await self._converse(request, socket, subscription, form, alive)
-                except RevokedError as error:
-                    await _close(request, socket, WSCloseCode.POLICY_VIOLATION, error)
-        except FutureCursorError as error:
-            raise Refused(409, str(error)) from error
-        except TooManyError as error:
-            raise Refused(503, str(error)) from error
+        with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce",
+                            unstored=unstored) as subscription:  # fmt: skip
+            await socket.prepare(request)
+            try:
+                async with self._hub.access.until_revoked(request[PRINCIPAL]):
+                    await self._converse(request, socket, subscription, form, alive)
+            except RevokedError as error:
+                await _close(request, socket, WSCloseCode.POLICY_VIOLATION, error)
         return socket
 
     async def _converse(
