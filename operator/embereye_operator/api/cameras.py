@@ -7,36 +7,26 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
-from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose, exposure
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import (
     GRPC_PORT,
     IMMUTABLE,
     NOT_METRICS,
-    OBJECT_NAME,
-    Alerts,
-    Autoscaling,
-    Canary,
-    DeviceAccess,
     DevicesFrom,
+    FleetSpec,
     Heat,
     MeasuringArea,
     Point,
     SecretReference,
-    Template,
     corners,
     deadline,
-    device_access,
     device_id,
     device_list,
-    hub_name,
     measuring_areas,
     more_devices,
+    object_name,
     ordered,
-    shard_count,
-    shard_image,
-    shard_version,
     zone_name,
 )
 
@@ -246,9 +236,7 @@ class ModelClass(Resource):
 class VolumeFile(Resource):
     """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
 
-    claim_name: str = described(
-        "Name of the claim.", pattern=OBJECT_NAME, hint="is not the name of a claim", max_length=253
-    )
+    claim_name: str = object_name("claim", "Name of the claim.")
     path: str = described(
         "Path of the file in the volume.",
         pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*$",
@@ -261,9 +249,7 @@ class VolumeFile(Resource):
 class MapFile(Resource):
     """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
 
-    name: str = described(
-        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
-    )
+    name: str = object_name("ConfigMap", "Name of the ConfigMap.")
     key: str = described(
         "The key that holds the file.", pattern=r"^[-._A-Za-z0-9]+$", hint="is not a key of a ConfigMap", max_length=253
     )
@@ -397,10 +383,9 @@ def exposed_passwords(cameras: Iterable[Camera]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CameraFleetSpec(Resource):
+class CameraFleetSpec(FleetSpec):
     """Cameras that are watched together."""
 
-    RULES = (NO_TLS_BEHIND_GATEWAY,)
     cameras: tuple[Camera, ...] = device_list("cameras")
     cameras_from: tuple[DevicesFrom, ...] = more_devices("cameras")
     deadline: Duration = deadline(2)
@@ -409,16 +394,3 @@ class CameraFleetSpec(Resource):
     detection: Detection = described("The detectors for pictures, and their thresholds.", default=Detection)
     decoding: Decoding = described("The decoding of H.264 and H.265.", default=Decoding)
     evidence: Evidence = described("The recordings around an alarm.", default=Evidence)
-    canary: Canary = described(
-        "A synthetic fire by which each shard regularly proves its path to an alarm.", default=Canary
-    )
-    access: DeviceAccess | None = device_access()
-    expose: Expose | None = exposure()
-    shards: int = shard_count()
-    autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
-    image: str = shard_image()
-    version: str = shard_version()
-    hub: str = hub_name()
-    template: Template = described("Settings for every shard's pod.", default=Template)
-    alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Stop reconciling, and change nothing.", default=False)

@@ -168,10 +168,3 @@ class Expose(Resource):
     )
     ports: ExposedPorts = described("Fixed ports.", default=ExposedPorts)
     gateway: GatewayReference | None = described("The Gateway, for type Gateway.", default=None)
-
-
-def exposure() -> Any:
-    """Return the field `expose` of a fleet's spec."""
-    return described(
-        "How devices outside the cluster reach it. By default only pods can, as with ClusterIP.", default=None
-    )

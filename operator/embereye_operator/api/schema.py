@@ -12,6 +12,7 @@ per change.
 
 import copy
 import dataclasses
+import inspect
 import json
 import re
 import types
@@ -121,10 +122,10 @@ def _key(field: "dataclasses.Field[Any]", constraint: Constraint) -> str:
 
 @cache
 def _fields(cls: type) -> Sequence[tuple["dataclasses.Field[Any]", Any, Constraint]]:
-    hints = typing.get_type_hints(cls)
-    return [
-        (field, hints[field.name], field.metadata.get("constraint", Constraint())) for field in dataclasses.fields(cls)
-    ]
+    """Return the fields with their types and constraints: those of the class itself before inherited ones."""
+    hints, own = typing.get_type_hints(cls), inspect.get_annotations(cls)
+    ordered = sorted(dataclasses.fields(cls), key=lambda field: field.name not in own)
+    return [(field, hints[field.name], field.metadata.get("constraint", Constraint())) for field in ordered]
 
 
 def _unwrap(hint: Any) -> Any:

@@ -7,7 +7,6 @@ from typing import Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
-from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose, exposure
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -16,26 +15,17 @@ from embereye_operator.api.shared import (
     IMMUTABLE,
     METRICS_PORT,
     NOT_METRICS,
-    Alerts,
-    Autoscaling,
-    Canary,
-    DeviceAccess,
     DevicesFrom,
+    FleetSpec,
     Heat,
     MeasuringArea,
     SecretReference,
-    Template,
     deadline,
-    device_access,
     device_id,
     device_list,
-    hub_name,
     measuring_areas,
     more_devices,
     ordered,
-    shard_count,
-    shard_image,
-    shard_version,
     zone_name,
 )
 
@@ -326,7 +316,7 @@ class MqttBroker(Resource):
 
 
 @dataclass(frozen=True, slots=True)
-class SensorFleetSpec(Resource):
+class SensorFleetSpec(FleetSpec):
     """Sensors that are watched together."""
 
     RULES = (
@@ -336,7 +326,7 @@ class SensorFleetSpec(Resource):
             lambda value, _: not value["listen"].get("tls") or bool((value.get("access") or {}).get("tls")),
             ".listen.tls",
         ),
-        NO_TLS_BEHIND_GATEWAY,
+        *FleetSpec.RULES,
     )
     sensors: tuple[Sensor, ...] = device_list("sensors")
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
@@ -352,16 +342,3 @@ class SensorFleetSpec(Resource):
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
-    canary: Canary = described(
-        "A synthetic fire by which each shard regularly proves its path to an alarm.", default=Canary
-    )
-    access: DeviceAccess | None = device_access()
-    expose: Expose | None = exposure()
-    shards: int = shard_count()
-    autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
-    image: str = shard_image()
-    version: str = shard_version()
-    hub: str = hub_name()
-    template: Template = described("Settings for every shard's pod.", default=Template)
-    alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Stop reconciling, and change nothing.", default=False)

@@ -3,9 +3,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.exposure import NO_TLS_BEHIND_GATEWAY, Expose
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 
@@ -45,6 +46,11 @@ def zone_name() -> Any:
     )
 
 
+def object_name(kind: str, description: str) -> Any:
+    """Return a field with the name of an object of another `kind` in the fleet's namespace."""
+    return described(description, pattern=OBJECT_NAME, hint=f"is not the name of a {kind}", max_length=253)
+
+
 def ordered(low: str, high: str) -> Rule:
     """Return the rule that field `low` is not more than field `high`."""
     return Rule(
@@ -59,11 +65,8 @@ def ordered(low: str, high: str) -> Rule:
 class PullSecret(Resource):
     """A Secret in the fleet's namespace for pulling images."""
 
-    name: str = described(
-        "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
+    name: str = object_name(
+        "Secret", "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg."
     )
 
 
@@ -71,21 +74,14 @@ class PullSecret(Resource):
 class SecretReference(Resource):
     """A Secret in the fleet's namespace."""
 
-    name: str = described(
-        "Name of the Secret; its keys are username and password.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
-    )
+    name: str = object_name("Secret", "Name of the Secret; its keys are username and password.")
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 
-    name: str = described(
-        "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
-    )
+    name: str = object_name("ConfigMap", "Name of the ConfigMap.")
     key: str = described("The key with the list as YAML or JSON; by default all keys.", default="", max_length=253)
 
 
@@ -107,11 +103,8 @@ NETWORK = (
 class TokenSecret(Resource):
     """A Secret in the fleet's namespace with devices' tokens."""
 
-    name: str = described(
-        "Name of the Secret. Key token: tokens for any device, one per line; key devices: lines of ID TOKEN.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
+    name: str = object_name(
+        "Secret", "Name of the Secret. Key token: tokens for any device, one per line; key devices: lines of ID TOKEN."
     )
 
 
@@ -119,24 +112,14 @@ class TokenSecret(Resource):
 class TlsSecret(Resource):
     """A Secret in the fleet's namespace with the shards' certificate for devices."""
 
-    name: str = described(
-        "Name of a Secret with tls.crt and tls.key.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
-    )
+    name: str = object_name("Secret", "Name of a Secret with tls.crt and tls.key.")
 
 
 @dataclass(frozen=True, slots=True)
 class AuthoritySecret(Resource):
     """A Secret in the fleet's namespace with certificate authorities."""
 
-    name: str = described(
-        "Name of a Secret with ca.crt: one or several authorities.",
-        pattern=OBJECT_NAME,
-        hint="is not the name of a Secret",
-        max_length=253,
-    )
+    name: str = object_name("Secret", "Name of a Secret with ca.crt: one or several authorities.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +228,6 @@ class DeviceAccess(Resource):
     )
     tls: DeviceTls | None = described(
         "TLS for gRPC, and at listen.tls for text devices. Turning it on or off restarts the shards.",
-        default=None,
-    )
-
-
-def device_access() -> Any:
-    """Return the field `access` of a fleet's spec."""
-    return described(
-        "The devices whose data is accepted. By default anyone, as with open: true, which raises a warning.",
         default=None,
     )
 
@@ -458,50 +433,6 @@ class Canary(Resource):
     )
 
 
-def shard_count() -> Any:
-    """Return the field `shards`."""
-    return described(
-        "Number of shards that share the devices. kubectl scale, HPA and KEDA write it.",
-        default=1,
-        minimum=1,
-        maximum=MAX_SHARDS,
-    )
-
-
-def shard_image() -> Any:
-    """Return the field `image`."""
-    return described(
-        "Image of the shards; by default the operator's. A change is rolled out shard by shard.",
-        default="",
-        pattern=r"^([A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?)?$",
-        hint="is not an image such as registry.example.com/embereye:1.2.3",
-        max_length=512,
-    )
-
-
-def shard_version() -> Any:
-    """Return the field `version`."""
-    return described(
-        "Tag of the operator's image for the shards; ignored if image is set.",
-        default="",
-        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
-        hint="is not a tag",
-        max_length=128,
-    )
-
-
-def hub_name() -> Any:
-    """Return the field `hub`."""
-    return described(
-        "Name of the hub that it reports to, from hubs in the release's values. By default the hub for its namespace, "
-        "or else the release's default hub. A change is rolled out shard by shard.",
-        default="",
-        pattern=rf"^({HUB_NAME.strip('^$')})?$",
-        hint="is not the name of a hub: lower-case letters, digits and '-'",
-        max_length=20,
-    )
-
-
 def deadline(seconds: int) -> Any:
     """Return the field `deadline`, by default `seconds`."""
     return described(
@@ -520,3 +451,52 @@ def device_list(noun: str) -> Any:
 def more_devices(noun: str) -> Any:
     """Return the field with ConfigMaps of devices."""
     return described(f"More {noun}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSpec(Resource):
+    """The fields that both kinds of fleets have."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (NO_TLS_BEHIND_GATEWAY,)
+    canary: Canary = described(
+        "A synthetic fire by which each shard regularly proves its path to an alarm.", default=Canary
+    )
+    access: DeviceAccess | None = described(
+        "The devices whose data is accepted. By default anyone, as with open: true, which raises a warning.",
+        default=None,
+    )
+    expose: Expose | None = described(
+        "How devices outside the cluster reach it. By default only pods can, as with ClusterIP.", default=None
+    )
+    shards: int = described(
+        "Number of shards that share the devices. kubectl scale, HPA and KEDA write it.",
+        default=1,
+        minimum=1,
+        maximum=MAX_SHARDS,
+    )
+    autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
+    image: str = described(
+        "Image of the shards; by default the operator's. A change is rolled out shard by shard.",
+        default="",
+        pattern=r"^([A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?)?$",
+        hint="is not an image such as registry.example.com/embereye:1.2.3",
+        max_length=512,
+    )
+    version: str = described(
+        "Tag of the operator's image for the shards; ignored if image is set.",
+        default="",
+        pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
+        hint="is not a tag",
+        max_length=128,
+    )
+    hub: str = described(
+        "Name of the hub that it reports to, from hubs in the release's values. By default the hub for its namespace, "
+        "or else the release's default hub. A change is rolled out shard by shard.",
+        default="",
+        pattern=rf"^({HUB_NAME.strip('^$')})?$",
+        hint="is not the name of a hub: lower-case letters, digits and '-'",
+        max_length=20,
+    )
+    template: Template = described("Settings for every shard's pod.", default=Template)
+    alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
+    paused: bool = described("Stop reconciling, and change nothing.", default=False)
