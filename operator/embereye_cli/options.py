@@ -1,11 +1,13 @@
 """Options whose defaults come from environment variables, declared as data."""
 
 import os
-from argparse import ArgumentParser, _ArgumentGroup
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ def folders_of_peer(name: str, peer: str, files: str) -> tuple[Option, Option]:
         Option(f"--{name}-tls", f"folder with ca.crt and, if {peer} requires a certificate, tls.crt and tls.key; "
                "default: the system's authorities", type=Path, metavar="DIR"),
     )  # fmt: skip
+
+
+def options_of(kind: Callable[..., T], arguments: Namespace, **others: Any) -> T:
+    """Build the dataclass `kind` from the options with its fields' names; `others` are the fields named otherwise."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in vars(arguments).items() if name in names} | others)
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, options: Iterable[Option]) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kopf._cogs.clients.errors import APIError  # kopf has no public name for it
@@ -27,7 +27,6 @@ from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
 from embereye_operator.controller import Controller
 from embereye_operator.decide.claims import Claims
-from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
@@ -48,24 +47,16 @@ logger = logging.getLogger(__name__)
 class OperatorOptions:
     """The start options of an operator."""
 
-    image: str  # of the shards
-    hub: str  # host:port, as shards reach it
-    hubs: tuple[NamedHub, ...] = ()  # additional hubs
+    settings: Settings  # of the shards
     namespaces: tuple[str, ...] = ()  # watched namespaces; empty: all
     authority_secret: str = ""  # Secret of an external certificate authority; empty: the operator creates one
     watch_nodes: bool = False  # if only some namespaces are watched; otherwise nodes always are
     fleet_selector: str = ""  # label selector of the operator's fleets; empty: all
     take_over_after: float = TAKE_OVER  # seconds without change of another operator's Lease until it counts as dead
-    image_pull_policy: str = ""  # empty: Kubernetes' default
-    image_pull_secrets: tuple[str, ...] = ()  # for shards, in their fleets' namespaces
-    shard_user: int | None = Settings.user  # None: the cluster's choice
-    shard_host: str = ""  # the address that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
     hub_names: tuple[str, ...] = ()  # host names that people use for the hub, for its certificate
     release: str = "embereye"  # the Helm release; names of certificate Secrets start with it
     role: str = ""  # the operator's ClusterRole or Role, which owns disruption budgets
-    prometheus: str = Settings.prometheus  # the Prometheus server that KEDA queries
-    scrape_annotations: bool = False
     scaling_trace: Path | None = None  # folder
     scaling_trace_size: int = ROOM  # bytes; size limit of the folder
     rollout_max_fleets: int = 5
@@ -80,7 +71,7 @@ async def serve(
     build: Callable[[AsyncClient, KubernetesOptions], KubernetesRuntime] = build_runtime,
 ) -> int:
     """Run the operator until `stop` is set."""
-    if not options.image:
+    if not options.settings.image:
         raise UserError("--image is empty: give the shards' image, or set EMBEREYE_IMAGE")
     scope = _scope(options)
     if options.take_over_after < DURATION:
@@ -95,7 +86,7 @@ async def serve(
     election = _election(client, options.lease, scope)
     is_leading = election.is_leading if election else lambda: True
     async with AsyncExitStack() as closing:
-        runtime = build(client, _runtime_options(options, client, scope, is_leading))
+        runtime = build(client, _runtime_options(options, settings, client, scope, is_leading))
         closing.push_async_callback(runtime.close)
         ownership = Ownership(
             client, runtime.world, name=settings.operator, image=settings.image, patience=options.take_over_after
@@ -110,7 +101,7 @@ async def serve(
         freeze_heap()
         await closing.enter_async_context(beside(collect_garbage(), name="collect-garbage"))
         manager = Manager(controller, election, stop, closing)
-        logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)
+        logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", settings.image)
         try:
             await run_operator(manager, namespaces=scope.namespaces)
         except APIError as error:
@@ -124,18 +115,10 @@ async def serve(
 
 
 def _settings(options: OperatorOptions, client: AsyncClient) -> Settings:
-    return Settings(
-        image=options.image,
-        hub=options.hub,
-        hubs=options.hubs,
-        image_pull_policy=options.image_pull_policy,
-        image_pull_secrets=options.image_pull_secrets,
-        user=options.shard_user,
-        host=options.shard_host,
-        prometheus=options.prometheus,
+    return replace(
+        options.settings,
         log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),
         tracing=os.environ.get(ENDPOINT_VARIABLE, ""),
-        scrape_annotations=options.scrape_annotations,
         operator=_operator(client, options.lease),
         claims=Claims(),
         turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
@@ -144,21 +127,21 @@ def _settings(options: OperatorOptions, client: AsyncClient) -> Settings:
 
 
 def _runtime_options(
-    options: OperatorOptions, client: AsyncClient, scope: Scope, is_leading: Callable[[], bool]
+    options: OperatorOptions, settings: Settings, client: AsyncClient, scope: Scope, is_leading: Callable[[], bool]
 ) -> KubernetesOptions:
     return KubernetesOptions(
-        hub=options.hub,
+        hub=settings.hub,
+        hubs=settings.hubs,
         namespaces=scope.namespaces or [ALL_NAMESPACES],
         watches_nodes=options.watch_nodes,
         authority_secret=options.authority_secret,
         is_selected=scope.is_selected,
-        operator=_operator(client, options.lease),
+        operator=settings.operator,
         is_leading=is_leading,
         role=options.role,
-        image=options.image,
-        release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
+        image=settings.image,
+        release=(settings.operator.rpartition("/")[0] or client.namespace, options.release),
         hub_names=options.hub_names,
-        hubs=options.hubs,
     )
 
 

@@ -22,6 +22,7 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
 from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.process import OperatorOptions, serve
 from embereye_operator.runtime.kubernetes.links import KubernetesLinks
@@ -134,7 +135,8 @@ def main() -> int:
     arguments = vars(parser.parse_args())
     named = ",".join(arguments.pop("namespace"))
     namespaces = () if arguments.pop("all_namespaces") or not named else tuple(named.split(","))
-    options = OperatorOptions(namespaces=namespaces, **arguments)
+    settings = Settings(arguments.pop("image"), arguments.pop("hub"))
+    options = OperatorOptions(settings=settings, namespaces=namespaces, **arguments)
     build = partial(build_runtime, world_type=SimulatedWorld, links_type=SimulatedLinks)
     return lifecycle.run(lambda stop: serve(options, stop, build))
 

@@ -22,7 +22,7 @@ from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND, bracketed
-from embereye_cli.options import Option, add_options, folders_of_peer
+from embereye_cli.options import Option, add_options, folders_of_peer, options_of
 from embereye_cli.processes.shard_options import identity_options
 from embereye_cli.values import duration, port_number, size, split_names
 
@@ -204,24 +204,14 @@ def run(arguments: Namespace) -> int:
     namespaces = split_names(arguments.namespace)
     if namespaces and not arguments.identity:
         raise UserError("--namespace needs --identity: without certificates, the namespace of a shard is unknown")
-    options = HubOptions(
-        data=arguments.data,
-        host=arguments.host,
-        outer_host=arguments.outer_host,
-        grpc_port=arguments.grpc_port,
-        http_port=arguments.http_port,
-        metrics_port=arguments.metrics_port,
+    options = options_of(
+        HubOptions,
+        arguments,
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
         retention_ns=int(arguments.retention * SECOND),
         clips_bytes=arguments.clips,
-        control_port=arguments.control_port,
-        identity=arguments.identity,
         namespaces=namespaces,
-        tls=arguments.tls,
         hosts=hosts,
-        base_path=arguments.base_path,
-        database=arguments.database,
-        advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
         mqtt=broker_options(arguments),
         oidc=provider_options(arguments),

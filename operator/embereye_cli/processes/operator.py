@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
-from embereye_cli.options import Option, add_options
+from embereye_cli.options import Option, add_options, options_of
 from embereye_cli.parser import did_you_mean
 from embereye_cli.values import duration_or_seconds, port_number, seconds, size, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
@@ -109,30 +109,21 @@ def run(arguments: Namespace) -> int:
     """Run the operator until SIGTERM; return the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     named = arguments.namespace or [os.environ.get("EMBEREYE_NAMESPACE", "")]
-    options = OperatorOptions(
-        image=arguments.image,
-        hub=arguments.hub,
+    settings = options_of(
+        Settings,
+        arguments,
         hubs=_hubs(arguments.hubs),
-        namespaces=() if arguments.all_namespaces else split_names(named),
-        authority_secret=arguments.authority_secret,
-        watch_nodes=arguments.watch_nodes,
-        fleet_selector=arguments.fleet_selector,
-        take_over_after=arguments.take_over_after,
-        image_pull_policy=arguments.image_pull_policy,
         image_pull_secrets=split_names([arguments.image_pull_secrets]),
-        shard_user=_user(arguments.shard_user),
-        shard_host=arguments.shard_host,
-        lease=arguments.lease,
-        release=arguments.release,
+        user=_user(arguments.shard_user),
+        host=arguments.shard_host,
+    )
+    options = options_of(
+        OperatorOptions,
+        arguments,
+        settings=settings,
+        namespaces=() if arguments.all_namespaces else split_names(named),
         hub_names=split_names([arguments.hub_names]),
-        role=arguments.role,
-        prometheus=arguments.prometheus,
-        scrape_annotations=arguments.scrape_annotations,
-        scaling_trace=arguments.scaling_trace,
-        scaling_trace_size=arguments.scaling_trace_size,
         rollout_max_fleets=_positive("--rollout-max-fleets", arguments.rollout_max_fleets),
-        rollout_delay=arguments.rollout_delay,
         rollout_halt_on=_questions(arguments.rollout_halt_on),
-        health_port=arguments.health_port,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

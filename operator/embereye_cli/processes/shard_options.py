@@ -1,12 +1,11 @@
 """Options of both `embereye shard` commands; each has an environment variable for manifests."""
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import fields
 from pathlib import Path
 
 from embereye.shard.service import ShardOptions
 from embereye.units import bracketed
-from embereye_cli.options import Option, add_options
+from embereye_cli.options import Option, add_options, options_of
 from embereye_cli.values import port_number, seconds
 
 
@@ -62,4 +61,4 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def parse_options(arguments: Namespace) -> ShardOptions:
     """The options from the command line and the environment."""
-    return ShardOptions(**{field.name: getattr(arguments, field.name) for field in fields(ShardOptions)})
+    return options_of(ShardOptions, arguments)

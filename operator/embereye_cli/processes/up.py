@@ -9,6 +9,7 @@ from embereye.process.addons import addon_modules
 from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
+from embereye_cli.options import options_of
 from embereye_cli.processes.hub import BASE_PATH, base_path
 from embereye_cli.values import duration_or_seconds, named_port, port_number
 from embereye_operator.runtime.local.runtime import HOST, Reach
@@ -84,21 +85,14 @@ def read_options(arguments: argparse.Namespace) -> UpOptions:
         raise UserError(
             "--certificate-life is not between 30s and a year. Processes need some seconds to read a certificate."
         )
-    return UpOptions(
-        manifests=arguments.manifests,
-        data=arguments.data,
-        seconds=arguments.seconds,
-        json=arguments.json,
+    return options_of(
+        UpOptions,
+        arguments,
         simulate=not arguments.no_sim,
-        console_port=arguments.console_port,
-        hub_port=arguments.hub_port,
-        metrics_port=arguments.metrics_port,
-        certificate_life=arguments.certificate_life,
         log_here=arguments.logs == "stderr",
         reach=_reach(arguments),
         allowed_hosts=arguments.allowed_host,
         hub_arguments=[word for addon in addon_modules("up") for word in addon.hub_arguments(arguments)],
-        base_path=arguments.base_path,
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from embereye.process import lifecycle
 from embereye.process.addons import addon_modules
+from embereye_cli.options import options_of
 from embereye_cli.setup.findings import FAIL, OK, WARN, Finding
 from embereye_cli.setup.machine import check_machine
 from embereye_cli.setup.reach import cameras_of, check_cameras, check_passwords
@@ -52,11 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _check(arguments: argparse.Namespace, fleets: list[Fleet]) -> list[Finding]:
-    options = UpOptions(
-        manifests=arguments.manifests, data=arguments.data,
-        console_port=arguments.console_port, hub_port=arguments.hub_port,
-    )  # fmt: skip
-    findings = [*check_machine(options, fleets), *check_passwords(fleets)]
+    findings = [*check_machine(options_of(UpOptions, arguments), fleets), *check_passwords(fleets)]
     if not arguments.skip_cameras:
         findings += await check_cameras(cameras_of(fleets))
     for addon in addon_modules("doctor"):
