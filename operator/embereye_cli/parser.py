@@ -5,6 +5,7 @@ choice for an unknown one, and points to `--help`. Usage errors exit with code 2
 """
 
 import argparse
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Sequence
@@ -64,6 +65,18 @@ class Parser(argparse.ArgumentParser):
             known = [str(choice) for choice in action.choices if choice]
             listed = f"{value!s}: not one of {', '.join(known)}."
             raise argparse.ArgumentError(action, f"{listed}{did_you_mean(str(value), known)}")
+
+
+def accept_after_actions(parser: argparse.ArgumentParser, actions: "argparse._SubParsersAction[Any]") -> None:
+    """Accept the options of `parser` after an action's name too, where people write them."""
+    options = [option for option in parser._actions if option.option_strings and option.dest != "help"]
+    names = ", ".join(option.option_strings[0] for option in options)
+    for action in actions.choices.values():
+        for option in options:
+            repeated = copy.copy(option)
+            repeated.default = repeated.help = argparse.SUPPRESS
+            action._add_action(repeated)
+        action.epilog = f"{names} and --utc work here too; see `{parser.prog} --help`."
 
 
 def plain(message: str) -> str:

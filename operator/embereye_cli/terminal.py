@@ -8,9 +8,9 @@ devices and people. JSON has all fields of a message, in camelCase.
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -21,6 +21,7 @@ from rich.text import Text
 from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 
+M = TypeVar("M", bound=Message)
 NARROW = 60  # columns of a terminal; a narrower one gets records instead of a table
 UNLIMITED = 10_000  # columns of a pipe or a file: each row is one line
 # Names that a message has for a thing → its name in the output of every command.
@@ -73,6 +74,23 @@ def _print_records(names: Sequence[str], lines: Iterable[Sequence[Text]], consol
         for name, cell in zip(names, line, strict=True):
             if cell.plain:
                 console.print(Text.assemble((f"{name:<{width}}  ", "dim"), cell), soft_wrap=True)
+
+
+def print_messages(
+    messages: Iterable[M],
+    columns: Sequence[str | Column],
+    cells: Callable[[M], Sequence[str | Text]],
+    *,
+    empty: str,
+    as_json: bool,
+    console: Console | None = None,
+) -> None:
+    """Print each of `messages` as a line of JSON, or all as a table of `cells`; print `empty` if there are none."""
+    if not as_json:
+        print_table(columns, map(cells, messages), empty=empty, console=console)
+        return
+    for message in messages:
+        print_json(message)
 
 
 def whole_column(name: str) -> Column:

@@ -1,23 +1,17 @@
 """Create, list and revoke tokens of the hub; print sign-in links; show the audit trail."""
 
-import asyncio
 import getpass
 import os
 from argparse import ArgumentParser, Namespace
 
 import grpc
-from rich.text import Text
 
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub.connection import (
-    HubConnection,
-    add_hub_options,
-    add_hub_options_to_actions,
-    hub_connection,
-)
-from embereye_cli.hub.errors import connected
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.hub.connection import add_hub_options, hub_connection
+from embereye_cli.hub.errors import run_action
+from embereye_cli.parser import accept_after_actions
+from embereye_cli.terminal import local_time, print_json, print_messages
 from embereye_cli.values import count, entry
 
 SECONDS = 5.0  # to wait for an answer
@@ -50,24 +44,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     audit.add_argument("--limit", type=count, default=50, help="largest number of entries, up to 1000 (%(default)s)")
     audit.add_argument("--before", type=entry, default=0, metavar="NUMBER", help="only entries before this one")
     actions.add_parser("whoami", help="print the name and the role of your token")
-    add_hub_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:
     """Run one action; UserError with the hub's reason if it refuses."""
-    asyncio.run(_run(arguments))
-    return 0
-
-
-async def _run(arguments: Namespace) -> None:
-    hub = hub_connection(arguments)
-    perform = {"create": _create, "list": _list, "revoke": _revoke, "audit": _audit, "whoami": _print_identity}
-    lister = "embereye access list" if arguments.action == "revoke" else ""
-    async with connected(hub, f"embereye access {arguments.action}", lister=lister) as link:
-        if arguments.action == "link":
-            await _print_link(link, arguments, hub)
-        else:
-            await perform[arguments.action](link, arguments)
+    perform = {
+        "create": _create, "list": _list, "revoke": _revoke, "link": _print_link, "audit": _audit,
+        "whoami": _print_identity,
+    }[arguments.action]  # fmt: skip
+    return run_action("access", arguments, perform, lister="list" if arguments.action == "revoke" else "")
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -81,20 +67,14 @@ async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
     tokens = (await AccessStub(link).ListTokens(messages.ListTokensRequest(), timeout=SECONDS)).tokens
-    if arguments.json:
-        for token in tokens:
-            print_json(token)
-        return
-    rows = [
-        (
-            token.name, WORDS.get(token.role, "?"), ", ".join(token.zones) or "all", local_time(token.made_ns),
-            token.made_by,
-        )
-        for token in tokens
-    ]  # fmt: skip
-    print_table(
-        ("Name", "Role", "Zones", "Created", "By"), rows, empty="No tokens, except the admin's from the hub's start."
-    )
+    empty = "No tokens, except the admin's from the hub's start."
+    columns = ("Name", "Role", "Zones", "Created", "By")
+    print_messages(tokens, columns, _token_row, empty=empty, as_json=arguments.json)
+
+
+def _token_row(token: messages.Token) -> tuple[str, ...]:
+    zones = ", ".join(token.zones) or "all"
+    return token.name, WORDS.get(token.role, "?"), zones, local_time(token.made_ns), token.made_by
 
 
 async def _revoke(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -103,13 +83,13 @@ async def _revoke(link: grpc.aio.Channel, arguments: Namespace) -> None:
         print_json({"name": arguments.name, "revoked": True})
 
 
-async def _print_link(link: grpc.aio.Channel, arguments: Namespace, hub: HubConnection) -> None:
+async def _print_link(link: grpc.aio.Channel, arguments: Namespace) -> None:
     role = ROLES[arguments.role] if arguments.role else messages.ROLE_UNSPECIFIED
     caller = await AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=SECONDS)
     # Only an admin can name another person; everybody else's link is their own.
     name = arguments.name or (login_name() if caller.role == messages.ROLE_ADMIN else "")
     created = await AccessStub(link).CreateLink(messages.CreateLinkRequest(name=name, role=role), timeout=SECONDS)
-    address = (arguments.console or hub.console).rstrip("/") + created.path
+    address = (arguments.console or hub_connection(arguments).console).rstrip("/") + created.path
     if arguments.json:
         print_json({"url": address})
     else:
@@ -127,18 +107,15 @@ def login_name() -> str:
 async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.AuditRequest(before=arguments.before, limit=arguments.limit)
     entries = (await AccessStub(link).Audit(request, timeout=SECONDS)).entries
-    if arguments.json:
-        for record in entries:
-            print_json(record)
-        return
-    rows: list[tuple[str | Text, ...]] = [
-        (
-            str(record.number), local_time(record.time_ns), record.who, WORDS.get(record.role, "?"), record.address,
-            record.action, record.subject, record.detail,
-        )
-        for record in entries
-    ]  # fmt: skip
-    print_table(("No.", "Time", "Who", "Role", "From", "Action", "Subject", "Detail"), rows, empty="No entries.")
+    columns = ("No.", "Time", "Who", "Role", "From", "Action", "Subject", "Detail")
+    print_messages(entries, columns, _record_row, empty="No entries.", as_json=arguments.json)
+
+
+def _record_row(record: messages.AuditRecord) -> tuple[str, ...]:
+    return (
+        str(record.number), local_time(record.time_ns), record.who, WORDS.get(record.role, "?"), record.address,
+        record.action, record.subject, record.detail,
+    )  # fmt: skip
 
 
 async def _print_identity(link: grpc.aio.Channel, arguments: Namespace) -> None:

@@ -27,6 +27,7 @@ from embereye.v1.alarms_pb2 import (
     AlarmEvent,
     BeginSilenceRequest,
     EndSilenceRequest,
+    FalseAlarm,
     FalseAlarmsRequest,
     HistoryRequest,
     MarkFalseRequest,
@@ -40,11 +41,12 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.false_alarms import summary
 from embereye.zone.unstored import Unstored
 from embereye_cli.hub.clips import ClipCommands
-from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
+from embereye_cli.hub.connection import add_hub_options, hub_connection
 from embereye_cli.hub.errors import hub_error
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.zones import PAGE, TIMEOUT, check_zones, find_alarm, find_zone
-from embereye_cli.terminal import Terminal, local_time, print_json, print_table, whole_column
+from embereye_cli.parser import accept_after_actions
+from embereye_cli.terminal import Terminal, local_time, print_json, print_messages, whole_column
 from embereye_cli.values import count, cursor, duration
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="your name, if several people share a token; recorded beside the token's name "
                             "[EMBEREYE_WHO]")  # fmt: skip
-    add_hub_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:
@@ -184,17 +186,13 @@ class _Client:
 
     async def _list(self, alarms: "AlarmsAsyncStub") -> None:
         answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
-        if self._json:
-            for zone in answer.zones:
-                print_json(zone)
-        else:
-            self._print_zones(answer.zones)
+        self._print_zones(answer.zones)
         if answer.failing:
             self._warn(f"{answer.failing}; the states above are not stored yet")
 
     def _print_zones(self, zones: Iterable[Zone]) -> None:
         empty = "No zones: no device is declared, and no shard has reported."
-        print_table(ZONE_COLUMNS, map(zone_row, zones), empty=empty, console=self._console)
+        print_messages(zones, ZONE_COLUMNS, zone_row, empty=empty, as_json=self._json, console=self._console)
 
     async def _history(self, alarms: "AlarmsAsyncStub") -> None:
         arguments, events = self._arguments, list[AlarmEvent]()
@@ -236,19 +234,9 @@ class _Client:
 
     async def _list_false(self, alarms: "AlarmsAsyncStub") -> None:
         marks = (await alarms.FalseAlarms(FalseAlarmsRequest(), timeout=TIMEOUT)).false_alarms
-        if self._json:
-            for mark in marks:
-                print_json(mark)
-            return
-        rows = [
-            (
-                mark.alarm, f"{mark.namespace}/{mark.zone}", local_time(mark.time_ns), mark.who,
-                ", ".join(summary(sign) for sign in mark.signs), mark.reason,
-            )
-            for mark in marks
-        ]  # fmt: skip
         columns = (whole_column("Alarm"), "Zone", "Marked", "By", "Signs", "Reason")
-        print_table(columns, rows, empty="No alarm is marked as false.", console=self._console)
+        empty = "No alarm is marked as false."
+        print_messages(marks, columns, _mark_row, empty=empty, as_json=self._json, console=self._console)
 
     async def _silence(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
@@ -267,19 +255,9 @@ class _Client:
 
     async def _list_silences(self, alarms: "AlarmsAsyncStub") -> None:
         silences = (await alarms.Silences(SilencesRequest(), timeout=TIMEOUT)).silences
-        if self._json:
-            for silence in silences:
-                print_json(silence)
-            return
-        rows = [
-            (
-                silence.id, f"{silence.namespace}/{silence.zone}", silence.device, local_time(silence.until_ns),
-                silence.who, silence.reason,
-            )
-            for silence in silences
-        ]  # fmt: skip
         columns = (whole_column("Silence"), "Zone", "Device", "Until", "By", "Reason")
-        print_table(columns, rows, empty="Nothing is silenced.", console=self._console)
+        empty = "Nothing is silenced."
+        print_messages(silences, columns, _silence_row, empty=empty, as_json=self._json, console=self._console)
 
     # Events as they happen
 
@@ -374,6 +352,16 @@ class _Client:
 def _state_word(number: int) -> tuple[str, str]:
     state = ZoneState(number)
     return state.word, STYLES.get(state, "")
+
+
+def _mark_row(mark: FalseAlarm) -> tuple[str, ...]:
+    zone, signs = f"{mark.namespace}/{mark.zone}", ", ".join(map(summary, mark.signs))
+    return mark.alarm, zone, local_time(mark.time_ns), mark.who, signs, mark.reason
+
+
+def _silence_row(silence: Silence) -> tuple[str, ...]:
+    zone, until = f"{silence.namespace}/{silence.zone}", local_time(silence.until_ns)
+    return silence.id, zone, silence.device, until, silence.who, silence.reason
 
 
 def _silenced(silence: Silence) -> str:

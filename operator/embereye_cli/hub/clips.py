@@ -23,7 +23,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
 from embereye_cli.hub.zones import TIMEOUT, find_alarm, has_alarm
-from embereye_cli.terminal import local_time, print_json, print_table, whole_column
+from embereye_cli.terminal import local_time, print_json, print_messages, whole_column
 
 FETCH_SECONDS = 120.0  # for one call; a longer download continues with the next
 SHOWN_DIGITS = 12  # of a clip's name
@@ -51,13 +51,9 @@ class ClipCommands:
         clips = (await ClipsStub(self._link).List(request, timeout=TIMEOUT)).clips
         if not clips and alarm == name and name and not await has_alarm(alarms, alarm):
             raise NotFoundError(f"there is no alarm {alarm}. `embereye alarms --json history` has the ids.")
-        if self._arguments.json:
-            for clip in clips:
-                print_json(clip)
-            return
         empty = "No clips yet: a clip is listed once it is complete." if alarm else "No clips are stored."
-        columns = (whole_column("Clip"), *COLUMNS)
-        print_table(columns, map(clip_row, clips), empty=empty, console=self._console)
+        columns, as_json = (whole_column("Clip"), *COLUMNS), self._arguments.json
+        print_messages(clips, columns, clip_row, empty=empty, as_json=as_json, console=self._console)
 
     async def _fetch(self) -> None:
         """Write the clip to a draft, verify it, then rename it: the target is always complete."""

@@ -8,8 +8,7 @@ if the address is that hub's, so no other server receives that token. Commands d
 
 import os
 import ssl
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -76,20 +75,6 @@ def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     add_token_option(parser)
     add_hub_tls_options(parser)
-
-
-def add_hub_options_to_actions(actions: Iterable[ArgumentParser]) -> None:
-    """Accept the options of `add_hub_options` after an action's name too, where people write them."""
-    for action in actions:
-        for option in ("--hub", "--token", "--ca", "--server-name"):
-            kind = hub_address if option == "--hub" else str
-            action.add_argument(option, type=kind, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
-        command = action.prog.rpartition(" ")[0]
-        action.epilog = (
-            f"--hub, --data, --json, --token, --ca, --server-name and --utc work here too; see `{command} --help`."
-        )
 
 
 def hub_tls(arguments: Namespace) -> ClientTls | None:
@@ -183,15 +168,6 @@ def add_console_options(parser: ArgumentParser) -> None:
                         "[EMBEREYE_CONSOLE]")  # fmt: skip
     add_data_option(parser)
     add_token_option(parser)
-
-
-def add_console_options_to_actions(actions: Iterable[ArgumentParser]) -> None:
-    """Accept --json and the options of `add_console_options` after an action's name too, where people write them."""
-    for action in actions:
-        for option in ("--console", "--token"):
-            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
-        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
 
 
 def console_connection(arguments: Namespace) -> ConsoleConnection:

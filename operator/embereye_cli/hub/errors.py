@@ -5,14 +5,16 @@ exit code. gRPC reports an unreachable hub in the words of its libraries, so REA
 unknown reason is still shown, last and in brackets.
 """
 
+import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 
 from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
-from embereye_cli.hub.connection import HubConnection
+from embereye_cli.hub.connection import HubConnection, hub_connection
 
 TOKEN_HINT = (
     "Give a token with --token or EMBEREYE_TOKEN, or name the data folder of your `embereye up` with --data. "
@@ -45,6 +47,24 @@ async def connected(hub: HubConnection, command: str, *, lister: str = "") -> As
             yield link
         except grpc.aio.AioRpcError as error:
             raise hub_error(error, hub.hub, command, lister=lister, presented=bool(hub.token)) from error
+
+
+def run_action(
+    command: str,
+    arguments: Namespace,
+    perform: Callable[[grpc.aio.Channel, Namespace], Awaitable[None]],
+    *,
+    lister: str,
+) -> int:
+    """Run the chosen action of `command`; return the exit code. `lister` names its action that lists what there is."""
+
+    async def run() -> None:
+        name, listing = f"embereye {command} {arguments.action}", f"embereye {command} {lister}" if lister else ""
+        async with connected(hub_connection(arguments), name, lister=listing) as link:
+            await perform(link, arguments)
+
+    asyncio.run(run())
+    return 0
 
 
 def hub_error(

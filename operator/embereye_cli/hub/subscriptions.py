@@ -1,6 +1,5 @@
 """Manage saved alarm filters (subscriptions), and follow them."""
 
-import asyncio
 from argparse import ArgumentParser, Namespace
 
 import grpc
@@ -12,11 +11,11 @@ from embereye.process.telemetry.logs import visible
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye_cli.hub import alarms
-from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
-from embereye_cli.hub.errors import connected
+from embereye_cli.hub.connection import add_hub_options
+from embereye_cli.hub.errors import run_action
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
-from embereye_cli.parser import did_you_mean
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.parser import accept_after_actions, did_you_mean
+from embereye_cli.terminal import local_time, print_json, print_messages
 from embereye_cli.values import cursor
 
 SECONDS = 5.0  # to wait for an answer
@@ -37,22 +36,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("name", metavar="NAME", help="name of the subscription")
     add_selection_options(store)
     follow.add_argument("--cursor", type=cursor, default=None, help="start after this event; 0: at the oldest retained")
-    add_hub_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:
     """Run one action; `follow` runs until interrupted. UserError with the hub's reason if it refuses."""
     if arguments.action == "follow":
         return alarms.run(Namespace(**{**vars(arguments), "action": "watch", "subscription": arguments.name}))
-    asyncio.run(_run(arguments))
-    return 0
-
-
-async def _run(arguments: Namespace) -> None:
     perform = {"list": _list, "show": _show, "store": _store, "delete": _delete}[arguments.action]
-    command = f"embereye subscriptions {arguments.action}"
-    async with connected(hub_connection(arguments), command, lister=LISTER) as link:
-        await perform(link, arguments)
+    return run_action("subscriptions", arguments, perform, lister="list")
 
 
 async def _stored(link: grpc.aio.Channel) -> list[messages.StoredSubscription]:
@@ -61,20 +53,14 @@ async def _stored(link: grpc.aio.Channel) -> list[messages.StoredSubscription]:
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    stored = await _stored(link)
-    if arguments.json:
-        for subscription in stored:
-            print_json(subscription)
-        return
-    rows = [
-        (
-            subscription.name, "; ".join(_selected(subscription)) or EVERYTHING, local_time(subscription.made_ns),
-            subscription.made_by,
-        )
-        for subscription in stored
-    ]  # fmt: skip
     empty = "No subscriptions. `embereye subscriptions store NAME` makes one."
-    print_table(("Name", "Selects", "Stored", "By"), rows, empty=empty)
+    columns = ("Name", "Selects", "Stored", "By")
+    print_messages(await _stored(link), columns, _row, empty=empty, as_json=arguments.json)
+
+
+def _row(subscription: messages.StoredSubscription) -> tuple[str, ...]:
+    selected = "; ".join(_selected(subscription)) or EVERYTHING
+    return subscription.name, selected, local_time(subscription.made_ns), subscription.made_by
 
 
 async def _show(link: grpc.aio.Channel, arguments: Namespace) -> None:

@@ -1,17 +1,18 @@
 """List the hub's webhooks, test them, and resend failed deliveries."""
 
-import asyncio
 from argparse import ArgumentParser, Namespace
 
 import grpc
 from rich.text import Text
 
 from embereye.process.lifecycle import CheckFailedError
+from embereye.process.telemetry.logs import visible
 from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
-from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
-from embereye_cli.hub.errors import connected
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.hub.connection import add_hub_options
+from embereye_cli.hub.errors import run_action
+from embereye_cli.parser import accept_after_actions
+from embereye_cli.terminal import local_time, print_json, print_messages
 from embereye_cli.values import count, cursor
 
 SECONDS = 5.0  # to wait for an answer
@@ -32,54 +33,38 @@ def add_arguments(parser: ArgumentParser) -> None:
     resend.add_argument("cursors", metavar="CURSOR", type=cursor, nargs="*", help="events to send; default: all")
     test = actions.add_parser("test", help="send a test event and print the result")
     test.add_argument("webhook", metavar="WEBHOOK", help="name of the webhook, as in the list")
-    add_hub_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:
     """Run one action; UserError with the hub's reason if it refuses."""
-    asyncio.run(_run(arguments))
-    return 0
-
-
-async def _run(arguments: Namespace) -> None:
     perform = {"list": _list, "dead-letters": _list_dead_letters, "resend": _resend, "test": _test}[arguments.action]
-    command = f"embereye webhooks {arguments.action}"
-    async with connected(hub_connection(arguments), command, lister="embereye webhooks list") as link:
-        await perform(link, arguments)
+    return run_action("webhooks", arguments, perform, lister="list")
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
     webhooks = (await WebhooksStub(link).List(messages.ListWebhooksRequest(), timeout=SECONDS)).webhooks
-    if arguments.json:
-        for webhook in webhooks:
-            print_json(webhook)
-        return
-    rows = [
-        (
-            webhook.name, webhook.format, str(webhook.behind), str(webhook.dead_letters),
-            Text(_printable(webhook.failing) or "delivers", style="bold yellow" if webhook.failing else "green"),
-        )
-        for webhook in webhooks
-    ]  # fmt: skip
     empty = "No webhooks. docs/how-to/feeds.md shows how to declare one."
-    print_table(("Name", "Format", "Behind", "Dead letters", "State"), rows, empty=empty)
+    columns = ("Name", "Format", "Behind", "Dead letters", "State")
+    print_messages(webhooks, columns, _webhook_row, empty=empty, as_json=arguments.json)
+
+
+def _webhook_row(webhook: messages.Webhook) -> tuple[str | Text, ...]:
+    state = Text(visible(webhook.failing) or "delivers", style="bold yellow" if webhook.failing else "green")
+    return webhook.name, webhook.format, str(webhook.behind), str(webhook.dead_letters), state
 
 
 async def _list_dead_letters(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.DeadLettersRequest(webhook=arguments.webhook, after=arguments.after, limit=arguments.limit)
     letters = (await WebhooksStub(link).DeadLetters(request, timeout=SECONDS)).dead_letters
-    if arguments.json:
-        for letter in letters:
-            print_json(letter)
-        return
-    rows = [
-        (
-            str(letter.event.cursor), local_time(letter.event.time_ns), f"{letter.event.namespace}/{letter.event.zone}",
-            letter.event.why, str(letter.attempts), letter.why,
-        )
-        for letter in letters
-    ]  # fmt: skip
-    print_table(("Cursor", "Time", "Zone", "Event", "Attempts", "Error"), rows, empty="No dead letters.")
+    columns = ("Cursor", "Time", "Zone", "Event", "Attempts", "Error")
+    print_messages(letters, columns, _letter_row, empty="No dead letters.", as_json=arguments.json)
+
+
+def _letter_row(letter: messages.DeadLetter) -> tuple[str, ...]:
+    event = letter.event
+    zone = f"{event.namespace}/{event.zone}"
+    return str(event.cursor), local_time(event.time_ns), zone, event.why, str(letter.attempts), letter.why
 
 
 async def _resend(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -100,8 +85,3 @@ async def _test(link: grpc.aio.Channel, arguments: Namespace) -> None:
         print_json({})
     else:
         print("Delivered: the endpoint answered 2xx.")
-
-
-def _printable(text: str) -> str:
-    """`text` without control characters, which could steer a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)

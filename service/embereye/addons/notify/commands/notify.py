@@ -7,8 +7,9 @@ from urllib.parse import quote
 from rich.text import Text
 
 from embereye.process.lifecycle import CheckFailedError, NotFoundError
-from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_json, print_table
 
 NOT_DECLARED = "This hub notifies nobody: start it with --notify (addons/notify/README.md)"
@@ -24,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     test.add_argument("route", metavar="NAME", help="name of the route, as in the list")
     actions.add_parser("dead", help="list news that a route did not accept in time, and why")
     actions.add_parser("resend", help="send that news again")
-    add_console_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
     check = actions.add_parser("check", help="check a notify.yaml without a hub")
     check.add_argument("file", type=Path, metavar="FILE", help="the file for --notify")
 

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, Namespace
 from urllib.parse import quote
 
 from embereye.process.lifecycle import NotFoundError, UserError
-from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.parser import did_you_mean
+from embereye_cli.parser import accept_after_actions, did_you_mean
 from embereye_cli.terminal import local_time, print_json, print_table
 from embereye_cli.values import duration
 
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="your name, if several people share a token; recorded beside the token's name "
                             "[EMBEREYE_WHO]")  # fmt: skip
-    add_console_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:

@@ -15,8 +15,9 @@ from embereye.addons.statements.page import minutes, percent, text
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye.process.signing import HEX_KEY, verify_chain
-from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import print_json, print_table
 
 NOT_HERE = "This hub keeps no statements: it is an earlier version"
@@ -37,12 +38,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     show.add_argument("day", nargs="?", type=_day, default="", metavar="DAY", help="default: the newest")
     save = actions.add_parser("save", help="fetch the signed files that a folder does not have yet")
     save.add_argument("folder", type=Path, metavar="DIR", help="folder for DAY.json; created if missing")
-    key = actions.add_parser("key", help="print the public key in hexadecimal")
+    actions.add_parser("key", help="print the public key in hexadecimal")
     check = actions.add_parser("verify", help="verify saved files without a hub")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of DAY.json")
     check.add_argument("--key", action="append", required=True, metavar="KEY",
                        help="public key in hexadecimal, or a file with it; repeatable")  # fmt: skip
-    add_console_options_to_actions((listing, show, save, key, check))
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:

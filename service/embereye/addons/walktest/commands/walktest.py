@@ -13,9 +13,9 @@ from embereye.addons.walktest.page import text
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.process.signing import HEX_KEY, InvalidError, open_sealed
-from embereye_cli.hub.connection import add_console_options, add_console_options_to_actions, console_connection
+from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.parser import did_you_mean
+from embereye_cli.parser import accept_after_actions, did_you_mean
 from embereye_cli.terminal import local_time, print_json, print_table
 
 NOT_HERE = "This hub has no walk tests: it is an earlier version"
@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     for action in (start, end):
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="your name, if several people share a token [EMBEREYE_WHO]")  # fmt: skip
-    add_console_options_to_actions(actions.choices.values())
+    accept_after_actions(parser, actions)
 
 
 def run(arguments: Namespace) -> int:
