@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError
 
 from embereye.process import lifecycle
 from embereye.process.addresses import address_option
@@ -29,6 +28,7 @@ from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.hub.connection import HubConnection, add_hub_options, hub_connection
 from embereye_cli.hub.errors import hub_error
 from embereye_operator.api.shared import API_VERSION
+from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS
 
@@ -205,7 +205,7 @@ class _SelfTest:
             await asyncio.shield(self._remove(client))
 
     async def _remove(self, client: AsyncClient) -> None:
-        try:
+        with tolerating(404):
             fleet = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             if LABEL not in fleet["metadata"].get("labels", {}):
                 raise UserError(f"SensorFleet {client.namespace}/{NAME} does not belong to a self-test. Rename it.")
@@ -213,9 +213,6 @@ class _SelfTest:
             while True:
                 await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
                 await asyncio.sleep(0.2)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
 
     async def _burn(self, client: AsyncClient, alarms: "AlarmsAsyncStub") -> None:
         namespace = client.namespace

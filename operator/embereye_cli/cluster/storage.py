@@ -11,7 +11,6 @@ import argparse
 from typing import Any
 
 from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_global_resource
 from lightkube.types import PatchType
 
@@ -19,6 +18,7 @@ from embereye.units import counted
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.shared import GROUP
+from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.client import connected
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS
 
@@ -53,13 +53,9 @@ async def _rewrite(client: AsyncClient, kind: str) -> int:
     listed: Any = client.list(FLEETS[kind], namespace="*", chunk_size=CHUNK)
     async for fleet in listed:
         metadata = fleet["metadata"]
-        try:
+        with tolerating(404):  # it was deleted meanwhile
             await client.patch(
                 FLEETS[kind], metadata["name"], {}, namespace=metadata["namespace"], patch_type=PatchType.MERGE
             )
-        except ApiError as error:
-            if error.status.code != 404:  # it was deleted meanwhile
-                raise
-        else:
             count += 1
     return count

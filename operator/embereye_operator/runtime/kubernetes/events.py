@@ -25,6 +25,7 @@ from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
 from embereye_operator.decide.status import timestamp
+from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.resources import EVENTS
 from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
 
@@ -120,13 +121,10 @@ class EventWriter:
         """Raise the count of an existing Event; False if it has expired, usually after an hour."""
         change: Any = {"count": entry.count, "lastTimestamp": timestamp(entry.last)}
         namespace = _about(entry).namespace
-        try:
+        with tolerating(404):
             await self._client.patch(EVENTS, entry.name, change, namespace=namespace, patch_type=PatchType.MERGE)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
-            return False
-        return True
+            return True
+        return False
 
 
 def _about(entry: Entry) -> FleetReference:

@@ -22,6 +22,7 @@ from embereye.process.condition import Condition
 from embereye.process.timing.clock import lease_seconds
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
+from embereye_operator.runtime.kubernetes.client.answers import find
 from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ class Guard:
     async def _ensure_job(self, namespace: str) -> Manifest | None:
         try:
             owner = await self._owner(namespace)
-            job = await self._read(timer_name(owner), namespace)
+            job = await find(self._client, JOBS, timer_name(owner), namespace)
             now = lease_seconds()
             due = now - self._renewed.get(namespace, -RENEW) >= RENEW
             seconds = seconds_to_hold(job, time.time())
@@ -164,15 +165,6 @@ class Guard:
             JOBS, manifest["metadata"]["name"], manifest, namespace=namespace, patch_type=patch_type,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
-        return job
-
-    async def _read(self, name: str, namespace: str) -> Manifest | None:
-        try:
-            job: Manifest = await self._client.get(JOBS, name, namespace=namespace)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
-            return None
         return job
 
     async def _owner(self, namespace: str) -> Manifest:

@@ -18,6 +18,7 @@ from embereye.units import bracketed
 from embereye_operator.decide.cluster.hub_pod import needed_secrets, why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
 from embereye_operator.decide.cluster.pods import why_refused
+from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.cache import cluster_ip_of
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, SECRETS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
@@ -40,16 +41,13 @@ async def read_secrets(
     It is empty if Secrets may not be listed.
     """
     known: dict[str, Collection[str] | None] = {}
-    try:
+    with tolerating(403):
         for pod in pods:
             pending = (pod.get("status") or {}).get("phase") == "Pending"
             for name in needed_secrets(pod).keys() - known.keys() if pending else ():
                 listed: Any = client.list(SECRETS, namespace=namespace, fields={"metadata.name": name})
                 keys = [(secret.get("data") or {}).keys() async for secret in listed]
                 known[name] = set(keys[0]) if keys else None
-    except ApiError as error:
-        if error.status.code != 403:
-            raise
     return known
 
 
@@ -70,11 +68,8 @@ class HubPods:
     async def locate(self) -> None:
         """Update `address`."""
         if self._service is not None:
-            try:
+            with tolerating(403):
                 await self._selector(*self._service)
-            except ApiError as error:
-                if error.status.code != 403:
-                    raise
 
     async def diagnose(self, *, is_serving: bool) -> None:
         """Find out why the hub does not answer; delete its pod on a lost node, so that a new one is created."""

@@ -35,6 +35,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
+from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHILDREN, SECRETS
 
 logger = logging.getLogger(__name__)
@@ -189,7 +190,7 @@ class Identities:
         the release's processes trust.
         """
         name = f"{self._name}-ca"
-        stored = await self._read(name)
+        stored = await find(self._client, SECRETS, name, self._namespace)
         version = stored["metadata"]["resourceVersion"] if stored is not None else ""
         current = self._authority if stored is not None and version == self._version else self._load(name, stored)
         lost = current is None and self._authority is not None
@@ -251,7 +252,7 @@ class Identities:
     async def _adopt(self, current: Authority) -> Authority:
         """Return `current` with the issuer's latest authority added; ValueError if neither exists."""
         try:
-            stored = await self._read(self._issued)
+            stored = await find(self._client, SECRETS, self._issued, self._namespace)
             if stored is None:
                 raise ValueError("it does not exist. Check that its Certificate is ready")
             data = _decoded(stored)
@@ -300,13 +301,10 @@ class Identities:
             owner: Manifest = {}
             fields: Any = {"metadata.name": self._process}
             listed: Any = self._client.list(CHILDREN["Deployment"], namespace=self._namespace, fields=fields)
-            try:
+            with tolerating(403):
                 async for stored in listed:
                     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self._process}
                     owner["uid"] = stored["metadata"]["uid"]
-            except ApiError as error:
-                if error.status.code != 403:
-                    raise
             self._operator_owner = owner
         return self._operator_owner or None
 
@@ -315,7 +313,7 @@ class Identities:
     ) -> Any:
         """Renew the certificate of a process of the release; returns the stored Secret, which `owner` owns."""
         key = self._namespace, identity_name(process)
-        stored = await self._read(key[1])
+        stored = await find(self._client, SECRETS, key[1], self._namespace)
         known = _read_secret(stored, identity).get(key) if stored is not None else None
         if known is None:
             self._known.pop(key, None)
@@ -335,14 +333,6 @@ class Identities:
             "metadata": {"name": name, "namespace": namespace, "labels": {LABEL_MANAGED_BY: MANAGED_BY}},
             "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
         }
-
-    async def _read(self, name: str) -> Any:
-        try:
-            return await self._client.get(SECRETS, name, namespace=self._namespace)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
-            return None
 
     async def _patch(self, name: str, namespace: str, body: Manifest) -> Any:
         return await self._client.patch(
@@ -406,11 +396,8 @@ class Identities:
             return None
 
     async def _create(self, key: tuple[str, str], body: Manifest) -> Any:
-        try:
+        with tolerating(409):
             return await self._client.create(SECRETS.from_dict({**body, "type": "kubernetes.io/tls"}))
-        except ApiError as error:
-            if error.status.code != 409:
-                raise
         labels: Mapping[str, str] = {}
         # A list, because it needs no additional right.
         async for stored in self._client.list(SECRETS, namespace=key[0], fields={"metadata.name": key[1]}):

@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError
 
 from embereye.process.condition import Condition
 from embereye.process.timing.clock import lease_seconds
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
+from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
 logger = logging.getLogger(__name__)
@@ -99,11 +99,8 @@ class Election:
             await asyncio.sleep(RETRY)
 
     async def _attempt(self) -> bool:
-        try:
-            stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
+        stored = await find(self._client, LEASES, self._name, self._namespace)
+        if stored is None:
             return await self._write(None, 0)
         spec = stored.get("spec") or {}
         seen = (spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
@@ -130,18 +127,15 @@ class Election:
                 "leaseTransitions": transitions,
             },
         }
-        try:
+        with tolerating(409):
             if stored is None:
                 await self._client.create(LEASES.from_dict(body))
             else:
                 # Replace only the version that was read: of two replicas that try at once, one fails.
                 body["metadata"] = {**stored["metadata"], **body["metadata"], "managedFields": None}
                 await self._client.replace(LEASES.from_dict(body), self._name)
-        except ApiError as error:
-            if error.status.code == 409:
-                return False
-            raise
-        return True
+            return True
+        return False
 
     def _annotations(self, stored: Any) -> dict[str, str]:
         known = ((stored or {}).get("metadata") or {}).get("annotations") or {}

@@ -22,6 +22,7 @@ from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHA
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
+from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHUNK, LEASES, NODES, PODS
 
 logger = logging.getLogger(__name__)
@@ -182,11 +183,8 @@ class Nodes:
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         """Delete a pod; no error if it is gone."""
-        try:
+        with tolerating(404):
             await self._client.delete(PODS, name, namespace=namespace)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
 
 
 def _changed(before: Mapping[FleetLabel, Any], now: Mapping[FleetLabel, Any]) -> set[FleetLabel]:

@@ -15,6 +15,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.ownership.staleness import RefusedStatus
 from embereye_operator.decide.status import NOT_WRITTEN
+from embereye_operator.runtime.kubernetes.client.answers import find
 from embereye_operator.runtime.kubernetes.client.resources import CHUNK, EVENTS, LEASES
 from embereye_operator.runtime.kubernetes.lease import DURATION, RETRY
 
@@ -70,12 +71,8 @@ async def refused_statuses(
 async def _read(client: AsyncClient, name: str) -> Any:
     """Read the Lease's spec; None if there is no such Lease."""
     namespace, _, lease = name.rpartition("/")
-    try:
-        return dict(await client.get(LEASES, lease, namespace=namespace)).get("spec") or {}
-    except ApiError as error:
-        if error.status.code != 404:
-            raise
-        return None
+    stored = await find(client, LEASES, lease, namespace)
+    return None if stored is None else stored.get("spec") or {}
 
 
 def _age(spec: Any) -> float:

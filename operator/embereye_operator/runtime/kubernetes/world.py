@@ -24,6 +24,7 @@ from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.errors import KindMissingError
+from embereye_operator.runtime.kubernetes.client.answers import find
 from embereye_operator.runtime.kubernetes.client.cache import Cache, ObjectKey, Stored, key_of, label_of, version_of
 from embereye_operator.runtime.kubernetes.client.resources import (
     ALL_NAMESPACES,
@@ -266,11 +267,7 @@ class KubernetesWorld:
     async def _read_config_map(self, key: ObjectKey) -> Stored | None:
         if self._lists.is_absent(key, time.monotonic()):
             return None
-        try:
-            read = await self._client.get(CHILDREN["ConfigMap"], key[2], namespace=key[1])
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
+        if (read := await find(self._client, CHILDREN["ConfigMap"], key[2], key[1])) is None:
             self._lists.note_absent(key, time.monotonic())
             return None
         self.cache.put({**read, "kind": "ConfigMap", "apiVersion": "v1"})

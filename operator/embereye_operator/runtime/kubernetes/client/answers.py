@@ -1,0 +1,26 @@
+"""Answers of an API server that are no failures: an object that does not exist, or that another writer has changed."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+
+from embereye_operator.runtime.kubernetes.client.resources import Kind
+
+
+class tolerating(AbstractContextManager[None, bool]):  # noqa: N801 (it reads as a statement, like suppress)
+    """Ends its block quietly if the API server answers with `code`; other errors pass."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return isinstance(error, ApiError) and error.status.code == self._code
+
+
+async def find(client: AsyncClient, kind: Kind, name: str, namespace: str) -> Any:
+    """Read an object; None if it does not exist."""
+    with tolerating(404):
+        return await client.get(kind, name, namespace=namespace)
+    return None
