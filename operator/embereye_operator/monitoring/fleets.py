@@ -46,76 +46,46 @@ class FleetReport:
 FLEET = ("namespace", "kind", "fleet")  # kind is sensors or cameras
 
 
-# Gauges, and their values; None: no sample.
-GAUGES: tuple[tuple[Metric, Callable[[FleetView], float | None]], ...] = (
-    (
-        gauge("embereye_fleet_required_shards", "Shards that the scaling law requires.", FLEET),
-        lambda view: view.required,
-    ),
-    (gauge("embereye_fleet_shards", "Shards that exist.", FLEET), lambda view: view.status.shards),
-    (
-        gauge("embereye_fleet_ready_shards", "Shards that follow the current placement.", FLEET),
-        lambda view: view.status.ready_shards,
-    ),
-    (
-        gauge("embereye_fleet_min_shards", "Smallest number of shards for scaling.", FLEET),
-        lambda view: view.fleet.spec.autoscaling.min_shards,
-    ),
-    (
-        gauge("embereye_fleet_max_shards", "Largest number of shards for scaling.", FLEET),
-        lambda view: view.fleet.spec.autoscaling.max_shards,
-    ),
-    (
-        gauge("embereye_fleet_placement_epoch", "Epoch of the placement.", FLEET),
-        lambda view: view.status.placement_epoch,
-    ),
-    (gauge("embereye_fleet_devices", "Devices declared.", FLEET), lambda view: view.status.devices.declared),
-    (gauge("embereye_fleet_devices_covered", "Devices covered.", FLEET), lambda view: view.status.devices.covered),
-    (
-        gauge("embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.", FLEET),
-        lambda view: view.load.utilization if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_shard_capacity_cores", "Cores that one shard can use, as used for scaling.", FLEET),
-        lambda view: shard_capacity(view.fleet),
-    ),
-    (
-        gauge("embereye_fleet_target_utilization_ratio", "Target of scaling, as a share of a shard's capacity.", FLEET),
-        lambda view: view.fleet.spec.autoscaling.target_utilization,
-    ),
-    (
-        gauge("embereye_fleet_arrivals_per_second", "Items arriving at all shards, as used for scaling.", FLEET),
-        lambda view: view.load.arrival_rate if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_item_cost_seconds", "CPU time per item, as used for scaling.", FLEET),
-        lambda view: view.load.cost if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_queue_depth", "Items waiting in all shards, as used for scaling.", FLEET),
-        lambda view: view.load.queue_depth if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_oldest_item_seconds", "Age of the oldest waiting item, as used for scaling.", FLEET),
-        lambda view: view.load.oldest_age if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_lead_seconds", "Time until a new shard is ready, as used for scaling.", FLEET),
-        lambda view: view.load.lead if view.load else None,
-    ),
-    (
-        gauge("embereye_fleet_scaled_timestamp_seconds", "Time of the latest change of the number of shards.", FLEET),
-        lambda view: _seconds(view.status.last_scale.time) if view.status.last_scale else None,
-    ),
-    (
-        gauge("embereye_fleet_alerts_enabled", "1 if the fleet's alerts are enabled (spec.alerts.enabled).", FLEET),
-        lambda view: view.fleet.spec.alerts.enabled,
-    ),
-    (
-        gauge("embereye_fleet_paused", "1 if the fleet is paused (spec.paused).", FLEET),
-        lambda view: view.fleet.spec.paused,
-    ),
-)
+Gauge = tuple[Metric, Callable[[FleetView], float | None]]  # and its value; None: no sample
+
+
+def _gauge(name: str, text: str, read: Callable[[FleetView], float | None]) -> Gauge:
+    return gauge(name, text, FLEET), read
+
+
+def _load_gauge(name: str, text: str, read: Callable[[LoadSummary], float]) -> Gauge:
+    return _gauge(name, f"{text}, as used for scaling.", lambda view: read(view.load) if view.load else None)
+
+
+GAUGES = (
+    _gauge("embereye_fleet_required_shards", "Shards that the scaling law requires.", lambda view: view.required),
+    _gauge("embereye_fleet_shards", "Shards that exist.", lambda view: view.status.shards),
+    _gauge("embereye_fleet_ready_shards", "Shards that follow the current placement.",
+           lambda view: view.status.ready_shards),
+    _gauge("embereye_fleet_min_shards", "Smallest number of shards for scaling.",
+           lambda view: view.fleet.spec.autoscaling.min_shards),
+    _gauge("embereye_fleet_max_shards", "Largest number of shards for scaling.",
+           lambda view: view.fleet.spec.autoscaling.max_shards),
+    _gauge("embereye_fleet_placement_epoch", "Epoch of the placement.", lambda view: view.status.placement_epoch),
+    _gauge("embereye_fleet_devices", "Devices declared.", lambda view: view.status.devices.declared),
+    _gauge("embereye_fleet_devices_covered", "Devices covered.", lambda view: view.status.devices.covered),
+    _gauge("embereye_fleet_utilization_ratio", "Share of one core in use, mean over the shards.",
+           lambda view: view.load.utilization if view.load else None),
+    _gauge("embereye_fleet_shard_capacity_cores", "Cores that one shard can use, as used for scaling.",
+           lambda view: shard_capacity(view.fleet)),
+    _gauge("embereye_fleet_target_utilization_ratio", "Target of scaling, as a share of a shard's capacity.",
+           lambda view: view.fleet.spec.autoscaling.target_utilization),
+    _load_gauge("embereye_fleet_arrivals_per_second", "Items arriving at all shards", lambda load: load.arrival_rate),
+    _load_gauge("embereye_fleet_item_cost_seconds", "CPU time per item", lambda load: load.cost),
+    _load_gauge("embereye_fleet_queue_depth", "Items waiting in all shards", lambda load: load.queue_depth),
+    _load_gauge("embereye_fleet_oldest_item_seconds", "Age of the oldest waiting item", lambda load: load.oldest_age),
+    _load_gauge("embereye_fleet_lead_seconds", "Time until a new shard is ready", lambda load: load.lead),
+    _gauge("embereye_fleet_scaled_timestamp_seconds", "Time of the latest change of the number of shards.",
+           lambda view: _seconds(view.status.last_scale.time) if view.status.last_scale else None),
+    _gauge("embereye_fleet_alerts_enabled", "1 if the fleet's alerts are enabled (spec.alerts.enabled).",
+           lambda view: view.fleet.spec.alerts.enabled),
+    _gauge("embereye_fleet_paused", "1 if the fleet is paused (spec.paused).", lambda view: view.fleet.spec.paused),
+)  # fmt: skip
 CONDITION = gauge("embereye_fleet_condition", "1 if the condition is true.", (*FLEET, "condition"))
 PASS_AGE = gauge("embereye_fleet_pass_age_seconds", "Time since the latest successful pass.", FLEET)
 COUNTERS: tuple[tuple[Metric, Callable[[FleetReport], float]], ...] = (
