@@ -7,6 +7,7 @@ reason in that thread:
   holds in the threads that an attempt starts, too.
 - The session of requests adds buttons to what it sends.
 - The HTTP adapter of requests notes status and Retry-After of answers, and trusts the route's authority.
+- Mails go by `mail.Connection`, which trusts the route's authority.
 - The last warning in Apprise's log becomes the reason. It is never logged itself: it may contain secrets.
 """
 
@@ -14,9 +15,7 @@ import asyncio
 import contextlib
 import logging
 import re
-import smtplib
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
@@ -31,6 +30,7 @@ import paho.mqtt.client
 import requests
 from apprise.attachment.memory import AttachMemory
 
+from embereye.addons.notify import mail
 from embereye.addons.notify.buttons import add_buttons, has_buttons
 from embereye.addons.notify.messages import Message
 from embereye.addons.notify.options import Calendar, NotifyOptions, Route
@@ -178,28 +178,6 @@ class _Reasons(logging.Handler):
             call.error = call.error or ERRNO.sub("", text.removeprefix(SOCKET_ERROR))
 
 
-def _trust(call: Call | None, context: ssl.SSLContext | None) -> None:
-    """Trust the route's authority in a context of Apprise's."""
-    if call and call.ca_file and context and context.verify_mode == ssl.CERT_REQUIRED:
-        context.load_verify_locations(str(call.ca_file))
-
-
-class _Smtps(smtplib.SMTP_SSL):
-    """SMTP over TLS that trusts the route's authority."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        _trust(_call(), options.get("context"))
-        super().__init__(*arguments, **options)
-
-
-def _starting_tls(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def starttls(self: smtplib.SMTP, *, context: ssl.SSLContext | None = None) -> Any:
-        _trust(_call(), context)
-        return plain(self, context=context)
-
-    return starttls
-
-
 _installed = threading.Event()
 
 
@@ -213,8 +191,7 @@ def install() -> None:
     requests.adapters.HTTPAdapter.send = _observe(requests.adapters.HTTPAdapter.send)  # type: ignore[method-assign]
     threading.Thread.start = _starting(threading.Thread.start)  # type: ignore[method-assign,assignment]
     paho.mqtt.client._socketpair_compat = _socket_pair
-    smtplib.SMTP_SSL = _Smtps  # type: ignore[misc]
-    smtplib.SMTP.starttls = _starting_tls(smtplib.SMTP.starttls)  # type: ignore[method-assign]
+    mail.install(lambda: call.ca_file if (call := _call()) else None)
     log = logging.getLogger("apprise")
     log.propagate = False  # its messages may contain secrets
     log.setLevel(logging.DEBUG)
