@@ -44,4 +44,9 @@ def test_the_charts_schema_accepts_what_the_hub_reads_and_refuses_typing_errors(
     validator.validate(yaml.safe_load(FULL))
     validator.validate(CONFIG)
     assert not validator.is_valid(yaml.safe_load(FULL.replace("urlFile:", "urlfile:")))
+    calendar = {"urlFile": "calendar", "people": {"Ada": "guard"}, "staleAfter": "2h"}
+    duty = {"name": "on-duty", "calendar": calendar, "otherwise": "guard"}
+    parse_config(json.dumps({**CONFIG, "duty": [duty]}))
+    validator.validate({**CONFIG, "duty": [duty]})
+    assert not validator.is_valid({**CONFIG, "duty": [{"name": "on-duty", "calendar": calendar}]})
     assert not validator.is_valid(yaml.safe_load(FULL.replace("after: 2m", "after: 2")))
