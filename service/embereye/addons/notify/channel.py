@@ -43,6 +43,7 @@ from embereye.process.lifecycle import UserError
 MAX_ABANDONED = 2  # threads of one route that did not end in time and may still send
 SOCKET_ERROR = "Socket Exception: "  # begins Apprise's line with the system's reason
 ERRNO = re.compile(r"\[Errno -?\d+\] ")
+MAX_SMS = 1_600  # characters that Twilio sends as the parts of one message
 MIN_SECRET = 4  # characters of a part of an address that is hidden in reasons
 # Messages have our name and, so that no service loads a picture from elsewhere, no icon.
 ASSET = apprise.AppriseAsset(app_id="EmberEye", app_desc="EmberEye", app_url="", image_url_mask="", image_url_logo="")
@@ -342,7 +343,26 @@ def plugin_of(url: str, route: Route) -> Any:
         raise ValueError(f"its {scheme}:// address is not one that Apprise can use. Check it against Apprise's page.")
     plugin.socket_connect_timeout = plugin.socket_read_timeout = max(1.0, route.timeout / 2)
     plugin.overflow_mode = apprise.OverflowMode.SPLIT
+    if hasattr(plugin, "body_sms_maxlen"):
+        plugin.body_sms_maxlen = MAX_SMS  # Apprise would split a link
     return plugin
+
+
+@dataclass(frozen=True)
+class Phones:
+    """The account of a route by Twilio."""
+
+    token: str  # signs what Twilio hands over
+    numbers: frozenset[str]  # that get the messages
+
+
+def phones_of(route: Route) -> Phones | None:
+    """The account and the numbers of a route; None if it is not by Twilio, or its file cannot be read."""
+    with contextlib.suppress(ValueError):
+        plugin = plugin_of(read_url(route.url_file) if route.url_file else route.url, route)
+        if plugin.service_name == "Twilio":
+            return Phones(plugin.auth_token, frozenset(number for _, number in plugin.targets))
+    return None
 
 
 def service_of(route: Route) -> str:

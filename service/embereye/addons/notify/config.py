@@ -33,6 +33,7 @@ from embereye.process.timing.hours import DAYS, EVERY_DAY, Hours, read_clock, re
 from embereye_cli.declared import parse_declared, read_declared
 
 OPTION = "--notify"
+TWILIO = "twilio://"
 MAX_ROUTES = 32
 MAX_DUTIES = 64
 MAX_SHIFTS = 1_000
@@ -73,12 +74,15 @@ def _options(fields: Fields, folder: Path) -> NotifyOptions:
         if not any(occasion in each.occasions for each in usual for occasion in FIRES):
             why = "none of them is for alarm in a zone without a profile: nobody would hear of a fire"
             raise fields.error("escalations", why)
+    public_url = _public_url(fields)
+    if not public_url and any(route.replies for route in routes.values()):
+        raise fields.missing("publicUrl", "Twilio hands replies to it.")
     return NotifyOptions(
         routes=routes,
         escalations=escalations,
         duties=duties,
         zone_info=read_time_zone(fields),
-        public_url=_public_url(fields),
+        public_url=public_url,
         fold=fields.duration("fold", NotifyOptions.fold, 0, 300),
         link_life=fields.duration("linkLife", NotifyOptions.link_life, 60, 7 * DAY),
     )
@@ -112,12 +116,15 @@ def _route(fields: Fields, folder: Path) -> Route:
         raise fields.error("", "give either url or urlFile")
     if url:
         _check_scheme(fields, url)
+        if fields.flag("replies") and not url.startswith(TWILIO):
+            raise fields.error("replies", f"only messages by {TWILIO} can be answered")
     return Route(
         name=name,
         url=url,
         url_file=folder / url_file if url_file else None,
         still=fields.flag("still", USUAL.still),
         acknowledge=fields.flag("acknowledge", USUAL.acknowledge),
+        replies=fields.flag("replies"),
         allow=fields.networks("allow"),
         ca_file=folder / ca_file if ca_file else None,
         timeout=fields.duration("timeout", USUAL.timeout, 1, 60),

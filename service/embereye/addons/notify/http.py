@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from embereye.addons.notify import pages
-from embereye.addons.notify.channel import service_of
+from embereye.addons.notify.channel import phones_of, service_of
 from embereye.addons.notify.incidents import Delivery
 from embereye.addons.notify.links import BadLinkError
 from embereye.addons.notify.notifier import Notifier, Outlet, UnknownRouteError
 from embereye.addons.notify.options import OCCASIONS, Escalation
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
+from embereye.addons.notify.replies import PATH, is_signed, spoken
 from embereye.addons.notify.webpush import Devices
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.http.access.authenticate import PRINCIPAL
@@ -35,7 +36,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 
-HTML = "text/html"
+HTML, XML = "text/html", "text/xml"
 NUMBER: Json = {"type": "number"}
 MAX_NAME = 100  # characters of the name that a person gives
 
@@ -134,6 +135,31 @@ class NotifyRoutes:
         except BadLinkError as error:
             return _page(pages.refuse(str(error)), 410)
         return _page(pages.done(sentences))
+
+    @Route(
+        "POST", "/n/sms/{route}", None, "Do what a message asks for, by a reply to it that Twilio hands over",
+        {200: file_of("the answer, in TwiML", XML)},
+        fails=(403, 404, 503),
+    )  # fmt: skip
+    async def _reply(self, request: web.Request) -> web.Response:
+        name = request.match_info["route"]
+        outlet = self._notifier.outlets.get(name)
+        if outlet is None or not outlet.route.replies:
+            raise Refused(404, "no route of this name takes replies")
+        form = {key: str(value) for key, value in (await request.post()).items()}
+        phones = phones_of(outlet.route)
+        url = f"{self._notifier.options.public_url}{PATH}{name}"
+        if phones is None or not is_signed(request.headers.get("X-Twilio-Signature", ""), url, form, phones.token):
+            raise Refused(403, "Twilio did not sign this with the token of the route's account")
+        who = form.get("From", "").removeprefix("whatsapp:")
+        if who not in phones.numbers:
+            raise Refused(403, "the route sends no messages to this number")
+        try:
+            token = self._notifier.codes.token(name, form.get("Body", ""))
+            sentences = await self._notifier.use_link(token, who, request.remote or "", "a reply to")
+        except BadLinkError as error:
+            sentences = [str(error)]
+        return web.Response(text=spoken("\n".join(sentences)), content_type=XML)
 
     def _described(self, delivery: Delivery) -> Json:
         incident = self._notifier.incidents.incidents[delivery.incident]

@@ -25,6 +25,7 @@ class Message:
     kind: str = "failure"  # in Apprise's words: failure, warning, success or info
     still: bytes = b""  # JPEG; empty: none
     link: str = ""  # that acknowledges or confirms; '': none
+    code: str = ""  # that does the same by a reply, instead of the link; '': none
     console: str = ""  # address of the console; '': unknown
 
     @property
@@ -34,8 +35,9 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body with its links."""
+        """The body with its links, or with the code for a reply."""
         links = [f"{self.verb}: {self.link}"] if self.link else []
+        links = [f"Reply {self.code} to {self.verb.lower()}."] if self.code else links
         links += [f"Console: {self.console}"] if self.console else []
         return "\n".join([self.body, *([""] if links else []), *links])
 
@@ -81,7 +83,7 @@ def compose(
     place = shown[0].title if len(shown) == 1 else f"{len(shown)} {'devices' if worst == FAULT else 'zones'}"
     if worst == FAULT and len(shown) == 1:
         place = f"{shown[0].device} in {shown[0].title}"
-    return Message(f"{WORDS[worst]}: {place}", "\n".join(lines), kind, still, link, console)
+    return Message(f"{WORDS[worst]}: {place}", "\n".join(lines), kind, still, link=link, console=console)
 
 
 def _group(each: News) -> str:

@@ -14,11 +14,11 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
-from embereye.addons.notify import links
+from embereye.addons.notify import links, replies
 from embereye.addons.notify.calendars import Calendars
 from embereye.addons.notify.incidents import ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident, Incidents
 from embereye.addons.notify.links import BadLinkError, Link
@@ -116,6 +116,7 @@ class Notifier:
         self.outlets = {name: Outlet(route, make_sender(route), backoff()) for name, route in options.routes.items()}
         self.hub = hub
         self.proofs = Proofs(self._store_proof)
+        self.codes = replies.Codes(lambda: self.rows)
         self._cursor = 0
         self._is_compared = False
 
@@ -319,7 +320,17 @@ class Notifier:
         ]
         still = await self._still(news) if route.still else b""
         link = self._acknowledge_link(route, [each.incident for each in news], notified, now)
-        return compose(news, notified, self.local(), still=still, link=link, console=self.options.public_url)
+        message = compose(news, notified, self.local(), still=still, link=link, console=self.options.public_url)
+        return self._with_code(route, message)
+
+    def _with_code(self, route: Route, message: Message) -> Message:
+        """Give a message that can be answered a code in place of its link."""
+        if not route.replies or not message.link:
+            return message
+        token = message.link.rpartition("/")[2]
+        link = links.read(token, self.rows.get("key", "links"), self.wall_ns() / SECOND)
+        code = self.codes.make(route.name, token, link.until, self.wall_ns() / SECOND)
+        return replace(message, code=code, console="")
 
     async def _still(self, news: Sequence[News]) -> bytes:
         """The picture of the first fire that has one; empty if there is none, or not in time."""
@@ -362,7 +373,8 @@ class Notifier:
             f"A regular test of the route {route.name}. Please confirm that you received it, within "
             f"{duration(int(canary.within * SECOND))}."
         )
-        return Message("EmberEye: please confirm", body, "info", link=self._address(link))
+        message = Message("EmberEye: please confirm", body, "info", link=self._address(link))
+        return self._with_code(route, message)
 
     def reachable(self) -> Reachable:
         """Say how many routes reach people."""
@@ -414,7 +426,7 @@ class Notifier:
         fires = [self.incidents.incidents[key] for key in keys if key in self.incidents.incidents]
         return link, [incident for incident in fires if incident.occasion in FIRES and incident.state != OVER]
 
-    async def use_link(self, token: str, who: str, address: str) -> list[str]:
+    async def use_link(self, token: str, who: str, address: str, by_what: str = "the link in") -> list[str]:
         """Do what a link permits, once; return a sentence for each outcome. BadLinkError, StoreFailingError.
 
         `who` is the name that the person gives, and `address` is where the request came from.
@@ -425,7 +437,7 @@ class Notifier:
         try:
             if link.purpose == links.CONFIRM:
                 return [await self._confirm(link, by, who)]
-            note = f"by the link in a message to {link.route}"
+            note = f"by {by_what} a message to {link.route}"
             return [await self._acknowledge(incident, by, who, note) for incident in incidents]
         except StoreFailingError:
             self._note_used(link, None)

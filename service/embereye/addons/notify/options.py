@@ -48,6 +48,7 @@ class Route:
     url_file: Path | None = None  # instead of `url`; read again for each message
     still: bool = True  # attach the picture of the alarm
     acknowledge: bool = True  # add a link that acknowledges
+    replies: bool = False  # by SMS, instead of the link: Twilio hands them to the hub
     allow: tuple[Network, ...] = ()  # addresses that may be called although they are, say, this machine's
     ca_file: Path | None = None  # the authorities of the service's certificate; None: the usual ones
     timeout: float = 10.0  # seconds for one attempt
