@@ -51,6 +51,7 @@ STILL_SECONDS = 1.0  # that a message waits for its picture
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0  # between attempts of a failing route
 DEAD_AFTER = 3  # failed attempts in a row after which a route counts as dead
 RECENT = 10  # attempts that each route remembers
+SPREAD = 0.4  # share of `fold` by which routes differ: if all sent at the same moment, a storm's alarms would wait
 MAX_DEAD = 10_000  # dead letters; the oldest ones go first
 
 
@@ -82,6 +83,7 @@ class Outlet:
     route: Route
     sender: Sender
     backoff: Backoff
+    fold: float = 0.0  # seconds after a message in which news gathers
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     failing: Condition = field(default_factory=lambda: Condition(logger, begin=logging.ERROR, first_only=True))
     sent: int = 0  # messages that were accepted
@@ -113,7 +115,11 @@ class Notifier:
         self.rows = Rows(hub.committer)
         self.calendars = Calendars(options, self.rows, self.now_ns, self.local)
         self.incidents = Incidents(options, self._profile_of, self.calendars.on_duty)
-        self.outlets = {name: Outlet(route, make_sender(route), backoff()) for name, route in options.routes.items()}
+        step = options.fold * SPREAD / max(1, len(options.routes))
+        self.outlets = {
+            name: Outlet(route, make_sender(route), backoff(), fold=options.fold - step * number)
+            for number, (name, route) in enumerate(options.routes.items())
+        }
         self.hub = hub
         self.proofs = Proofs(self._store_proof)
         self.codes = replies.Codes(lambda: self.rows)
@@ -277,7 +283,7 @@ class Notifier:
             for each, state in zip(news, states, strict=True):
                 self.incidents.note_delivered(each.delivery, composed, state, self.now_ns())
             self._store()
-            outlet.quiet_until = loop.time() + self.options.fold
+            outlet.quiet_until = loop.time() + outlet.fold
             return
         now_ns = self.now_ns()
         for each in news:
