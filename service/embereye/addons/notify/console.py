@@ -15,6 +15,7 @@ FILES = {
     "notify.css": "text/css",
 }
 SCRIPTS = ("/notify/siren.js", "/notify/notify.js")
+MESSAGES = (resources.files(__package__).joinpath("messages"),)
 SCRIPTS_WITHOUT_ROUTES = ("/notify/siren.js", "/notify/undeclared.js")
 
 

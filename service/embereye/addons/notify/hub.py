@@ -53,10 +53,13 @@ class NotifyAddon(Addon):
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the notifier; see `Addon.attach`."""
-        from embereye.addons.notify.console import SCRIPTS, SCRIPTS_WITHOUT_ROUTES, ConsoleRoutes
+        from embereye.addons.notify.console import MESSAGES, SCRIPTS, SCRIPTS_WITHOUT_ROUTES, ConsoleRoutes
 
         if self._options is None:
-            return Parts(routes=[ConsoleRoutes()], scripts=SCRIPTS_WITHOUT_ROUTES, collectors=[NotifyMetrics(None)])
+            return Parts(
+                routes=[ConsoleRoutes()], scripts=SCRIPTS_WITHOUT_ROUTES, messages=MESSAGES,
+                collectors=[NotifyMetrics(None)],
+            )  # fmt: skip
         from embereye.addons.notify.channel import Channel
         from embereye.addons.notify.http import NotifyRoutes, schemas
         from embereye.addons.notify.notifier import Notifier
@@ -80,6 +83,7 @@ class NotifyAddon(Addon):
         return Parts(
             routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
             scripts=SCRIPTS,
+            messages=MESSAGES,
             schemas=schemas(),
             collectors=[NotifyMetrics(notifier)],
             tasks={"notify": notifier.run},

@@ -1,6 +1,7 @@
 // The dialog of notifications, and the line in the console that opens it.
 
 import { get, make } from "../static/lib.js";
+import { t } from "../static/messages.js";
 
 const style = make("link");
 style.rel = "stylesheet";
@@ -18,7 +19,7 @@ get("coverage").append(line);
 
 /** The dialog with a title, a body for `content`, and `buttons` beside Close. */
 export function makeDialog(content, ...buttons) {
-  const dialog = make("dialog"), title = make("h2", "", "Notifications"), close = make("button", "quiet", "Close"), row = make("p", "buttons");
+  const dialog = make("dialog"), title = make("h2", "", t("notify.title")), close = make("button", "quiet", t("page.close")), row = make("p", "buttons");
   dialog.id = "notify";
   title.id = "notify-title";
   dialog.setAttribute("aria-labelledby", title.id);

@@ -1,9 +1,10 @@
 // Subscribes this device to Web Push.
 
 import { fetchJson, make, postJson, problem, toast, wait } from "../static/lib.js";
+import { t } from "../static/messages.js";
 
 /** The button that subscribes this device; hidden where that is not possible or was done. */
-export const subscribe = make("button", "quiet", "Notify this device");
+export const subscribe = make("button", "quiet", t("notify.device"));
 subscribe.type = "button";
 subscribe.id = "notify-device";
 subscribe.hidden = true;
@@ -28,13 +29,13 @@ export async function setUpPush() {
   subscribe.onclick = async () => {
     try {
       if (await Notification.requestPermission() !== "granted") {
-        toast("This browser does not permit notifications. Permit them for this page in its settings.");
+        toast(t("notify.no-permission"));
         return;
       }
       const key = { userVisibleOnly: true, applicationServerKey: bytes(push.key) };
       await postJson("/v1/notify/push", (await worker.pushManager.subscribe(key)).toJSON());
       subscribe.hidden = true;
-      toast("This device gets messages now, also while the console is closed.");
+      toast(t("notify.subscribed"));
     } catch (error) { toast(problem(error)); }
   };
 }

@@ -4,6 +4,7 @@
 // gives the time, so that it works in a hidden page too; if the page's own requests are slowed down there, it asks the hub itself.
 
 import { elapsed, fetchJson, get, make, newestFirst, page, say, sinceAnswer, stateOf, toast, wait, zoneName } from "../static/lib.js";
+import { locale, t } from "../static/messages.js";
 import { Sound } from "./sound.js";
 
 const FRESH_MS = 2500;    // a younger answer of the page's is used
@@ -13,10 +14,6 @@ const TROUBLE_MS = 20000; // between two tones of a lost hub
 const NAMES = 5;          // zones that a voice names
 const PATIENCE_MS = 1500; // that a browser gets for beginning to sound
 const SWITCH = "embereye.siren";
-
-const MUTE = "This browser keeps the siren mute. An alarm would not be heard here.";
-const STILL_MUTE = "The browser still keeps the siren mute. Permit sound for this page in its settings, next to the address.";
-const UNABLE = "This browser cannot sound a siren. Use another one in a control room.";
 
 let sound = null, lock = null;
 let zones = [], answeredAt = elapsed(), asking = false;
@@ -35,7 +32,7 @@ function remember(on) {
   try { localStorage.setItem(SWITCH, on ? "on" : "off"); } catch { /* private browsing: for this page only */ }
 }
 
-const toggle = make("button", "quiet", "Siren off");
+const toggle = make("button", "quiet", t("siren.off"));
 toggle.type = "button";
 toggle.id = "siren";
 get("sign-out").before(toggle);
@@ -43,7 +40,7 @@ const banner = make("div", "banner");
 banner.id = "siren-mute";
 banner.hidden = true;
 banner.setAttribute("role", "alert");
-const complaint = make("span"), permit = make("button", "", "Let it sound");
+const complaint = make("span"), permit = make("button", "", t("siren.permit"));
 permit.type = "button";
 permit.id = "siren-permit";
 banner.append(complaint, " ", permit);
@@ -59,11 +56,10 @@ function turnOn() {
 async function test() {
   turnOn();
   sound?.chime();
-  speak("The siren is on.");
+  speak(t("siren.is-on"));
   await wait(PATIENCE_MS);
   stubborn = !sound?.runs;
-  if (!stubborn) toast(canSpeak() ? "The siren is on. You should have heard a tone and a voice. It stays on in this browser."
-    : "The siren is on. You should have heard a tone. This browser has no voice, so only the siren sounds. It stays on in this browser.");
+  if (!stubborn) toast(`${t("siren.is-on")} ${t(canSpeak() ? "siren.tone-and-voice" : "siren.tone-only")}`);
   update();
 }
 
@@ -76,7 +72,7 @@ toggle.onclick = () => {
   window.speechSynthesis?.cancel();
   sound = null;
   stubborn = false;
-  toast("The siren is off in this browser.");
+  toast(t("siren.is-off"));
   return update();
 };
 permit.onclick = test;
@@ -90,7 +86,7 @@ const canSpeak = () => (window.speechSynthesis?.getVoices().length || 0) > 0;
 function speak(text) {
   if (!window.speechSynthesis) return;
   const words = new SpeechSynthesisUtterance(text);
-  words.lang = "en";
+  words.lang = locale;
   words.onstart = () => { refused = false; sound?.soften(); };
   words.onend = () => sound?.loud();
   words.onerror = ({ error }) => { refused = error === "not-allowed"; sound?.loud(); };
@@ -98,12 +94,15 @@ function speak(text) {
 }
 
 const spoken = (text) => text.replaceAll("°C", "degrees").replaceAll("_", " ").replace(/(\w)\.(?=[a-z])/g, "$1 ");
-const announced = (word, zone) => `${zone.testing ? "Test. " : ""}${word}. ${zoneName(zone)}. ${spoken(zone.why || "")}`;
+// The reason is in English, which another language's voice would garble.
+const reason = (zone) => (locale.startsWith("en") ? spoken(zone.why || "") : "");
+const announced = (word, zone) => `${zone.testing ? `${t("siren.test")} ` : ""}${word}. ${zoneName(zone)}. ${reason(zone)}`;
 
 function announcement(alarms) {
-  if (alarms.length === 1) return announced("Fire alarm", alarms[0]);
-  const rest = alarms.length > NAMES ? `. And ${alarms.length - NAMES} more` : "";
-  return `Fire alarm in ${alarms.length} zones. ${alarms.slice(0, NAMES).map(zoneName).join(". ")}${rest}.`;
+  if (alarms.length === 1) return announced(t("siren.fire"), alarms[0]);
+  const names = alarms.slice(0, NAMES).map(zoneName);
+  if (alarms.length > NAMES) names.push(t("siren.more", { n: alarms.length - NAMES }));
+  return t("siren.fire-in", { n: alarms.length, names: names.join(". ") });
 }
 
 // ---- what sounds now
@@ -131,14 +130,14 @@ function soundFor(alarms, isLost) {
   if (isLost && now - troubleAt > TROUBLE_MS) {
     troubleAt = now;
     if (!alarms.length) sound.trouble();
-    speak("The hub cannot be reached. Nobody would hear of an alarm here.");
+    speak(t("siren.lost"));
   }
   const pre = zones.filter((zone) => stateOf(zone) === "pre-alarm" && !zone.silenced);
   const fresh = pre.filter((zone) => !known.has(zone.alarm));
   known = new Set(pre.map((zone) => zone.alarm));
   if (fresh.length && !alarms.length) {
     sound.chime();
-    speak(announced("Pre-alarm", fresh[0]));
+    speak(announced(t("siren.pre-alarm"), fresh[0]));
   }
 }
 
@@ -148,12 +147,13 @@ function update() {
   if (on && sound) soundFor(alarms, elapsed() - answeredAt > LOST_MS);
   const state = !on ? "off" : mute ? "mute" : alarms.length ? "sounding" : "ready";
   document.body.dataset.siren = state;
-  say(toggle, { off: "Siren off", mute: "Siren mute", sounding: "Siren on", ready: "Siren on" }[state]);
+  say(toggle, t(`siren.${{ sounding: "on", ready: "on" }[state] || state}`));
   toggle.setAttribute("aria-pressed", String(on));
   banner.hidden = state !== "mute";
-  const able = "AudioContext" in window;
+  const able = Boolean(window.AudioContext);
   permit.hidden = !able;
-  say(complaint, banner.hidden ? "" : !able ? UNABLE : stubborn ? STILL_MUTE : alarms.length ? `An alarm is open. ${MUTE}` : MUTE);
+  const mutes = `${alarms.length ? `${t("siren.open")} ` : ""}${t("siren.mute-banner")}`;
+  say(complaint, banner.hidden ? "" : !able ? t("siren.unable") : stubborn ? t("siren.still-mute") : mutes);
 }
 
 if (isOn()) turnOn();

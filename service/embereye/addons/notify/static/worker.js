@@ -6,7 +6,7 @@ self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
 
 self.addEventListener("push", (event) => {
-  let message = { title: "EmberEye", body: "A message that cannot be read. Open the console.", link: "", kind: "failure" };
+  let message = { title: "EmberEye", body: "", link: "", kind: "failure" };
   try { message = { ...message, ...event.data.json() }; } catch { /* show at least that there is one */ }
   event.waitUntil(self.registration.showNotification(message.title, {
     body: message.body, icon: here("../static/icon.svg"), data: { link: message.link }, tag: message.title,

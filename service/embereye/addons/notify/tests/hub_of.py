@@ -11,7 +11,7 @@ from harness.stored import Stored
 from prometheus_client import CollectorRegistry
 
 from embereye.addons.notify.channel import Channel
-from embereye.addons.notify.console import SCRIPTS, ConsoleRoutes
+from embereye.addons.notify.console import MESSAGES, SCRIPTS, ConsoleRoutes
 from embereye.addons.notify.http import NotifyRoutes, schemas
 from embereye.addons.notify.notifier import Notifier
 from embereye.addons.notify.options import ALARM, Escalation, NotifyOptions, Route, Step
@@ -91,7 +91,9 @@ async def running(
     notifier = Notifier(wanted, hub, make, backoff=lambda: Backoff(floor=pause, cap=2 * pause))
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
-    parts = Parts(routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=scripts)
+    parts = Parts(
+        routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=scripts, messages=MESSAGES
+    )
     runner = await serve_http(Api(hub, addons=[parts]).app(CollectorRegistry()), "127.0.0.1", 0) if http else None
     try:
         yield Running(hub, notifier, bound_port(runner) if runner else 0)
