@@ -15,6 +15,7 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.evidence_bus import EvidenceBus
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
+from embereye.hub.switches import ZoneSwitch
 from embereye.process.grpc_server import Service
 from embereye.process.tls.folder import ServerTls
 
@@ -35,6 +36,7 @@ class Parts:
     scripts: Sequence[str] = ()  # addresses of JavaScript modules that the console loads
     messages: Sequence[Traversable] = ()  # folders with the texts of these scripts: en.json, de.json
     collectors: Sequence[Collector] = ()  # of metrics
+    switches: Sequence[ZoneSwitch] = ()  # of zones, for users of the MQTT broker
     tasks: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)  # by name, until the end
     listen: Callable[[str, ServerTls | None], Awaitable[None]] = _do_nothing  # on the host for people, with its TLS
     close: Callable[[], Awaitable[None]] = _do_nothing  # called when the hub stops

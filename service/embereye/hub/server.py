@@ -215,12 +215,13 @@ def _provider(options: HubOptions) -> "Provider | None":
     return Provider(options.oidc)
 
 
-def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
+def _publisher(options: HubOptions, hub: Hub, parts: Sequence[Parts]) -> "MqttPublisher | None":
     if options.mqtt is None:
         return None
     with needed_by("--mqtt-broker", "aiomqtt", "mqtt"):
         from embereye.hub.mqtt.publisher import MqttPublisher
-    return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
+    switches = [*chain.from_iterable(part.switches for part in parts)]
+    return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed, switches=switches)
 
 
 def _bus(parts: Sequence[Parts]) -> EvidenceBus | None:
@@ -268,7 +269,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     evidence = EvidenceService(hub, bus)
     tls = ServerTls(options.tls) if options.tls else None
     daemon = _daemon(options, _services(hub, clips, evidence, parts), _access_check(hub, parts), tls)
-    registry, mqtt = daemon.registry, _publisher(options, hub)
+    registry, mqtt = daemon.registry, _publisher(options, hub, parts)
     registry.register(HubCollector(hub, evidence, clips, options.data, mqtt))
     _register(registry, parts)
     outer = options.outer_host or options.host

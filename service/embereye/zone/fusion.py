@@ -3,8 +3,8 @@
 First, each sign is weighed alone: some kinds justify an alarm, others at most a pre-alarm. The zone is in alarm if one
 sign justifies it, or if two signs agree: they are of different kinds, or one is seen by a camera and the other by
 a sensor, at about the same time. A sign that resembles a marked false alarm usually needs a second one. Signs
-that the zone's profile expects need one that it does not. `state.py` passes the active signs and acts on the `Verdict`,
-whose grounds explain it to people.
+that the zone's profile expects need one that it does not; others may be an alarm by the profile's limits. `state.py`
+passes the active signs and acts on the `Verdict`, whose grounds explain it to people.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.v1.alarms_pb2 import FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.false_alarms import is_checked_by_camera, marks_like, resemblance
-from embereye.zone.profile import Profile
+from embereye.zone.profile import Judgement, Profile
 from embereye.zone.sentences import sign
 
 WINDOW_NS = 30_000_000_000  # a sign counts for this long after its last report; a shard restarts within it
@@ -28,7 +28,7 @@ class Verdict:
     level: Level
     grounds: tuple[EvidenceItem, ...] = ()
     like: FalseAlarm | None = None  # a marked false alarm that the grounds resemble, so that they need confirmation
-    profile: str = ""  # the profile that expects them, so that they need confirmation
+    profile: str = ""  # the profile that expects them, or by which they are an alarm
 
     @property
     def why(self) -> str:
@@ -38,7 +38,9 @@ class Verdict:
             return f"{', and '.join(words)} agree"
         if not words:
             return ""
-        if self.profile:
+        if self.profile and self.level >= Level.ALARM:
+            words[0] += f", an alarm in the profile {self.profile}"
+        elif self.profile:
             words[0] += f", as expected in the profile {self.profile}"
         return f"{words[0]}, {resemblance(self.like)}" if self.like else words[0]
 
@@ -46,7 +48,7 @@ class Verdict:
     def confirmation(self) -> str:
         """The evidence that would turn this pre-alarm into an alarm."""
         if self.profile:
-            return "a sign of another kind, or a critical one, would confirm it"
+            return "a sign of another kind, or a stronger one, would confirm it"
         return "a second, stronger or longer sign would confirm it" if self.like else "a second sign would confirm it"
 
 
@@ -84,6 +86,7 @@ class _Sign:
     worth: Level
     like: tuple[FalseAlarm, ...]
     is_expected: bool  # by the profile
+    is_by_profile: bool = False  # its worth is
 
     def is_new_with(self, second: "_Sign") -> bool:
         """True if no single marked alarm resembles both signs, and the profile does not expect both."""
@@ -92,9 +95,14 @@ class _Sign:
 
 def _weigh(item: EvidenceItem, marks: Collection[FalseAlarm], profile: Profile | None) -> _Sign:
     like = tuple(marks_like(item, marks)) if marks else ()
-    expected = profile is not None and profile.is_expected(item)
-    limited = expected or (bool(like) and not is_checked_by_camera(item))
-    return _Sign(item, min(alone(item), Level.PRE_ALARM) if limited else alone(item), like, expected)
+    by_profile = profile.judge(item) if profile else Judgement.NONE
+    worth = alone(item)
+    if by_profile is Judgement.ALARM:
+        worth = Level.ALARM
+    if by_profile is Judgement.EXPECTED or (like and not is_checked_by_camera(item)):
+        worth = min(worth, Level.PRE_ALARM)
+    expected = by_profile is Judgement.EXPECTED
+    return _Sign(item, worth, like, expected, by_profile is Judgement.ALARM and worth > alone(item))
 
 
 def _agreeing(signs: Sequence[_Sign]) -> tuple[EvidenceItem, EvidenceItem] | None:
@@ -124,7 +132,8 @@ def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = (), pro
     if first.worth >= Level.ALARM:
         # Two signs that agree are the stronger grounds, provided that the strongest sign is one of them.
         agreeing = pair is not None and first.item in pair
-        return Verdict(Level.ALARM, pair if agreeing and pair else (first.item,))
+        name = profile.name if profile and first.is_by_profile and not agreeing else ""
+        return Verdict(Level.ALARM, pair if agreeing and pair else (first.item,), profile=name)
     if pair is not None:
         return Verdict(Level.ALARM, pair)
     name = profile.name if profile and first.is_expected else ""

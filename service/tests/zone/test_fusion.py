@@ -6,7 +6,7 @@ from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
 from embereye.zone.fusion import WINDOW_NS, judge
-from embereye.zone.profile import Profile
+from embereye.zone.profile import Profile, sorts
 
 HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 PRE, ALARM, CRITICAL, CLEAR = (
@@ -127,4 +127,49 @@ def test_a_sign_without_terms_is_explained_by_its_score() -> None:
     ],
 )
 def test_signs_that_the_profile_expects_need_one_that_it_does_not(signs: list[EvidenceItem], level: Level) -> None:
-    assert judge(signs, profile=Profile("welding", frozenset({SMOKE, FLAME}))).level is level
+    assert judge(signs, profile=Profile("welding", sorts(SMOKE) | sorts(FLAME))).level is level
+
+
+def test_a_profile_may_expect_only_what_one_sense_sees() -> None:
+    sensors = Profile("welding", sorts(FLAME, SENSOR))
+    assert judge([sign("s1", FLAME, ALARM), sign("s2", FLAME, ALARM)], profile=sensors).level is PRE
+    assert judge([sign("c1", FLAME, ALARM, CAMERA)], profile=sensors).level is ALARM
+
+
+def test_at_night_one_weak_sign_of_a_named_kind_is_an_alarm() -> None:
+    night = Profile("night", alarm_alone=sorts(SMOKE))
+    verdict = judge([sign("s1", SMOKE, PRE)], profile=night)
+    assert verdict.level is ALARM
+    assert verdict.why.endswith("at s1, an alarm in the profile night")
+    assert judge([sign("s1", GAS, PRE)], profile=night).level is PRE
+    assert judge([sign("s1", SMOKE, CLEAR)], profile=night).level is CLEAR
+
+
+def measured(kind: Kind, level: Level, *terms: tuple[str, float]) -> EvidenceItem:
+    return sign("s1", kind, level, why=[Term(name=name, value=value, threshold=10, unit="%") for name, value in terms])
+
+
+@pytest.mark.parametrize(
+    ("item", "level"),
+    [
+        (measured(SMOKE, ALARM, ("smoke", 14.0)), PRE),  # over the device's threshold, below the profile's limit
+        (measured(SMOKE, ALARM, ("smoke", 20.0)), ALARM),
+        (measured(SMOKE, CRITICAL, ("smoke", 14.0)), ALARM),
+        (measured(SMOKE, ALARM, ("smoke.likeness", 14.0)), ALARM),  # a camera measures no smoke
+        (measured(HEAT, ALARM, ("temperature.rising", 9.0), ("temperature.max", 70.0)), PRE),
+        (measured(HEAT, PRE, ("temperature.max", 80.0)), ALARM),
+        (measured(GAS, PRE, ("gas", 5.0)), ALARM),  # a limit below the device's threshold of an alarm
+        (measured(GAS, CLEAR, ("gas", 5.0)), CLEAR),
+    ],
+)
+def test_a_limit_of_the_profile_replaces_the_threshold_of_an_alarm(item: EvidenceItem, level: Level) -> None:
+    kitchen = Profile("kitchen", limits={"smoke": 20.0, "heat": 80.0, "gas": 5.0})
+    assert judge([item], profile=kitchen).level is level
+
+
+def test_a_sign_below_the_limit_is_confirmed_by_another_kind() -> None:
+    kitchen = Profile("kitchen", limits={"smoke": 20.0})
+    smoke = measured(SMOKE, ALARM, ("smoke", 14.0))
+    verdict = judge([smoke], profile=kitchen)
+    assert verdict.why.endswith("as expected in the profile kitchen")
+    assert judge([smoke, sign("s2", HEAT, PRE)], profile=kitchen).level is ALARM

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 
 from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.addons.profiles.keeper import Permit, Profiles, UnknownProfileError
-from embereye.addons.profiles.options import MAX_PERMIT_MINUTES, ProfileOptions
+from embereye.addons.profiles.options import MAX_PERMIT_MINUTES, NORMAL, ProfileOptions
 from embereye.hub.actions import UnknownZoneError, check_action
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import (
@@ -20,8 +21,10 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
+    file_of,
     json_body,
     list_of,
+    part,
     record,
     reference,
     whole,
@@ -31,7 +34,9 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 from embereye.hub.tables.zones import ZoneKey
+from embereye.zone.profile import QUANTITIES
 
+SCRIPT_FILE, SCRIPT = "profiles.js", "text/javascript"
 CONFIRMED = {200: answer("it is confirmed", record({}))}
 
 
@@ -42,7 +47,7 @@ class ProfileRoutes:
         self._profiles = profiles
 
     @Route(
-        "GET", "/v1/profiles", Role.VIEWER, "Declared profiles, present permits, and what nobody confirmed",
+        "GET", "/v1/profiles", Role.VIEWER, "Declared profiles, permits, zones and what nobody confirmed",
         {200: answer("in the order of their declaration, and by zone", reference("Profiles"))},
     )  # fmt: skip
     async def _list(self, _: web.Request) -> web.Response:
@@ -50,9 +55,22 @@ class ProfileRoutes:
             {
                 "profiles": [self._declared(options) for options in self._profiles.options.profiles.values()],
                 "permits": [self._permit(key, permit) for key, permit in sorted(self._profiles.permits.items())],
+                "zones": [self._zone(key) for key in self._profiles.zones()],
                 "unconfirmed": self._profiles.unconfirmed(),
             }
         )
+
+    @Route(
+        "GET", "/profiles/{file}", None, "The script that shows and switches profiles in the console",
+        {200: file_of("the script", SCRIPT)},
+        takes=[part("file", {"type": "string", "enum": [SCRIPT_FILE]})],
+        fails=[404],
+    )  # fmt: skip
+    async def _script(self, request: web.Request) -> web.Response:
+        if request.match_info["file"] != SCRIPT_FILE:
+            raise web.HTTPNotFound
+        script = resources.files(__package__).joinpath("static", SCRIPT_FILE).read_text(encoding="utf-8")
+        return web.Response(text=script, content_type=SCRIPT, headers={"Cache-Control": "no-cache"})
 
     @Route(
         "POST", "/v1/zones/{namespace}/{zone}/profile", Role.OPERATOR,
@@ -112,7 +130,8 @@ class ProfileRoutes:
         return web.json_response({})
 
     @Route(
-        "POST", "/v1/profiles/{profile}/confirm", Role.OPERATOR, "Confirm the hours of a profile", CONFIRMED,
+        "POST", "/v1/profiles/{profile}/confirm", Role.OPERATOR, "Confirm the hours of a profile, and its switch",
+        CONFIRMED,
         fails=(*CHANGES, 404, 503),
         body=json_body(record({}, who=WHO)),
     )  # fmt: skip
@@ -131,11 +150,14 @@ class ProfileRoutes:
         return {
             "name": options.name,
             "zones": list(options.zones),
-            "expected": sorted(kind.word for kind in options.profile.expected),
+            "expected": list(options.expected),
+            "alarmAlone": list(options.alarm_alone),
+            "limits": dict(options.profile.limits),
             "longestMinutes": options.longest,
             "confirmMinutes": options.confirm,
             "watchman": options.watchman,
             "hasHours": bool(options.hours),
+            "mqtt": options.mqtt,
             "confirmedBy": confirmation.who if confirmation else "",
             "confirmedUntilNs": str(self._wall_ns(self._profiles.due_ns(options))),
         }
@@ -146,6 +168,13 @@ class ProfileRoutes:
             "reason": permit.reason, "watchman": permit.watchman, "sinceNs": str(self._wall_ns(permit.since_ns)),
             "untilNs": str(self._wall_ns(permit.until_ns)),
             "confirmByNs": str(self._wall_ns(self._profiles.confirm_by_ns(permit))),
+        }  # fmt: skip
+
+    def _zone(self, key: ZoneKey) -> Json:
+        present = self._profiles.profile_of(key)
+        return {
+            "namespace": key[0], "zone": key[1], "profile": present.name if present else NORMAL,
+            "choices": self._profiles.choices(key),
         }  # fmt: skip
 
     def _wall_ns(self, time_ns: int) -> int:
@@ -173,11 +202,16 @@ def _minutes(body: dict[str, Any]) -> int:
 def schemas() -> Mapping[str, Json]:
     """Describe the answers."""
     flag: Json = {"type": "boolean"}
+    limits: Json = {
+        "type": "object", "additionalProperties": {"type": "number"},
+        "description": f"by quantity: {', '.join(QUANTITIES)}",
+    }  # fmt: skip
     profile = record(
         {
-            "name": WORD, "zones": list_of(WORD), "expected": list_of(WORD), "longestMinutes": whole(),
-            "confirmMinutes": whole(), "watchman": flag, "hasHours": flag,
-            "confirmedBy": {"type": "string", "description": "who confirmed its hours; empty: nobody"},
+            "name": WORD, "zones": list_of(WORD), "expected": list_of(WORD), "alarmAlone": list_of(WORD),
+            "limits": limits, "longestMinutes": whole(),
+            "confirmMinutes": whole(), "watchman": flag, "hasHours": flag, "mqtt": flag,
+            "confirmedBy": {"type": "string", "description": "who confirmed its hours or its switch; empty: nobody"},
             "confirmedUntilNs": NANOSECONDS,
         }
     )  # fmt: skip
@@ -187,5 +221,7 @@ def schemas() -> Mapping[str, Json]:
             "sinceNs": NANOSECONDS, "untilNs": NANOSECONDS, "confirmByNs": NANOSECONDS,
         }
     )  # fmt: skip
+    zone = record({"namespace": WORD, "zone": WORD, "profile": WORD, "choices": list_of(WORD)})
     unconfirmed = {**list_of(WORD), "description": "a sentence for each zone or profile that nobody confirmed in time"}
-    return {"Profiles": record({"profiles": list_of(profile), "permits": list_of(permit), "unconfirmed": unconfirmed})}
+    lists = {"profiles": list_of(profile), "permits": list_of(permit), "zones": list_of(zone)}
+    return {"Profiles": record({**lists, "unconfirmed": unconfirmed})}

@@ -1,6 +1,7 @@
 """The option of `embereye hub` for profiles, and the parts that it adds to the hub."""
 
 from argparse import ArgumentParser, Namespace
+from importlib import resources
 from pathlib import Path
 
 from embereye.addons.profiles.metrics import ProfileMetrics
@@ -35,15 +36,19 @@ class ProfilesAddon(Addon):
         """Make the profiles; see `Addon.attach`."""
         if self._options is None:
             return Parts(collectors=[ProfileMetrics(None)])
-        from embereye.addons.profiles.http import ProfileRoutes, schemas
+        from embereye.addons.profiles.http import SCRIPT_FILE, ProfileRoutes, schemas
         from embereye.addons.profiles.keeper import Profiles
+        from embereye.addons.profiles.switch import ProfileSwitch
 
         profiles = Profiles(self._options, hub)
         hub.add_part(profiles)
         return Parts(
             routes=[ProfileRoutes(profiles)],
             schemas=schemas(),
+            scripts=[f"/profiles/{SCRIPT_FILE}"],
+            messages=[resources.files(__package__).joinpath("messages")],
             collectors=[ProfileMetrics(profiles)],
+            switches=[ProfileSwitch(profiles)] if any(each.mqtt for each in self._options.profiles.values()) else [],
             tasks={"profiles": profiles.run},
         )
 

@@ -1,8 +1,9 @@
 """The present profiles of zones: begins, confirms and ends them, and ends them when their time is over.
 
-A permit is one zone's profile, begun by a person with a reason and an end. A schedule is a profile with hours; it
-applies once a person has confirmed it. Both need a person's confirmation at intervals. Without it the zone is back to
-normal, which is an event of the zone, an audit entry, and an alert until somebody has seen to it.
+A permit is one zone's profile, begun by a person with a reason and an end. A schedule is a profile with hours, or one
+that a message at the broker may begin; it applies once a person has confirmed it. Both need a person's confirmation at
+intervals. Without it the zone is back to normal, which is an event of the zone, an audit entry, and an alert until
+somebody has seen to it.
 
 Times are on the hub's timeline. All changes are durable, with event and audit entry, before a caller's call returns.
 """
@@ -119,6 +120,14 @@ class Profiles:
             )
         return self._scheduled[key]
 
+    def zones(self) -> list[ZoneKey]:
+        """The zones that have, or may have, a profile."""
+        return [key for key in sorted(self._hub.zones.states()) if key in self.permits or self.choices(key)]
+
+    def choices(self, key: ZoneKey) -> list[str]:
+        """The names of the profiles that the zone may have."""
+        return [name for name, options in self.options.profiles.items() if options.has_zone(*key)]
+
     def is_confirmed(self, options: ProfileOptions) -> bool:
         """True if a person has confirmed the schedule of `options` recently enough."""
         confirmation = self.schedules.get(options.name)
@@ -137,9 +146,10 @@ class Profiles:
     def unconfirmed(self) -> list[str]:
         """A sentence for each zone and each schedule that is normal because nobody has confirmed its profile."""
         schedules = [
-            f"the hours of the profile {name} do not apply: nobody has confirmed them"
+            f"the {'hours' if options.hours else 'switch'} of the profile {name} {'do' if options.hours else 'does'} "
+            f"not apply: nobody has confirmed {'them' if options.hours else 'it'}"
             for name, options in self.options.profiles.items()
-            if options.hours and not self.is_confirmed(options)
+            if options.is_automatic and not self.is_confirmed(options)
         ]
         return [*self.lapsed.values(), *schedules]
 
@@ -156,10 +166,20 @@ class Profiles:
     # Changes by people
 
     async def begin(
-        self, by: Principal, key: ZoneKey, profile: str, *, reason: str, minutes: int, watchman: str = "", who: str = ""
+        self,
+        by: Principal,
+        key: ZoneKey,
+        profile: str,
+        *,
+        reason: str,
+        minutes: int,
+        watchman: str = "",
+        who: str = "",
+        confirmed_ns: int = 0,
     ) -> AlarmEvent:
         """Give the zone `key` a profile for `minutes`; replaces its present permit. Returns the event.
 
+        `confirmed_ns` is the time of the confirmation that allows a program to do this; 0: a person does it.
         Raises UnknownProfileError, UnknownZoneError, StoreFailingError, and ValueError if the permit is incomplete.
         """
         options = self._find(profile)
@@ -179,7 +199,14 @@ class Profiles:
         def step(draft: Draft) -> None:
             now_ns = draft.now_ns
             permit = Permit(
-                secrets.token_hex(8), profile, name, reason, watchman, now_ns, now_ns + minutes * MINUTE, now_ns
+                secrets.token_hex(8),
+                profile,
+                name,
+                reason,
+                watchman,
+                now_ns,
+                now_ns + minutes * MINUTE,
+                confirmed_ns or now_ns,
             )
             self.permits[key] = permit
             self.lapsed.pop(key, None)
@@ -227,16 +254,27 @@ class Profiles:
         return events[0] if events else None
 
     async def confirm_schedule(self, by: Principal, profile: str, who: str = "") -> None:
-        """Note that a person has confirmed a profile's hours; UnknownProfileError, StoreFailingError, ValueError."""
-        if not self._find(profile).hours:
-            raise ValueError(f"the profile {profile} has no hours. Confirm it for a zone.")
+        """Note that a person has confirmed a profile's hours and its switch.
+
+        Raises UnknownProfileError, StoreFailingError, and ValueError if it has none.
+        """
+        options = self._find(profile)
+        subject = "its hours" if options.hours else "its switch"
+        if not options.is_automatic:
+            raise ValueError(f"the profile {profile} has no hours and no switch. Confirm it for a zone.")
         name = by.acting_as(who)
 
         def step(draft: Draft) -> None:
             confirmation = self.schedules[profile] = Confirmation(name, draft.now_ns)
             self._scheduled.clear()
             draft.transaction[PROFILES]["schedule", profile] = json.dumps(asdict(confirmation))
-            add_entry(draft, by, "confirm profile", profile, f"its hours, by {name}")
+            add_entry(
+                draft,
+                by,
+                "confirm profile",
+                profile,
+                f"{subject}, by {name}",
+            )
 
         await self._hub.committer.commit(step)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from embereye.levels import Kind
+from embereye.levels import Kind, Sense
 from embereye.process.fields import Fields
 from embereye.process.timing.hours import EVERY_DAY, Hours, read_clock, read_days, read_time_zone
-from embereye.zone.profile import Profile
+from embereye.zone.profile import QUANTITIES, Profile, sorts
 from embereye_cli.declared import read_declared
 
 OPTION = "--profiles"
@@ -20,7 +20,13 @@ MAX_PROFILES = 32
 MAX_HOURS = 50
 MAX_PERMIT_MINUTES = 24 * 60
 MAX_SCHEDULE_MINUTES = 31 * 24 * 60
+MAX_LIMIT = 1e6
 KINDS = {kind.word: kind for kind in (Kind.SMOKE, Kind.FLAME, Kind.GAS, Kind.HEAT)}
+SENSES = {"camera": Sense.CAMERA, "sensor": Sense.SENSOR}
+# Words for signs: flame is every flame, camera/flame one that a camera sees.
+SORTS = {word: sorts(kind) for word, kind in KINDS.items()} | {
+    f"{by}/{word}": sorts(kind, sense) for by, sense in SENSES.items() for word, kind in KINDS.items()
+}
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,21 @@ class ProfileOptions:
     zones: tuple[str, ...]  # patterns of ZONE or NAMESPACE/ZONE
     longest: int  # minutes of one permit
     confirm: int  # minutes after which somebody has to confirm it
+    expected: tuple[str, ...] = ()  # words of SORTS
+    alarm_alone: tuple[str, ...] = ()  # words of SORTS
     watchman: bool = False  # a permit names one
+    mqtt: bool = False  # messages at the broker may begin and end a permit
     hours: tuple[Hours, ...] = ()  # when it begins automatically; none: only by a permit
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.profile.name
+
+    @property
+    def is_automatic(self) -> bool:
+        """True if hours or a message may begin it, once a person has confirmed that."""
+        return bool(self.hours) or self.mqtt
 
     def has_zone(self, namespace: str, zone: str) -> bool:
         """True if the zone may have it."""
@@ -79,22 +93,43 @@ def _profile(fields: Fields) -> ProfileOptions:
     name = fields.name()
     if name == NORMAL:
         raise fields.wrong("name", "is the name of having no profile")
-    kinds = fields.choices("expected", tuple(KINDS), ...)
-    if not 0 < len(set(kinds)) < len(KINDS):
-        raise fields.error("expected", "name kinds of sign, and leave at least one that is an alarm")
+    expected, alarm_alone = (fields.choices(field, tuple(SORTS), ()) for field in ("expected", "alarmAlone"))
+    signs, single = (frozenset().union(*(SORTS[word] for word in words)) for words in (expected, alarm_alone))
+    if all((kind, sense) in signs for kind in KINDS.values() for sense in SENSES.values()):
+        raise fields.error("expected", "leave at least one kind of sign that is an alarm")
+    if signs & single:
+        raise fields.error("alarmAlone", "names signs that are expected, too")
     zones = tuple(fields.texts("zones", ...))
     if not zones:
         raise fields.error("zones", 'it is empty. Name zones, or "*" for all.')
     hours = tuple(fields.items("hours", _hours, most=MAX_HOURS))
-    confirm = _minutes(fields, "confirmEvery", ..., MAX_SCHEDULE_MINUTES if hours else MAX_PERMIT_MINUTES)
+    mqtt, watchman = fields.flag("mqtt"), fields.flag("watchman")
+    if mqtt and watchman:
+        raise fields.error("mqtt", "a message names no watchman. Leave out one of the two fields.")
+    confirm = _minutes(fields, "confirmEvery", ..., MAX_SCHEDULE_MINUTES if hours or mqtt else MAX_PERMIT_MINUTES)
     return ProfileOptions(
-        profile=Profile(name, frozenset(KINDS[kind] for kind in kinds)),
+        profile=Profile(name, signs, single, _limits(fields)),
         zones=zones,
         longest=_minutes(fields, "longest", 60 * min(confirm, MAX_PERMIT_MINUTES), MAX_PERMIT_MINUTES),
         confirm=confirm,
-        watchman=fields.flag("watchman"),
+        expected=expected,
+        alarm_alone=alarm_alone,
+        watchman=watchman,
+        mqtt=mqtt,
         hours=hours,
     )
+
+
+def _limits(fields: Fields) -> dict[str, float]:
+    limits = fields.mapping("limits")
+    for name, value in limits.items():
+        if name not in QUANTITIES:
+            raise fields.error("limits", f'"{name[:80]}" is not one of {", ".join(QUANTITIES)}')
+        unit = QUANTITIES[name][2]
+        most = 100 if unit == "%" else MAX_LIMIT
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            raise fields.error("limits", f"{name}: {str(value)[:80]} is not a number of {unit} up to {most:g}")
+    return {name: float(value) for name, value in limits.items()}
 
 
 def _minutes(fields: Fields, name: str, default: Any, most: int) -> int:

@@ -1,1 +1,1 @@
-"""MQTT: the states of zones and devices, retained at a broker and described there for Home Assistant."""
+"""MQTT: states of zones and devices, retained at a broker, descriptions for Home Assistant, and switches of zones."""

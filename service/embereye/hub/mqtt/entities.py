@@ -11,14 +11,16 @@ not collide.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from embereye.hub.mqtt.options import MqttOptions
+from embereye.hub.switches import ZoneSwitch
+from embereye.hub.tables.zones import ZoneKey
 from embereye.levels import Kind, Level, ZoneState
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import Zone
@@ -72,6 +74,21 @@ class Topics:
         """The topic of a device's state."""
         return f"{self._prefix}/devices/{'/'.join(map(_level, fleet.split('/')))}/{_level(device)}"
 
+    def switch(self, name: str, namespace: str, zone: str) -> str:
+        """The topic to which people and programs write what a zone's switch called `name` should be."""
+        return f"{self._prefix}/set/{name}/{_level(namespace)}/{_level(zone)}"
+
+    def switches(self, name: str) -> str:
+        """The filter that matches the topics of all zones' switches called `name`."""
+        return f"{self._prefix}/set/{name}/+/+"
+
+    def switched(self, topic: str) -> tuple[str, ZoneKey] | None:
+        """The name of the switch with `topic`, and its zone; None if it is no switch's topic."""
+        levels = topic.removeprefix(f"{self._prefix}/set/").split("/")
+        if not topic.startswith(f"{self._prefix}/set/") or len(levels) != 3:
+            return None
+        return levels[0], (unquote(levels[1]), unquote(levels[2]))
+
     def config(self, component: str, entity: str) -> str:
         """The topic of an entity's description for Home Assistant."""
         return f"{self._discovery}/{component}/{self.node}/{entity}/config"
@@ -83,7 +100,7 @@ class Topics:
         return [*states, f"{self._discovery}/+/{self.node}/+/config"] if self._discovery else states
 
 
-def zone_payload(zone: Zone) -> bytes:
+def zone_payload(zone: Zone, switches: Sequence[ZoneSwitch] = ()) -> bytes:
     """Encode a zone's present state. It changes with events, not while a sign merely lasts.
 
     Long lists are shortened to what Home Assistant stores; their counts are always complete.
@@ -115,6 +132,7 @@ def zone_payload(zone: Zone) -> bytes:
                 "testing": zone.testing,
                 "silenced": zone.silenced,
                 "markedFalse": zone.HasField("false_alarm"),
+                **{switch.name: switch.state((zone.namespace, zone.name)) for switch in switches},
             }
         )
         longer = max(listed, dark, key=lambda part: len(_json(part)))
@@ -138,8 +156,8 @@ def device_payload(state: DeviceState) -> bytes:
     )
 
 
-def zone_entities(topics: Topics, namespace: str, zone: str) -> Iterator[Message]:
-    """Describe a zone's entities for Home Assistant: fire, state, acknowledgement, and dark devices."""
+def zone_entities(topics: Topics, namespace: str, zone: str, switches: Sequence[ZoneSwitch] = ()) -> Iterator[Message]:
+    """Describe a zone's entities for Home Assistant: fire, state, acknowledgement, dark devices, and switches."""
     entity = _entity("zone", namespace, zone)
     device = {
         "identifiers": [f"{topics.node}_{entity}"],
@@ -161,6 +179,16 @@ def zone_entities(topics: Topics, namespace: str, zone: str) -> Iterator[Message
                                    "value_template": "{{ 'ON' if value_json.dark else 'OFF' }}"}),
     ):  # fmt: skip
         yield _description(topics, component, f"{entity}_{name}", topics.zone(namespace, zone), device, fields)
+    for switch in switches:
+        if choices := switch.choices((namespace, zone)):
+            chosen = {
+                "name": switch.title, "options": list(choices), "optimistic": False,
+                "command_topic": topics.switch(switch.name, namespace, zone),
+                "value_template": f"{{{{ value_json.{switch.name} }}}}",
+            }  # fmt: skip
+            yield _description(
+                topics, "select", f"{entity}_{switch.name}", topics.zone(namespace, zone), device, chosen
+            )
 
 
 def device_entities(topics: Topics, state: DeviceState) -> Iterator[Message]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import aiomqtt
 
@@ -18,6 +18,8 @@ from embereye.hub.feeds.feed import Feed
 from embereye.hub.mqtt.entities import OFFLINE, ONLINE, Message
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.mqtt.retained import RetainedTopics
+from embereye.hub.switches import MAX_MESSAGE, ZoneSwitch
+from embereye.hub.tables.zones import ZoneKey
 from embereye.hub.zones import Zones
 from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
@@ -57,10 +59,12 @@ class MqttPublisher:
         book: CoverageBook,
         feed: Feed,
         *,
+        switches: Sequence[ZoneSwitch] = (),
         backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
     ) -> None:
         self._options = options
-        self._wanted = RetainedTopics(options, zones, book)
+        self._wanted = RetainedTopics(options, zones, book, switches)
+        self._switches = {switch.name: switch for switch in switches}
         self._feed = feed
         self._backoff = backoff()
         self._acknowledged: dict[str, bytes] = {}  # messages that the broker has acknowledged in this connection
@@ -129,6 +133,8 @@ class MqttPublisher:
         )
         async with client:
             await self._subscribe(client, status, 1)
+            for name in self._switches:
+                await self._subscribe(client, self._wanted.topics.switches(name), 1)
             async with (
                 beside(self._listen(client), name="mqtt-listen") as listening,
                 beside(self._publish_changes(client), name="mqtt-publish") as publishing,
@@ -167,7 +173,9 @@ class MqttPublisher:
         status = self._wanted.topics.status
         async for message in client.messages:
             topic = message.topic.value
-            if topic != status:
+            if switched := self._wanted.topics.switched(topic):
+                await self._switch(*switched, message)
+            elif topic != status:
                 if message.retain and len(self._retained) < INCOMING:
                     self._retained.add(topic)
             elif message.retain:
@@ -176,6 +184,19 @@ class MqttPublisher:
                 self._prove()
             elif self._proved.is_set():
                 self._acknowledged.pop(status, None)  # the will of a lost connection: publish our status again
+
+    async def _switch(self, name: str, key: ZoneKey, message: aiomqtt.Message) -> None:
+        """Make the choice of a message. The writer sees the outcome in the zone's payload."""
+        if name not in self._switches or not message.payload:
+            return  # an empty payload removes what was retained
+        payload = message.payload
+        refusal = "it is retained. Send it without the retain flag."
+        if not message.retain:
+            text = payload.decode(errors="replace") if isinstance(payload, bytes) else str(payload)
+            refusal = "it is too long" if len(text) > MAX_MESSAGE else await self._switches[name].switch(key, text)
+        if refusal:
+            logger.warning("MQTT broker %s: the %s of zone %s is not changed: %s",
+                           self._options.address, name, "/".join(key), refusal)  # fmt: skip
 
     def _prove(self) -> None:
         if not self._proved.is_set():

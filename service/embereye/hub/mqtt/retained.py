@@ -5,7 +5,7 @@ the difference. Zones are encoded at each refresh. A device's messages are made 
 there are many devices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from embereye.hub.coverage.book import CoverageBook, Fleet, Watched
@@ -20,6 +20,7 @@ from embereye.hub.mqtt.entities import (
     zone_payload,
 )
 from embereye.hub.mqtt.options import MqttOptions
+from embereye.hub.switches import ZoneSwitch
 from embereye.hub.zones import Zones
 
 Key = tuple[str, str]  # of a zone, namespace and name; of a device, fleet and id
@@ -28,11 +29,14 @@ Key = tuple[str, str]  # of a zone, namespace and name; of a device, fleet and i
 class RetainedTopics:
     """All topics except the status, with their payloads. `refresh` updates them."""
 
-    def __init__(self, options: MqttOptions, zones: Zones, book: CoverageBook) -> None:
+    def __init__(
+        self, options: MqttOptions, zones: Zones, book: CoverageBook, switches: Sequence[ZoneSwitch] = ()
+    ) -> None:
         self.topics = Topics(options)
         self._discovery = bool(options.discovery)
         self._zones = zones
         self._book = book
+        self._switches = switches
         self.states: dict[str, bytes] = {}  # of zones
         self._zone_descriptions: dict[Key, tuple[Message, ...]] = {}  # for Home Assistant
         self._devices: dict[Key, tuple[DeviceState, Message, tuple[Message, ...]]] = {}  # state, message, descriptions
@@ -44,11 +48,13 @@ class RetainedTopics:
 
     def _refresh_zones(self) -> None:
         zones = self._zones.messages()
-        self.states = {self.topics.zone(zone.namespace, zone.name): zone_payload(zone) for zone in zones}
+        self.states = {
+            self.topics.zone(zone.namespace, zone.name): zone_payload(zone, self._switches) for zone in zones
+        }
         if self._discovery:
             known = self._zone_descriptions
             self._zone_descriptions = {
-                key: known.get(key) or tuple(zone_entities(self.topics, *key))
+                key: known.get(key) or tuple(zone_entities(self.topics, *key, self._switches))
                 for key in ((zone.namespace, zone.name) for zone in zones)
             }
 

@@ -3,9 +3,12 @@
 import math
 import os
 from argparse import ArgumentParser, Namespace
+from typing import Any
 from urllib.parse import quote
 
 from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.zone.profile import QUANTITIES
+from embereye.zone.sentences import quantity
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions, did_you_mean
@@ -29,9 +32,16 @@ def add_arguments(parser: ArgumentParser) -> None:
                        help="how long, such as 90m or 4h")  # fmt: skip
     begin.add_argument("--reason", required=True, help="why, such as the permit's number")
     begin.add_argument("--watchman", default="", metavar="NAME", help="who watches the work; some profiles need one")
-    confirm = actions.add_parser("confirm", help="confirm that a zone still needs its profile, or a profile its hours")
+    confirm = actions.add_parser(
+        "confirm", help="confirm that a zone still needs its profile, or the hours of a profile"
+    )
     confirm.add_argument("zone", nargs="?", default="", metavar="ZONE", help="name, or namespace/name")
-    confirm.add_argument("--hours", default="", metavar="PROFILE", help="instead of a zone: the profile's hours")
+    confirm.add_argument(
+        "--hours",
+        default="",
+        metavar="PROFILE",
+        help="instead of a zone: the profile's hours, and its switch at the MQTT broker",
+    )
     end = actions.add_parser("end", help="end a zone's permit early, or dismiss that nobody confirmed it")
     end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
     for action in (begin, confirm, end):
@@ -55,12 +65,15 @@ def _list(hub: HttpHub, arguments: Namespace) -> None:
         return
     rows = [
         (
-            each["name"], ", ".join(each["zones"]), ", ".join(each["expected"]), f"{each['longestMinutes']} min",
+            each["name"], ", ".join(each["zones"]), ", ".join(each["expected"]), _stricter(each),
+            f"{each['longestMinutes']} min",
             f"{each['confirmMinutes']} min", _hours(each),
         )
         for each in state["profiles"]
     ]  # fmt: skip
-    print_table(("Profile", "Zones", "Expected", "Longest", "Confirmed every", "Hours"), rows, empty="None.")
+    print_table(
+        ("Profile", "Zones", "Expected", "Alarm", "Longest", "Confirmed every", "Hours or switch"), rows, empty="None."
+    )
     permits = [
         (
             f"{each['namespace']}/{each['zone']}", each["profile"], local_time(int(each["untilNs"])),
@@ -74,8 +87,14 @@ def _list(hub: HttpHub, arguments: Namespace) -> None:
         print(f"{sentence[:1].upper()}{sentence[1:]}.")
 
 
+def _stricter(profile: dict[str, Any]) -> str:
+    """The signs that are an alarm alone, and the limits."""
+    limits = [f"{name} ≥ {quantity(value, QUANTITIES[name][2])}" for name, value in profile["limits"].items()]
+    return ", ".join([*profile["alarmAlone"], *limits])
+
+
 def _hours(profile: dict[str, object]) -> str:
-    if not profile["hasHours"]:
+    if not profile["hasHours"] and not profile["mqtt"]:
         return ""
     if not profile["confirmedBy"]:
         return "not confirmed"

@@ -12,6 +12,7 @@ from harness.stored import Stored
 
 from embereye.addons.profiles.keeper import Profiles, UnknownProfileError
 from embereye.addons.profiles.options import ProfilesOptions, parse_profiles
+from embereye.addons.profiles.switch import ProfileSwitch
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense, ZoneState
@@ -32,6 +33,8 @@ profiles:
     expected: [smoke]
     confirmEvery: 28d
     hours: [{days: [mon-fri], from: "22:00", to: "23:00"}]
+  - {name: oven, zones: bakery, limits: {smoke: 20}, longest: 2h, confirmEvery: 7d, mqtt: true}
+  - {name: night, zones: [bakery, store], alarmAlone: [smoke, camera/flame], confirmEvery: 12h}
 """
 
 
@@ -104,7 +107,7 @@ async def test_expected_signs_are_a_pre_alarm_and_any_other_confirms_them(stored
         assert await site.report("hall", Kind.HEAT, Level.CLEAR) is ZoneState.NORMAL
         assert await site.report("hall", Kind.FLAME) is ZoneState.PRE_ALARM
         (zone,) = site.hub.zones.messages()
-        assert "as expected in the profile welding; a sign of another kind, or a critical one, would" in zone.why
+        assert "as expected in the profile welding; a sign of another kind, or a stronger one, would" in zone.why
         assert await site.report("hall", Kind.SMOKE) is ZoneState.PRE_ALARM, "both are expected"
         assert await site.report("hall", Kind.HEAT, Level.PRE_ALARM) is ZoneState.ALARM
 
@@ -183,6 +186,46 @@ async def test_hours_apply_only_once_a_person_has_confirmed_them(stored: Stored)
         assert site.profiles.profile_of(key) is None, "the confirmation is too old"
 
 
+async def test_a_message_begins_a_profile_only_while_a_person_confirms_that(stored: Stored) -> None:
+    async with running(stored) as site:
+        await site.report("bakery", Kind.HEAT, Level.PRE_ALARM)
+        key, switch = ("default", "bakery"), ProfileSwitch(site.profiles)
+        assert switch.choices(key) == ["normal", "oven"]
+        assert switch.choices(HALL) == []
+        assert "nobody has confirmed the switch" in await switch.switch(key, "oven")
+        await site.profiles.confirm_schedule(ADA, "oven")
+        assert await switch.switch(key, '{"profile": "oven", "minutes": 30, "reason": "bread"}') == ""
+        assert switch.state(key) == "oven"
+        assert "which a person can confirm" in await switch.switch(key, "oven"), "a message extends nothing"
+        assert await switch.switch(key, "normal") == ""
+        assert (switch.state(key), await switch.switch(key, "normal")) == ("normal", "")
+        await site.pass_minutes(7 * 24 * 60 - 60)
+        assert await switch.switch(key, "oven") == ""
+        await site.pass_minutes(61)
+        assert switch.state(key) == "normal", "the person's confirmation is too old"
+        assert "nobody has confirmed the switch" in await switch.switch(key, "oven")
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("night", '"night" is not one of normal, oven'),
+        ("{", "is not JSON"),
+        ('{"profile": "oven", "minutes": "60"}', "minutes: it is not a whole number"),
+        ('{"profile": "oven", "minutes": 121}', "minutes: 121 is not from 1 to 120"),
+    ],
+)
+async def test_a_wrong_message_changes_nothing(stored: Stored, message: str, sentence: str) -> None:
+    async with running(stored) as site:
+        await site.report("bakery", Kind.HEAT, Level.PRE_ALARM)
+        await site.profiles.confirm_schedule(ADA, "oven")
+        key, switch = ("default", "bakery"), ProfileSwitch(site.profiles)
+        assert sentence in await switch.switch(key, message)
+        await site.profiles.begin(ADA, key, "night", reason="closed", minutes=60)
+        assert "may not end" in await switch.switch(key, "normal")
+        assert switch.state(key) == "night"
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
@@ -205,8 +248,15 @@ async def test_an_incomplete_permit_is_refused(stored: Stored, changed: dict[str
     [
         ("profiles: []", "profiles has 0 entries"),
         ("profiles: [{name: x, zones: a, expected: sound, confirmEvery: 5m}]", '"sound" is not one of smoke, flame'),
+        ("profiles: [{name: x, zones: a, expected: gas, alarmAlone: sensor/gas, confirmEvery: 5m}]", "expected, too"),
+        ("profiles: [{name: x, zones: a, limits: {dust: 2}, confirmEvery: 5m}]", '"dust" is not one of smoke, flame'),
+        ("profiles: [{name: x, zones: a, limits: {smoke: 120}, confirmEvery: 5m}]", "not a number of % up to 100"),
+        ("profiles: [{name: x, zones: a, watchman: true, mqtt: true, confirmEvery: 5m}]", "names no watchman"),
         ("profiles: [{name: x, expected: gas, confirmEvery: 5m}]", "zones is missing"),
-        ("profiles: [{name: x, zones: a, expected: [smoke, flame, gas, heat]}]", "leave at least one that is an alarm"),
+        (
+            "profiles: [{name: x, zones: a, expected: [smoke, flame, gas, heat]}]",
+            "leave at least one kind of sign that is an alarm",
+        ),
         ("profiles: [{name: x, zones: a, expected: gas}]", "confirmEvery is missing"),
         (
             "profiles: [{name: x, zones: a, expected: gas, confirmEvery: 30h}]",
