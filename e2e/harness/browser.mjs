@@ -12,12 +12,16 @@ let context, page;
 const problems = [];  // errors of a page since the last request for them
 
 const operations = {
-  /** `clock`: milliseconds by which the clock of the window is ahead of the system's; `zone`: its time zone. */
-  async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0, locale = "en-US", zone = undefined }) {
+  /**
+   * `clock`: milliseconds by which the clock of the window is ahead of the system's; `zone`: its time zone; `before`: a
+   * script that runs before those of each page.
+   */
+  async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0, locale = "en-US", zone = undefined, before = "" }) {
     if (context) await context.close();
     // Scripts injected for checks are not the page's: its policy would refuse them.
     context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false, locale, timezoneId: zone });
     if (clock) await context.addInitScript(`{ const now = Date.now; Date.now = () => now() + ${clock}; }`);
+    if (before) await context.addInitScript(before);
     page = await context.newPage();
     page.setDefaultTimeout(60000);
     page.on("pageerror", (error) => problems.push(`${error}`));

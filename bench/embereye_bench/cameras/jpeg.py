@@ -142,17 +142,24 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(
-    kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, fps_min: float = 5.0, tls: Path | None = None
+    kind: str,
+    films: Films,
+    cameras: int = CAMERAS,
+    rate: float = RATE,
+    fps_min: float = 5.0,
+    tls: Path | None = None,
+    hub: str = "",
 ) -> Iterator[Fleet]:
     """Run `cameras` that send `rate` frames/s each by `kind`, and a shard that analyses all of them.
 
-    `tls` is the folder of the certificate for cameras that push.
+    `tls` is the folder of the certificate for cameras that push, `hub` the address of a real hub for the shard.
     """
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         films.save(folder / "films")
-        hub = f"{HOST}:{free_ports(1)[0]}"
-        options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
+        simulated = f"{HOST}:{free_ports(1)[0]}"
+        hub = hub or simulated
+        options = ["--hub", simulated, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
         if kind == "push":
             wanted = assignment(["push:"] * cameras, fps_min=fps_min, target=max(RATE, rate))
             certificate_options = ["--tls", str(tls)] if tls else []

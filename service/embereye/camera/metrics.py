@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.live import LivePictures
 from embereye.camera.scheduling.pool_budget import PoolLoad
 from embereye.camera.totals import Totals
 from embereye.levels import Level
@@ -62,6 +63,11 @@ LOOP_BUSY = gauge(
     "embereye_camera_loop_busy_ratio",
     "Share of the last half second in which the event loop ran or waited for a CPU.",
 )
+LIVE_CAMERAS = gauge("embereye_camera_live_cameras", "Cameras whose live pictures or video the shard sends to the hub.")
+LIVE_BYTES = counter("embereye_camera_live_bytes_total", "Bytes of live pictures and videos sent to the hub.")
+LIVE_DROPPED = counter(
+    "embereye_camera_live_dropped_total", "Live pictures and parts of videos dropped because the hub was slow."
+)
 FRAMES_WAITING = gauge("embereye_camera_frames_waiting", "Frames that wait for a decoder.")
 FRAMES_IN_WORK = gauge("embereye_camera_frames_in_work", "Frames being decoded or analysed.")
 
@@ -105,6 +111,13 @@ def decoder_metrics(pool: DecoderPool, load: PoolLoad) -> Iterator[Metric]:
     yield LOOP_BUSY.value(load.loop_busy)
     yield FRAMES_WAITING.value(pool.waiting)
     yield FRAMES_IN_WORK.value(pool.in_work)
+
+
+def live_metrics(live: LivePictures) -> Iterator[Metric]:
+    """Yield what is sent to people who look at cameras."""
+    yield LIVE_CAMERAS.value(live.shown)
+    yield LIVE_BYTES.value(live.sent_bytes)
+    yield LIVE_DROPPED.value(live.dropped)
 
 
 def _per_camera(cameras: Collection[CameraDevice]) -> Iterator[Metric]:

@@ -30,6 +30,7 @@ from embereye.camera.metrics import (
     decoder_metrics,
     frame_metrics,
     latency_metrics,
+    live_metrics,
 )
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
@@ -257,10 +258,11 @@ class CameraShard:
         return Coverage(fleet=self._assignment.fleet, shard=options.shard if options else "")
 
     def _decode_for_viewers(self) -> None:
-        """Make a picture of each video that people look at, unless the decoders are busy with detection."""
+        """Make a picture of each video for browsers that do not play it, unless the decoders are busy."""
         if self._rates.load.decoders_busy < LIVE_LOAD:
             for name in self._links.live.wanted:
-                if (camera := self._cameras.get(name)) and camera.encoding:
+                camera = self._cameras.get(name)
+                if camera and camera.encoding and self._links.live.is_picture_wanted(name, camera.live_encoding):
                     camera.picture_wanted = True
 
     def _sample_load(self) -> None:
@@ -320,6 +322,7 @@ class CameraShard:
         yield PUSH_STREAMS.value(self._push.streams)
         yield REFUSED.value(len(self._rates.admission.refused))
         yield from decoder_metrics(self._pool, self._rates.load)
+        yield from live_metrics(self._links.live)
         if self._clips:
             yield from self._clips.metrics()
 

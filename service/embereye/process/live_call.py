@@ -3,6 +3,10 @@
 The shard opens it when it starts, and sends its name. The hub answers with a roster of the cameras that somebody looks
 at, again with each change. The shard then sends coverage reports that contain only these cameras and their newest
 pictures. Both messages are those of the calls `Roster/Set` and `Evidence/Report`.
+
+The roster names a camera once for each set of encodings that the browsers in front of it play: `source` contains them,
+such as "H264,H265". A status has in `picture` a JPEG or a fragment of MP4, in `state` the camera's encoding, and in
+`analysed_ns` the time of capture. A status with a `reason` refuses to show the camera.
 """
 
 from typing import Any

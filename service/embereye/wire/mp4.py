@@ -12,6 +12,7 @@ from embereye.wire.video.nal import nal_units
 TIMESCALE = 90_000  # ticks in a second
 FRAGMENT_SAMPLES = 16  # pictures in a fragment at most; the next one starts at a key frame, or after this many
 LONGEST_TICKS = 10 * TIMESCALE  # between two pictures
+LIVE_TICKS = TIMESCALE  # duration of a live picture; players discard pictures after a gap of twice as long
 _KEY, _OTHER = (
     0x0200_0000,
     0x0101_0000,
@@ -120,19 +121,71 @@ class Mp4Muxer:
             self._decoded = max(self._decoded + 1, shown)
             decoded.append(self._decoded)
         ends = [*decoded[1:], max(self._decoded + 1, following)]
-        rows = b"".join(
-            (end - begin).to_bytes(4) + len(sample.data).to_bytes(4) + (_KEY if sample.key else _OTHER).to_bytes(4)
-            + (sample.shown - begin).to_bytes(4, signed=True)
+        rows = [
+            _row(len(sample.data), begin, end, sample.shown, key=sample.key)
             for sample, begin, end in zip(samples, decoded, ends, strict=True)
-        )  # fmt: skip
-        mfhd = _full("mfhd", 0, 0, self._fragments.to_bytes(4))
-        tfhd = _full("tfhd", 0, 0x020000, (1).to_bytes(4))  # offsets count from the start of the fragment
-        tfdt = _full("tfdt", 1, 0, decoded[0].to_bytes(8))
-        # trun's data offset is that of mdat's content: the boxes before it and 8.
-        size = 8 + len(mfhd) + 8 + len(tfhd) + len(tfdt) + 20 + len(rows)
-        trun = _full("trun", 1, 0xF01, len(samples).to_bytes(4), (size + 8).to_bytes(4), rows)
-        moof = _box("moof", mfhd, _box("traf", tfhd, tfdt, trun))
-        return moof + _box("mdat", *(sample.data for sample in samples))
+        ]
+        return _moof(self._fragments, decoded[0], rows) + _box("mdat", *(sample.data for sample in samples))
+
+
+class LiveMuxer:
+    """Makes one fragment of each access unit at once, for a player that joins at any key frame.
+
+    The head of a file precedes each key frame. Media times are nanoseconds since the Unix epoch in ticks, so
+    players need no other clock. The time until the next picture is not known yet. Each one is said to last
+    `LIVE_TICKS`, and the next one replaces it.
+    """
+
+    def __init__(self) -> None:
+        self._decoded = 0  # ticks of the latest fragment; 0: none
+        self._lead = 0  # ticks by which pictures are decoded before they are shown, where some are shown out of order
+        self._latest = 0  # ticks at which the last of all pictures so far is shown
+        self._fragments = 0
+
+    def fragment(self, encoding: str, size: tuple[int, int], data: bytes, time_ns: int, *, key: bool) -> bytes:
+        """The bytes of the access unit `data` (annex B), to be shown at `time_ns`, Unix epoch.
+
+        Empty before the first key frame, and where a player could not continue; then the next key frame helps.
+        Mp4Error if a key frame has no parameter sets.
+        """
+        muxer = Mp4Muxer(encoding, *size)
+        shown = time_ns * TIMESCALE // 1_000_000_000
+        if not (key or self._decoded) or not muxer.has_slice(data):
+            return b""
+        if self._decoded and abs(shown - self._latest) > LONGEST_TICKS:  # the clock was set, or pictures were away
+            self._decoded = self._lead = self._latest = 0
+            if not key:
+                return b""
+        self._lead = max(self._lead, self._latest - shown)
+        self._latest = max(self._latest, shown)
+        self._decoded = max(self._decoded + 1, shown - self._lead)
+        self._fragments += 1
+        lengths = b"".join(len(nal).to_bytes(4) + nal for nal in nal_units(data))
+        row = _row(len(lengths), self._decoded, self._decoded + LIVE_TICKS, shown, key=key)
+        moof = _moof(self._fragments, self._decoded, [row])
+        return (muxer.begin(data) if key else b"") + moof + _box("mdat", lengths)
+
+
+def is_start_of_video(data: bytes) -> bool:
+    """True if `data`, made by `LiveMuxer`, begins with a head: a player can start here."""
+    return data[4:8] == b"ftyp"
+
+
+def _row(size: int, begin: int, end: int, shown: int, *, key: bool) -> bytes:
+    """A sample in a fragment's table: duration, size, flags, and time from decoding to presentation."""
+    flags = _KEY if key else _OTHER
+    return (end - begin).to_bytes(4) + size.to_bytes(4) + flags.to_bytes(4) + (shown - begin).to_bytes(4, signed=True)
+
+
+def _moof(number: int, decoded: int, rows: Sequence[bytes]) -> bytes:
+    """The box before the data of a fragment that is decoded from `decoded` ticks on."""
+    mfhd = _full("mfhd", 0, 0, (number & 0xFFFF_FFFF).to_bytes(4))
+    tfhd = _full("tfhd", 0, 0x020000, (1).to_bytes(4))  # offsets count from the start of the fragment
+    tfdt = _full("tfdt", 1, 0, decoded.to_bytes(8))
+    # trun's data offset is that of mdat's content: the boxes before it and 8.
+    size = 8 + len(mfhd) + 8 + len(tfhd) + len(tfdt) + 20 + sum(map(len, rows))
+    trun = _full("trun", 1, 0xF01, len(rows).to_bytes(4), (size + 8).to_bytes(4), *rows)
+    return _box("moof", mfhd, _box("traf", tfhd, tfdt, trun))
 
 
 def complete_size(data: bytes) -> int:

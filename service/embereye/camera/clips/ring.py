@@ -177,6 +177,10 @@ class VideoRing:
         """The stored units in decoding order; the first is a key frame."""
         return [unit for group in self._groups for unit in group]
 
+    def newest_group(self) -> list[ClipUnit]:
+        """The stored units from the latest key frame on."""
+        return list(self._groups[-1]) if self._groups else []
+
     def close(self) -> None:
         """Drop everything."""
         self._clear()

@@ -76,6 +76,7 @@ class CameraDevice:
         self.ring = Ring(links.ring_budget)
         self.latest: ClipFrame | None = None  # the picture of the latest analysed frame
         self.video: VideoRing | None = None  # of a video
+        self.live_encoding = ""  # of the video that people see live, H264 or H265; empty: they see pictures
         self.picture: ClipFrame | None = None  # video: while a frame is finished, the whole picture that was wanted
         self.picture_wanted = False
         self._recorded_ns = 0  # latest arrival on the separate record stream; 0: clips use the detect stream
@@ -102,7 +103,7 @@ class CameraDevice:
         self.status.source_state = "streaming"
         now = self._clock()
         reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
-        self._links.live.offer(self.device.id, data, time_ns or now)
+        self._links.live.offer(self.device.id, data, time_ns or now, self.live_encoding)
         if self.arrivals.mailbox.waiting:
             self._submit(self)
         return reason
@@ -118,7 +119,7 @@ class CameraDevice:
                 self._store_unit(ClipUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
-            self._links.live.offer(self.device.id, data, time_ns or now)
+            self._links.live.offer(self.device.id, data, time_ns or now, self.live_encoding)
             if not self._has_separate_record_stream(now, ends=True):
                 self._forget_video()  # the source may have sent a video before
         self._submit_ready()
@@ -162,7 +163,7 @@ class CameraDevice:
     def _forget_video(self) -> None:
         if self.video:
             self.video.close()
-        self.video = None
+        self.video, self.live_encoding = None, ""
 
     @property
     def pause(self) -> float:
@@ -285,7 +286,7 @@ class CameraDevice:
         self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) else None
         if self.picture:
             self.picture_wanted = False
-            self._links.live.offer(self.device.id, self.picture.jpeg, self.picture.time_ns)
+            self._links.live.offer(self.device.id, self.picture.jpeg, self.picture.time_ns, self.live_encoding)
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not report that a fire is out.
@@ -297,6 +298,8 @@ class CameraDevice:
         if self.video is None:
             self.video = VideoRing(self._links.video_budget)
         self.video.add(unit, self.clip_ns[0])
+        self.live_encoding = unit.unit.encoding
+        self._links.live.offer_video(self.device.id, unit, self.video)
         self._links.record(self, unit)
 
     def _store_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
@@ -327,6 +330,7 @@ class CameraDevice:
         self._closed = True
         self.ring.close()
         self._forget_video()
+        self._links.live.forget(self.device.id)
         self.analyser.withdraw_model()
         self.arrivals.mailbox.discard_waiting("handed over")
 

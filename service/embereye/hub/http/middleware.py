@@ -34,7 +34,7 @@ REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"  # 
 HSTS_SECONDS = 365 * 86_400  # after an HTTPS answer, browsers call this name by HTTPS only, for this time
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "media-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+    "media-src 'self' blob:; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

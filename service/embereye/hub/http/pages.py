@@ -33,6 +33,7 @@ STATIC = {
     "focus.js": "text/javascript",
     "device.js": "text/javascript",
     "live.js": "text/javascript",
+    "player.js": "text/javascript",
     "wall.js": "text/javascript",
     "keys.js": "text/javascript",
     "masks.js": "text/javascript",

@@ -10,6 +10,8 @@ from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
 VIEWERS = gauge("embereye_hub_live_viewers", "Live pictures of cameras that windows show now.")
 BYTES = counter("embereye_hub_live_bytes_total", "Bytes of live pictures that shards sent.")
 PICTURES = counter("embereye_hub_live_pictures_total", "Live pictures that shards sent.")
+SENT = counter("embereye_hub_live_sent_bytes_total", "Bytes of live pictures sent to windows.")
+DROPPED = counter("embereye_hub_live_dropped_total", "Live pictures left out for windows that were too slow.")
 REFUSED = counter("embereye_hub_live_refused_total", "Requests for live pictures beyond the limit.")
 
 
@@ -24,4 +26,6 @@ class LiveMetrics(ScrapedCollector):
         yield VIEWERS.value(self._viewers.count)
         yield BYTES.value(self._viewers.bytes)
         yield PICTURES.value(self._viewers.pictures)
+        yield SENT.value(self._viewers.sent_bytes)
+        yield DROPPED.value(self._viewers.dropped)
         yield REFUSED.value(self._viewers.refused)

@@ -7,6 +7,7 @@ import grpc
 
 from embereye.hub.live.viewers import ShowingShard, Viewers
 from embereye.process.identity.guard import caller
+from embereye.process.live_queue import LivePicture
 from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
@@ -32,7 +33,7 @@ class LiveService:
             async with beside(self._read(fleet, requests, shard), name="live-read") as reading:
                 while not reading.done():
                     shard.changed.clear()
-                    devices = [Device(id=name) for name in self._viewers.wanted(fleet)]
+                    devices = [Device(id=name, source=plays) for name, plays in self._viewers.wanted(fleet)]
                     yield FleetRoster(fleet=fleet, devices=devices)
                     await shard.changed.wait()
 
@@ -40,8 +41,12 @@ class LiveService:
         try:
             async for report in requests:
                 for status in report.devices:
+                    if status.reason:
+                        self._viewers.refuse((fleet, status.id), status.reason)
+                        continue
                     # The shard's clock may be wrong; the picture's age is not.
                     age_ns = max(0, report.time_ns - status.analysed_ns)
-                    self._viewers.show((fleet, status.id), status.picture, time.time_ns() - age_ns)
+                    picture = LivePicture(status.picture, time.time_ns() - age_ns, status.state)
+                    self._viewers.show((fleet, status.id), picture)
         finally:
             shard.changed.set()

@@ -2,7 +2,7 @@
 
 import { asked, pageName } from "./address.js";
 import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
-import { endLive, liveAge, liveReason, showLive } from "./live.js";
+import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawMasks } from "./masks.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
@@ -99,7 +99,7 @@ function drawPicture(device) {
   }
   say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : t("device.no-picture"));
   say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
-  say(get("device-why"), liveReason(live) ? t("device.not-live", { why: liveReason(live) }) : "");
+  say(get("device-why"), liveReason(live) ? t("device.not-live", { why: liveReason(live) }) : liveNote(live));
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 

@@ -1,10 +1,16 @@
-// Live pictures of cameras, each on a canvas, only while the canvas is on screen.
+// Live pictures of cameras, each on a canvas, only while the canvas is on screen. A video is played, and its pictures are
+// drawn on the canvas; where a browser does not play it, the hub sends pictures.
 
 import { onHub } from "./address.js";
 import { devicePath, elapsed, hubNow } from "./lib.js";
+import { t } from "./messages.js";
+import { closePlayer, openPlayer, play, playable } from "./player.js";
 
 const CURRENT_MS = 3000;     // an older live picture is hidden: the latest still below it has its own age
 const PAUSES_MS = [500, 1000, 2000, 5000, 10000];  // between two attempts
+const START_MS = 8000;       // a video that shows nothing for so long is replaced by pictures
+const FAILURES = 3;          // of a video in a row, after which pictures replace it
+const MAX_SIDE = 1920;       // pixels of a drawn video
 
 const views = new Map();     // canvas → its view
 
@@ -18,18 +24,67 @@ const observer = new IntersectionObserver((entries) => {
 /** Open or close the connection of `view`, as needed. */
 function turn(view) {
   const wanted = view.onScreen && !document.hidden && view.canvas.isConnected && views.get(view.canvas) === view;
-  if (!wanted) { clearTimeout(view.timer); view.timer = 0; view.socket?.close(); view.socket = null; return; }
+  if (!wanted) { clearTimeout(view.timer); view.timer = 0; view.socket?.close(); view.socket = null; stop(view); return; }
   if (view.socket || view.timer) return;
-  const socket = view.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub(view.path)}`);
+  const plays = view.broken < FAILURES ? playable.filter((name) => !view.unplayable.has(name)) : [];
+  const socket = view.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub(view.path)}?plays=${plays}`);
   socket.binaryType = "arraybuffer";
-  socket.onmessage = ({ data }) => { view.failed = 0; view.reason = ""; view.next = data; show(view); };
+  socket.onmessage = ({ data }) => { if (view.socket === socket) take(view, data); };
   socket.onclose = ({ reason }) => {
     if (view.socket !== socket) return;
     view.socket = null;
+    stop(view);
     view.reason = reason;
     view.timer = setTimeout(() => { view.timer = 0; turn(view); }, PAUSES_MS[Math.min(view.failed, PAUSES_MS.length - 1)] * (0.7 + Math.random() * 0.6));
     view.failed += 1;
   };
+}
+
+function take(view, data) {
+  view.reason = "";
+  if (typeof data === "string") { view.encoding = JSON.parse(data).encoding; return; }
+  const start = new Uint8Array(data, 8, 2);
+  if (start[0] === 0xff && start[1] === 0xd8) { view.failed = 0; stop(view); view.next = data; show(view); }
+  else playFragment(view, data);
+}
+
+/** Play the next fragment of a video. */
+function playFragment(view, data) {
+  view.encoding = "";
+  if (!view.player) {
+    view.player = openPlayer((video, taken) => drawVideo(view, video, taken), (unplayable) => fail(view, unplayable));
+    Object.assign(view, { began: elapsed(), playing: false });
+  }
+  play(view.player, data.slice(8), Number(new DataView(data).getBigInt64(0)) / 1e6);
+}
+
+function drawVideo(view, video, taken) {
+  const { videoWidth, videoHeight } = video, scale = Math.min(1, MAX_SIDE / Math.max(videoWidth, videoHeight));
+  drawPicture(view, video, Math.round(videoWidth * scale), Math.round(videoHeight * scale), taken);
+  Object.assign(view, { playing: true, broken: 0, failed: 0 });
+}
+
+/** Connect again after a video failed; `unplayable` is an encoding that the browser does not play. */
+function fail(view, unplayable) {
+  view.player = null;
+  view.broken += 1;
+  if (unplayable) view.unplayable.add(unplayable);
+  view.socket?.close();
+}
+
+function stop(view) {
+  if (view.player) closePlayer(view.player);
+  view.player = null;
+}
+
+/** Draw `picture`, taken at `at`, on the canvas of `view`. */
+function drawPicture(view, picture, width, height, at) {
+  const { canvas } = view, context = canvas.getContext("2d");
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  context.drawImage(picture, 0, 0, width, height);
+  view.over?.(context, width, height);
+  Object.assign(view, { at, drawn: elapsed() });
+  canvas.classList.remove("blank");
 }
 
 /** Draw the newest picture; those that arrive while one is decoded replace each other. */
@@ -40,14 +95,8 @@ async function show(view) {
   view.next = null;
   try {
     const picture = await createImageBitmap(new Blob([data.slice(8)], { type: "image/jpeg" }));
-    const { canvas } = view, { width, height } = picture;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    const context = canvas.getContext("2d");
-    context.drawImage(picture, 0, 0);
+    drawPicture(view, picture, picture.width, picture.height, at);
     picture.close();
-    view.over?.(context, width, height);
-    Object.assign(view, { at, drawn: elapsed() });
-    canvas.classList.remove("blank");
   } catch { /* a damaged picture: the next one replaces it */ }
   view.busy = false;
   show(view);
@@ -59,7 +108,7 @@ export function showLive(canvas, device, over = null) {
   let view = views.get(canvas);
   if (view && view.path !== path) { endLive(canvas); view = undefined; }
   if (!view) {
-    view = { canvas, path, over, socket: null, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "" };
+    view = { canvas, path, over, socket: null, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0 };
     views.set(canvas, view);
     observer.observe(canvas);
   }
@@ -85,10 +134,17 @@ export function liveAge(canvas) {
 /** The reason why `canvas` shows nothing live, if the hub said one. */
 export const liveReason = (canvas) => views.get(canvas)?.reason || "";
 
+/** The reason why `canvas` shows pictures instead of a video, or "". */
+export function liveNote(canvas) {
+  const { encoding } = views.get(canvas) || {};
+  return encoding ? t("live.pictures", { encoding: encoding.replace("H26", "H.26") }) : "";
+}
+
 /** Hide live pictures that became old, and end those that left the page. Call it every second. */
 export function refreshLive() {
   for (const [canvas, view] of views) {
     if (!canvas.isConnected) { endLive(canvas); continue; }
+    if (view.player && !view.playing && elapsed() - view.began > START_MS) { stop(view); view.broken = FAILURES; fail(view, ""); }
     if (elapsed() - view.drawn >= CURRENT_MS) canvas.classList.add("blank");
     turn(view);
   }

@@ -15,6 +15,7 @@ from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.live.parts import live_parts
+from embereye.process.grpc_server import GrpcServer
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
 
@@ -32,12 +33,17 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    runner = await serve_http(Api(hub, clips, addons=[live_parts(hub)]).app(CollectorRegistry()), "127.0.0.1", 0)
+    live = live_parts(hub)
+    runner = await serve_http(Api(hub, clips, addons=[live]).app(CollectorRegistry()), "127.0.0.1", 0)
+    control = GrpcServer(list(live.services), control=True)
+    port = control.listen("127.0.0.1:0")
+    await control.start()
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
+        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, f"127.0.0.1:{port}")
         async with beside(house.keep_reporting(), name="report"):
             yield house
     await runner.cleanup()
+    await control.stop(0.2)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await clips.close()

@@ -51,12 +51,13 @@ def warm() -> ThermalPicture:
 
 @dataclass
 class House:
-    """A watched building; `base` is the address of its console."""
+    """A watched building; `base` is the address of its console, `control` the hub's for shards."""
 
     hub: Hub
     clips: ClipStore
     base: str
     session: aiohttp.ClientSession
+    control: str = ""
     episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
     celsius: dict[str, float] = field(default_factory=dict)  # by sensor, if it is not the usual temperature
     dark_cameras: set[str] = field(default_factory=set)

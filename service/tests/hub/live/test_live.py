@@ -11,6 +11,8 @@ import pytest
 from harness.eventually import eventually
 from prometheus_client import CollectorRegistry
 
+from embereye.camera import live as shard_limits
+from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
@@ -19,6 +21,7 @@ from embereye.hub.live import viewers as limits
 from embereye.hub.live.parts import live_parts
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.http.server import bound_port, serve_http
+from embereye.process.live_queue import LivePicture
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
 from embereye.shard.links import Links
@@ -26,6 +29,11 @@ from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
+from embereye.wire.mp4 import is_start_of_video
+from embereye.wire.video.access_unit import AccessUnit
+from embereye.wire.video.nal import START_CODE
+
+from ...wire.video.coded import coded
 
 FLEET, TOKEN = "default/cameras/yard", "an-admins-token-of-forty-characters-or-so"
 JPEG = b"\xff\xd8 a picture \xff\xd9"
@@ -40,9 +48,9 @@ class Site:
     pictures: LivePictures
     registry: CollectorRegistry
 
-    def view(self, camera: str = "cam-1") -> "aiohttp.client._WSRequestContextManager":
+    def view(self, camera: str = "cam-1", plays: str = "") -> "aiohttp.client._WSRequestContextManager":
         """Open the live view of a camera."""
-        return self.session.ws_connect(f"{self.base}/v1/devices/{FLEET}/{camera}/live")
+        return self.session.ws_connect(f"{self.base}/v1/devices/{FLEET}/{camera}/live?plays={plays}")
 
     def metric(self, name: str) -> float | None:
         """The value of a hub's metric."""
@@ -103,8 +111,8 @@ async def test_a_shard_sends_pictures_only_while_somebody_looks(site: Site) -> N
 async def test_a_slow_window_gets_the_newest_picture(site: Site) -> None:
     viewer = limits.Viewer()
     for number in range(3):
-        viewer.offer(JPEG + bytes([number]), number)
-    assert await viewer.next() == (JPEG + b"\x02", 2)
+        viewer.offer(LivePicture(JPEG + bytes([number]), number))
+    assert await viewer.next() == LivePicture(JPEG + b"\x02", 2)
 
 
 async def test_a_window_beyond_the_limit_is_told_why(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,3 +127,71 @@ async def test_a_window_beyond_the_limit_is_told_why(site: Site, monkeypatch: py
 async def test_a_camera_that_is_not_declared_is_refused(site: Site) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
         await site.view("cam-9")
+
+
+class Film:
+    """A video that a camera's shard offers unit by unit, with a key frame every eight."""
+
+    def __init__(self, pictures: LivePictures, encoding: str = "H264") -> None:
+        self._pictures = pictures
+        self._ring = VideoRing(Budget(VIDEO_RING_BYTES))
+        self._encoding = encoding
+        self._number = 0
+
+    def play(self, count: int) -> None:
+        """Offer the next `count` units."""
+        for _ in range(count):
+            _, nals = coded(self._encoding, 24)[self._number % 24]
+            data = b"".join(START_CODE + nal for nal in nals)
+            unit = AccessUnit(data, 0, (96, 64), self._number % 8 == 0, encoding=self._encoding)
+            clip_unit = ClipUnit(now_ns() + self._number, unit)
+            self._ring.add(clip_unit, 5 * SECOND)
+            self._pictures.offer_video("cam-1", clip_unit, self._ring)
+            self._number += 1
+
+
+async def test_a_window_that_plays_the_encoding_gets_the_video_from_its_key_frame(site: Site) -> None:
+    film = Film(site.pictures)
+    film.play(3)
+    async with site.view(plays="H264,H265") as window:
+        await eventually(lambda: "cam-1" in site.pictures.wanted)
+        assert not site.pictures.is_picture_wanted("cam-1", "H264")
+        film.play(1)
+        pieces = [(await window.receive_bytes(timeout=60))[8:] for _ in range(4)]
+        assert [is_start_of_video(piece) for piece in pieces] == [True, False, False, False]
+        async with site.view(plays="H264") as second:
+            joined = (await second.receive_bytes(timeout=60))[8:]
+            assert joined == b"".join(pieces)
+            film.play(1)
+            assert (await second.receive_bytes(timeout=60))[8:] == (await window.receive_bytes(timeout=60))[8:]
+
+
+async def test_a_window_that_does_not_play_the_encoding_gets_pictures_and_its_name(site: Site) -> None:
+    film = Film(site.pictures, "H265")
+    async with site.view(plays="H264") as window, site.view(plays="H265") as playing:
+        await eventually(lambda: site.pictures.is_picture_wanted("cam-1", "H265"))
+        await eventually(lambda: len(site.pictures.wanted["cam-1"]) == 2)
+        film.play(1)
+        site.pictures.offer("cam-1", JPEG, now_ns(), "H265")
+        assert await window.receive_json(timeout=60) == {"encoding": "H265"}
+        assert (await window.receive_bytes(timeout=60))[8:] == JPEG
+        assert is_start_of_video((await playing.receive_bytes(timeout=60))[8:])
+
+
+async def test_a_shard_shows_a_limited_number_of_cameras_and_says_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_limits, "MAX_CAMERAS", 1)
+    async with site.view() as first, site.view("cam-2") as second:
+        await eventually(lambda: set(site.pictures.wanted) == {"cam-1", "cam-2"})
+        site.pictures.offer("cam-1", JPEG, 1)
+        site.pictures.offer("cam-2", JPEG, 1)
+        assert (await first.receive_bytes(timeout=60))[8:] == JPEG
+        message = await second.receive(timeout=60)
+        assert message.extra == "its shard shows 1 cameras already. Close one."
+    await eventually(lambda: not site.pictures.shown)
+
+
+async def test_an_unknown_encoding_is_refused(site: Site) -> None:
+    with pytest.raises(aiohttp.WSServerHandshakeError, match="400"):
+        await site.view(plays="VP9")

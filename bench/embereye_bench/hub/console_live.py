@@ -1,0 +1,180 @@
+"""Measure live pictures and the console beside a busy fleet.
+
+A hundred cameras push pictures to a shard, as in `fleet-push`, and four windows look at one of them each. The baseline
+is the same without windows, in alternating rounds. Then alarms begin, and the delay from each event until the console
+shows *Acknowledge* is measured in a real browser.
+"""
+
+import asyncio
+import contextlib
+import json
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from embereye.levels import Kind, Level, Sense
+from embereye.process.grpc_server import channel
+from embereye.process.tasks import beside
+from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2_grpc import RosterStub
+from embereye.v1.types_pb2 import Device
+from embereye_bench.cameras.jpeg import CAMERAS, RATE, Fleet, Round, assignment, fleet, quantile
+from embereye_bench.films import draw
+from embereye_bench.hub.alarm_path import Subscriber
+from embereye_bench.hub.chromium import Window, chromium
+from embereye_bench.hub.life import HubProcess, disk_hub
+from embereye_bench.report import Result, Scale, median
+from embereye_bench.sensors.load import HOST
+
+VIEWERS = 4
+SENSORS = "bench/sensors/rooms"
+SHOWN_MOST = 0.5  # seconds from an alarm's event until the console shows *Acknowledge*
+RATE_LEAST = 0.9  # of the cameras' rate, in each window
+LATEST = 1.0  # seconds from the capture of a live picture until its window has it
+# The time at which *Acknowledge* is in sight for a zone, milliseconds since the Unix epoch.
+SHOWN = """new Promise((done) => (function look() {
+  const button = document.querySelector("#focus-actions [data-action=acknowledge]");
+  const at = button.getBoundingClientRect();
+  const visible = at.height > 0 && at.top >= 0 && at.bottom <= innerHeight && !button.disabled;
+  const named = document.querySelector("#focus-name").textContent.includes(%s);
+  if (visible && named) done(Date.now());
+  else requestAnimationFrame(look);
+})())"""
+
+
+@dataclass
+class _Seen:
+    """The measurements of all windows."""
+
+    rates: list[float] = field(default_factory=list)  # pictures/s, of each window and round
+    ages: list[float] = field(default_factory=list)  # seconds from capture to arrival
+
+
+async def _watch_live(session: aiohttp.ClientSession, hub: HubProcess, camera: int, seen: _Seen) -> None:
+    """Receive the live pictures of `camera` until cancelled."""
+    began, latest, pictures = 0.0, 0.0, 0
+    address = f"http://{HOST}:{hub.http}/v1/devices/bench/cameras/bench/camera-{camera}/live"
+    try:
+        async with session.ws_connect(address, max_msg_size=0) as window:
+            async for message in window:
+                latest = time.perf_counter()
+                began = began or latest
+                pictures += 1
+                seen.ages.append(time.time() - struct.unpack(">q", message.data[:8])[0] / SECOND)
+    finally:
+        seen.rates.append((pictures - 1) / (latest - began) if pictures > 1 else 0.0)
+
+
+async def _round(running: Fleet, hub: HubProcess, seconds: float, seen: _Seen | None) -> Round:
+    headers = {"Authorization": f"Bearer {hub.token}"}
+    async with aiohttp.ClientSession(headers=headers) as session, contextlib.AsyncExitStack() as stack:
+        for number in range(VIEWERS if seen else 0):
+            await stack.enter_async_context(
+                beside(_watch_live(session, hub, number, seen or _Seen()), name="bench-look")
+            )
+        return await asyncio.to_thread(running.round, seconds)
+
+
+async def _alarm(hub: HubProcess, number: int) -> None:
+    """Report a sign that raises the alarm of room `number`."""
+    now = time.time_ns()
+    item = EvidenceItem(
+        id=f"report-{number}", episode=f"episode-{number}", fleet=SENSORS, device=f"s-{number}", zone=f"room-{number}",
+        kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+    )  # fmt: skip
+    async with channel(hub.control) as link:
+        call = EvidenceStub(link).Report()
+        await call.write(ReportRequest(hello=ShardHello(fleet=SENSORS, shard="rooms-0")))
+        await call.write(ReportRequest(evidence=item, sent_ns=now))
+        async for response in call:
+            if item.id in response.acknowledged:
+                break
+        call.cancel()
+
+
+async def _shown_after(hub: HubProcess, window: Window, subscriber: Subscriber, number: int) -> float:
+    """Seconds from the event of a new alarm until the console shows *Acknowledge* for it; then acknowledge it."""
+    room, began = f"room-{number}", time.perf_counter()
+    async with beside(window.evaluate(SHOWN % json.dumps(room)), name="bench-shown") as shown:
+        await _alarm(hub, number)
+        event = began + await subscriber.wait(room, began)
+        at = float(await shown) / 1000 - time.time() + time.perf_counter()
+    path = f"/v1/zones/bench/{room}/acknowledge"
+    body = "{method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'}"
+    await window.evaluate(f"fetch({json.dumps(path)}, {body}).then(({{ status }}) => status)")
+    return at - event
+
+
+async def _sign_in(window: Window, hub: HubProcess) -> None:
+    base = f"http://{HOST}:{hub.http}"
+    await window.call("Page.enable")
+    for address in (f"{base}/login", f"{base}/"):
+        await window.call("Page.navigate", url=address)
+        while await window.evaluate("document.readyState") != "complete":
+            await asyncio.sleep(0.05)
+        if address.endswith("login"):
+            body = json.dumps(json.dumps({"token": hub.token}))
+            options = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: {body}}}"
+            await window.evaluate(f"fetch('/v1/session', {options}).then(({{ status }}) => status)")
+    while not await window.evaluate("document.querySelector('#me')?.textContent"):
+        await asyncio.sleep(0.05)
+
+
+async def _set_rosters(hub: HubProcess, rooms: int) -> None:
+    cameras = assignment(["push:"] * CAMERAS)
+    devices = [Device(id=f"s-{number}", zone=f"room-{number}") for number in range(rooms)]
+    async with channel(hub.control) as link:
+        for name, declared in ((cameras.fleet, cameras.devices), (SENSORS, devices)):
+            roster = FleetRoster(fleet=name, epoch=1, deadline_ns=10**15, devices=declared)
+            await RosterStub(link).Set(roster, timeout=10)
+
+
+async def _measure(
+    running: Fleet, hub: HubProcess, scale: Scale
+) -> tuple[Sequence[Round], Sequence[Round], _Seen, list[float]]:
+    alone, watched, seen, delays, subscriber = [], [], _Seen(), list[float](), Subscriber()
+    await _set_rosters(hub, scale.rounds)
+    for _ in range(scale.rounds):
+        alone.append(await _round(running, hub, scale.seconds, None))
+        watched.append(await _round(running, hub, scale.seconds, seen))
+    running.sender.command("start")
+    async with chromium() as window, beside(subscriber.run(hub.grpc, hub.token), name="bench-subscriber"):
+        await _sign_in(window, hub)
+        await asyncio.sleep(2.0)  # until the page is complete
+        for number in range(scale.rounds):
+            delays.append(await _shown_after(hub, window, subscriber, number))
+            await asyncio.sleep(0.5)
+    running.sender.command("stop")
+    return alone, watched, seen, delays
+
+
+def console_live(scale: Scale) -> Result:
+    """Measure a fleet with four live windows, and the delay of *Acknowledge*. Baseline: the fleet without windows."""
+    with disk_hub() as hub:
+        asyncio.run(hub.start())
+        with fleet("push", draw(), hub=hub.control) as running:
+            alone, watched, seen, delays = asyncio.run(_measure(running, hub, scale))
+        asyncio.run(hub.end())
+    cores, baseline = median([measured.cores for measured in watched]), median([measured.cores for measured in alone])
+    dropped = sum(measured.dropped for measured in watched)
+    rate = min(seen.rates)
+    age = sorted(seen.ages)[int(0.99 * len(seen.ages))]
+    p99s, shown = (_p99(watched) * 1e3, _p99(alone) * 1e3), (median(delays) * 1e3, max(delays) * 1e3)
+    unit = (
+        f"cores with {VIEWERS} windows, {dropped} dropped of {CAMERAS * RATE:,.0f} frames/s, p99 {p99s[0]:.1f} ms"
+        f" (alone {p99s[1]:.1f}); a window gets {rate:.1f} pictures/s or more, p99 {age * 1e3:.0f} ms after capture;"
+        f" Acknowledge shown {shown[0]:.0f} ms after the event, at most {shown[1]:.0f}"
+    )
+    ok = not dropped and rate >= RATE_LEAST * RATE and age <= LATEST and max(delays) <= SHOWN_MOST
+    reach = f"0 dropped, ≥ {RATE_LEAST * RATE:g} pictures/s, ≤ {LATEST:g} s old, Acknowledge ≤ {SHOWN_MOST * 1e3:g} ms"
+    return Result("console-live", cores, unit, baseline, cores / baseline, reach, ok)
+
+
+def _p99(rounds: Sequence[Round]) -> float:
+    return quantile({bound: sum(each.buckets[bound] for each in rounds) for bound in rounds[0].buckets}, 0.99)

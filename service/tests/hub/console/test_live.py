@@ -1,0 +1,105 @@
+"""The console plays a camera's H.264 as the camera sends it, and shows pictures where a browser cannot."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+from harness.browser import Browser
+from harness.need import BROWSER
+
+from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
+from embereye.camera.live import LivePictures
+from embereye.process.tasks import beside
+from embereye.process.timing.clock import now_ns
+from embereye.shard.links import Links
+from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import Coverage
+from embereye.wire.video.access_unit import AccessUnit
+from embereye.wire.video.nal import START_CODE
+
+from ...wire.video.coded import RATE, coded
+from .house import CAMERAS, House, picture
+
+pytestmark = pytest.mark.needs(BROWSER)
+WIDTH, HEIGHT, FRAMES = 320, 240, 256
+CANVAS = "document.querySelector('#device-live')"
+# The number that is painted on the picture, in eight black or white fields; -1: there is no picture.
+NUMBER = f"""(() => {{
+  const canvas = {CANVAS};
+  if (!canvas || canvas.classList.contains("blank")) return -1;
+  const pixels = canvas.getContext("2d").getImageData(0, 20, canvas.width, 1).data;
+  return [...Array(8).keys()].reduce((sum, bit) => sum + (pixels[4 * (40 * bit + 20)] > 128 ? 2 ** bit : 0), 0);
+}})()"""
+
+
+def numbered(number: int, width: int, height: int, _: int) -> np.ndarray:
+    """Draw `number` as eight fields."""
+    bits = np.array([255 if number >> bit & 1 else 0 for bit in range(8)], np.uint8)
+    return np.repeat(np.repeat(bits, width // 8)[None, :, None], height, 0).repeat(3, 2)
+
+
+class Camera:
+    """A camera whose shard sends a numbered video, at its rate, for ever."""
+
+    def __init__(self, live: LivePictures, encoding: str) -> None:
+        self.live = live
+        self._encoding = encoding
+        self._ring = VideoRing(Budget(VIDEO_RING_BYTES))
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        options = {"width": WIDTH, "height": HEIGHT, "gop": 30, "draw": numbered}
+        units = coded(self._encoding, FRAMES, **options)
+        began, number = time.monotonic(), 0
+        while True:
+            _, nals = units[number % FRAMES]
+            data = b"".join(START_CODE + nal for nal in nals)
+            unit = ClipUnit(
+                now_ns(), AccessUnit(data, 0, (WIDTH, HEIGHT), number % FRAMES % 30 == 0, encoding=self._encoding)
+            )
+            self._ring.add(unit, 5 * SECOND)
+            self.live.offer_video("cam-0", unit, self._ring)
+            if number % 8 == 0 and self.live.is_picture_wanted("cam-0", self._encoding):
+                self.live.offer("cam-0", picture(number), now_ns(), self._encoding)
+            number += 1
+            await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
+
+
+@pytest.fixture
+async def live(house: House) -> AsyncIterator[LivePictures]:
+    """The live pictures of the cameras' shard, connected to the hub."""
+    await house.furnish()
+    pictures = LivePictures()
+    shard = pictures.run(Links(house.control), lambda: Coverage(fleet=CAMERAS, shard="yard-0"))
+    async with beside(shard, name="shard"):
+        yield pictures
+
+
+async def shown_number(browser: Browser) -> int:
+    """The number on the picture that the page shows now; -1: there is none."""
+    number: int = await browser.ask("evaluate", script=NUMBER)
+    return number
+
+
+async def test_a_video_plays_in_the_console(house: House, browser: Browser, live: LivePictures) -> None:
+    async with beside(Camera(live, "H264").run(), name="camera"):
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+        await browser.until(f"{NUMBER} >= 0")
+        numbers = set[int]()
+        for _ in range(40):
+            numbers.add(await shown_number(browser))
+            await asyncio.sleep(0.05)
+        assert len(numbers) > 5
+        assert await browser.text("#device-why") == ""
+        assert await browser.ask("problems") == []
+
+
+async def test_a_browser_that_cannot_play_the_video_shows_pictures_and_says_so(
+    house: House, browser: Browser, live: LivePictures
+) -> None:
+    async with beside(Camera(live, "H265").run(), name="camera"):
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+        await browser.until(f"{NUMBER} >= 0")
+        await browser.until("document.querySelector('#device-why').textContent.includes('H.265')")
