@@ -108,6 +108,7 @@ class FakeRuntime:
         self.reported_hub = ""
         self.hub_found = ""
         self.hub_is_down = False
+        self.hub_reaches: bool | None = None
         self.hub_has = 0  # the epoch of its roster, as last reported
         self.ledger: FleetLedger | None = None
         self.scaling: FleetScaling | None = None  # the latest report to the hub
@@ -175,6 +176,9 @@ class FakeRuntime:
 
     def hub_epoch(self, fleet: Fleet, hub: str) -> int:
         return self.hub_has
+
+    def is_reaching_people(self, hub: str) -> bool | None:
+        return self.hub_reaches
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         known = self.shards.get(shard)

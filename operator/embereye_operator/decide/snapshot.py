@@ -49,6 +49,7 @@ class Snapshot:
     hub: NamedHub | None = None  # the fleet's hub; None: unknown, so nothing is changed
     hub_address: str = ""  # IP address and port of `hub`; "" if unknown
     hub_epoch: int = 0  # of the hub's roster for this name, maybe of a deleted namesake; 0: none known
+    is_reaching_people: bool | None = None  # True if all routes of `hub` to people work; None: unknown, or it has none
     stepped: int = 0  # nanoseconds; wall clock minus `now`
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence; found while reading, worst first
 

@@ -130,6 +130,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _progressing(facts),
         _degraded(facts, previous),
         _covered(facts, devices),
+        *_reachable(facts),
         _scaling_active(facts, previous),
         _metrics_available(facts),
         _access_restricted(facts),
@@ -379,6 +380,16 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if lost:
         return _condition("Covered", False, "ShardUnreachable", f"no answer from {_listed(lost, 5)}; {message}")
     return _condition("Covered", False, "DevicesDark", message)
+
+
+def _reachable(facts: Facts) -> tuple[Condition, ...]:
+    """The condition of the hub's routes to people, if it has any."""
+    if facts.snapshot.is_reaching_people is None:
+        return ()
+    if facts.snapshot.is_reaching_people:
+        return (_condition("Reachable", True, "RoutesWork", "every route to people works"),)
+    why = "a route to people is dead, or was not confirmed in time; the console and `embereye notify list` say which"
+    return (_condition("Reachable", False, "RoutesFailing", why),)
 
 
 def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: PLR0911 -- one answer per state

@@ -65,6 +65,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         waiting=refused,
         hub=hub,
         hub_epoch=runtime.links.hub_epoch(fleet, hub.name) if hub else 0,
+        is_reaching_people=runtime.links.is_reaching_people(hub.name) if hub else None,
         problems={**problems, **not_allowed, **hub_unknown},
     )
     return _in_cluster(snapshot, runtime.cluster) if runtime.cluster else snapshot

@@ -91,6 +91,10 @@ class Links(Protocol):
         """Return the epoch of a hub's roster for the fleet, if known, else 0. The hub accepts no older roster."""
         ...
 
+    def is_reaching_people(self, hub: str) -> bool | None:
+        """True if all of a hub's routes to people work; None if that is unknown, or it has none."""
+        ...
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard's status with all its devices; None if it does not answer within about a second."""
         ...

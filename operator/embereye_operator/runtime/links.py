@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from embereye.process.grpc_server import control_channel
+from embereye.process.grpc_server import PEOPLE, control_channel
 from embereye.process.identity.credentials import Certificate, Credentials
 from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_name
 from embereye.process.tasks import Tasks
@@ -199,6 +199,7 @@ class Hub(_Caller):
         super().__init__(credentials)
         self.address = address
         self.epochs: Mapping[str, int] = {}  # epochs of the hub's rosters by fleet, as last reported
+        self.is_reaching_people: bool | None = None  # as last reported; None: unknown, or it notifies nobody
         self._ip_address = ""
         self._by_name = False
         self._reported: dict[
@@ -220,6 +221,7 @@ class Hub(_Caller):
         self._reported.pop(roster.fleet, None)
         response = await self._call(lambda link: RosterStub(link).Set(roster, timeout=TIMEOUT))
         ledger = response.ledger if response.HasField("ledger") else None
+        self.is_reaching_people = await self._ask_for_people()
         self._reported[roster.fleet] = (roster, time.monotonic(), ledger)
         return ledger
 
@@ -244,10 +246,25 @@ class Hub(_Caller):
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
-        address = self._ip_address if self._ip_address and not self._by_name else self.address
+    async def _ask_for_people(self) -> bool | None:
+        """Ask if all routes to people work; None if it does not say. A hub without routes knows no such service."""
+        request = health_pb2.HealthCheckRequest(service=PEOPLE)
         try:
-            return await self._answer(address, SERVER_NAMES[Role.HUB], make)
+            answer = await self._answer(
+                self._target, SERVER_NAMES[Role.HUB],
+                lambda link: health_pb2_grpc.HealthStub(link).Check(request, timeout=TIMEOUT),
+            )  # fmt: skip
+        except grpc.aio.AioRpcError:
+            return None
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    @property
+    def _target(self) -> str:
+        return self._ip_address if self._ip_address and not self._by_name else self.address
+
+    async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
+        try:
+            return await self._answer(self._target, SERVER_NAMES[Role.HUB], make)
         except grpc.aio.AioRpcError as error:
             self._by_name = not self._by_name
             # A hub that is gone answers either of two codes, by chance: that is no news.

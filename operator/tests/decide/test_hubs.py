@@ -136,3 +136,17 @@ async def test_running_shards_stay_with_their_hub_while_the_new_one_is_missing()
     assert hubs_of(world) == {OWN.address}
     assert ("Deployment", "hall-sensors-2") not in world.runtime.objects
     assert condition(outcome.status, "Covered")[0] == "True", "shards keep watching"
+
+
+async def test_a_fleets_status_says_if_its_hub_reaches_people() -> None:
+    world = world_of()
+    outcome = await world.run_until_complete()
+    assert "Reachable" not in {each.type for each in outcome.status.conditions}, "its hub has no routes to people"
+    world.runtime.hub_reaches = True
+    outcome = await world.step()
+    assert condition(outcome.status, "Reachable")[:2] == ("True", "RoutesWork")
+    world.runtime.hub_reaches = False
+    outcome = await world.step()
+    status, reason, message = condition(outcome.status, "Reachable")
+    assert (status, reason) == ("False", "RoutesFailing")
+    assert "`embereye notify list` say which" in message

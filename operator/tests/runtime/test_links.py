@@ -1,4 +1,4 @@
-"""Calls to shards and hubs: replaced and failed connections are closed."""
+"""Calls to shards and hubs: replaced and failed connections are closed, and a hub says if people are reached."""
 
 import asyncio
 from collections.abc import Generator
@@ -7,6 +7,9 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from embereye.process.grpc_server import PEOPLE, GrpcServer, Service
+from embereye.v1.roster_pb2 import FleetRoster, RosterResponse
+from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime import links
 from embereye_operator.runtime.links import Address, Hub, Shards
@@ -118,3 +121,26 @@ async def test_the_hub_is_called_by_address_first_and_then_by_name(
             await hub.retain([])
     assert dialled == ["10.0.0.7:50053", "hub.a.svc:50053"], "one channel to each"
     await hub.close()
+
+
+class Rosters(RosterServicer):
+    """A hub's rosters."""
+
+    async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
+        return RosterResponse()
+
+
+@pytest.mark.parametrize("answer", [True, False, None])
+async def test_a_hub_says_with_a_roster_if_its_routes_reach_people(answer: bool | None) -> None:
+    service = Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")
+    server = GrpcServer([service], control=True)
+    if answer is not None:  # an older hub, or one without routes
+        server.answer(PEOPLE, lambda: answer)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    hub = Hub(f"127.0.0.1:{port}")
+    assert hub.is_reaching_people is None
+    await hub.set(FleetRoster(fleet="site/sensors/hall"))
+    assert hub.is_reaching_people is answer
+    await hub.close()
+    await server.stop(0)

@@ -85,6 +85,7 @@ class _AddedParts:
     parts: list[Part] = field(default_factory=list)
     stored: StoredState = field(default_factory=StoredState)
     routes: Callable[[], Mapping[str, RouteProof]] = dict
+    reaches: Callable[[], bool | None] = lambda: None
 
 
 class _Suspension:
@@ -177,13 +178,19 @@ class Hub:
         part.restore(self._added.stored)
         self._added.parts.append(part)
 
-    def set_routes(self, routes: Callable[[], Mapping[str, RouteProof]]) -> None:
-        """Let `routes` return the proofs of all routes to people, by name."""
-        self._added.routes = routes
+    def set_routes(
+        self, routes: Callable[[], Mapping[str, RouteProof]], reaches: Callable[[], bool | None] = lambda: None
+    ) -> None:
+        """Let `routes` return the proofs of all routes to people, by name, and `reaches` if all of them work."""
+        self._added.routes, self._added.reaches = routes, reaches
 
     def routes(self) -> Mapping[str, RouteProof]:
         """The proofs of all routes to people, by name; empty if no add-on has any."""
         return self._added.routes()
+
+    def is_reaching_people(self) -> bool | None:
+        """True if every route to people works; None if no add-on has any."""
+        return self._added.reaches()
 
     async def read(self, query: Callable[[Store], R]) -> R:
         """Run `query` on the database's reading thread. Raises StoreError."""

@@ -41,7 +41,7 @@ from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK
 from embereye.process.daemon import Daemon
 from embereye.process.extras import needed_by
-from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.grpc_server import PEOPLE, GrpcServer, Service
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.pages import metrics_pages, serve_pages
@@ -269,6 +269,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     evidence = EvidenceService(hub, bus)
     tls = ServerTls(options.tls) if options.tls else None
     daemon = _daemon(options, _services(hub, clips, evidence, parts), _access_check(hub, parts), tls)
+    daemon.control.answer(PEOPLE, hub.is_reaching_people)
     registry, mqtt = daemon.registry, _publisher(options, hub, parts)
     registry.register(HubCollector(hub, evidence, clips, options.data, mqtt))
     _register(registry, parts)

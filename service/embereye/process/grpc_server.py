@@ -29,6 +29,7 @@ from embereye.process.tls.folder import ServerTls
 logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
 R = TypeVar("R")
+PEOPLE = "embereye.people"  # the health check of a hub's routes to people, for the operator
 MAX_MESSAGE = 16 * 1024 * 1024  # bytes; the default of 4 MB is less than a large picture of a camera
 # Both ends use this: a server disconnects a client that pings more often than it allows (too_many_pings).
 KEEPALIVE_MS = 20_000
@@ -92,9 +93,27 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no typ
     health would wait for that lock, and the process would never end. Clients take UNIMPLEMENTED as healthy.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: dict[str, Callable[[], bool | None]] = {}  # by name, which is answered like a service's
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
+        """Answer for a service, or a question; one without an answer is unknown."""
+        question = self.questions.get(request.service)
+        if question is None:
+            return await super().Check(request, context)
+        if (answer := question()) is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{request.service} has no answer here")
+        return health_pb2.HealthCheckResponse(status=_status(serving=bool(answer)))
+
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
         """Refuse the call."""
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Watch is not supported: use Check")
+
+
+def _status(*, serving: bool) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:
+    answers = health_pb2.HealthCheckResponse
+    return answers.SERVING if serving else answers.NOT_SERVING
 
 
 class GrpcServer:
@@ -157,9 +176,12 @@ class GrpcServer:
     async def set_serving(self, serving: bool) -> None:
         """Set the health of the process and of each service."""
         self.not_serving = "" if serving else self.not_serving or "ending"
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", *self._names):
-            await self._health.set(name, status)
+            await self._health.set(name, _status(serving=serving))
+
+    def answer(self, name: str, question: Callable[[], bool | None]) -> None:
+        """Let health checks of `name` get the answer of `question`: SERVING, NOT_SERVING, or NOT_FOUND for None."""
+        self._health.questions[name] = question
 
     async def stop(self, grace: float = 0.5) -> None:
         """Refuse new calls, give running ones `grace` seconds, then cancel them."""

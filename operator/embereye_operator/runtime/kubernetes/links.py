@@ -75,6 +75,10 @@ class KubernetesLinks:
         """See Links."""
         return self._hubs[hub].epochs.get(fleet.key, 0)
 
+    def is_reaching_people(self, hub: str) -> bool | None:
+        """See Links."""
+        return self._hubs[hub].is_reaching_people
+
     async def renew_identities(self) -> None:
         """Issue and renew certificates; call it every few seconds."""
         if self.identities is None:

@@ -293,6 +293,10 @@ class LocalRuntime:
         """Return the epoch as last reported by the hub."""
         return self._hub.epochs.get(fleet.key, 0)
 
+    def is_reaching_people(self, hub: str) -> bool | None:
+        """Return the hub's latest answer."""
+        return self._hub.is_reaching_people
+
     def _advertised_names(self) -> Sequence[str]:
         return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 

@@ -79,7 +79,7 @@ class NotifyAddon(Addon):
         options = self._options
         notifier = Notifier(options, hub, make)
         hub.add_part(notifier)
-        hub.set_routes(notifier.proved)
+        hub.set_routes(notifier.proved, lambda: not notifier.reachable().problems)
         return Parts(
             routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
             scripts=SCRIPTS,

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from harness.eventually import eventually
 from harness.hubs import HubProcess
 from harness.stored import Stored
 
 from embereye.levels import Kind, Level, Sense
+from embereye.process.grpc_server import PEOPLE
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.types_pb2 import Term
@@ -72,6 +75,9 @@ async def test_a_hub_mails_an_alarm_and_its_route_can_be_tested(
     await ignite(hub, "hall")
     await eventually(lambda: len(mail.received) == 2)
     assert mail.subjects() == ["EmberEye: test message", "ALARM: default/hall"]
+    async with hub.channel(hub.control) as link:
+        answer = await HealthStub(link).Check(HealthCheckRequest(service=PEOPLE), timeout=60)
+    assert answer.status == HealthCheckResponse.SERVING
     code, listed = await embereye(hub, "notify", "list")
     assert (code, "delivers" in listed) == (0, True)
     code, why = await embereye(hub, "notify", "test", "fax")
