@@ -104,10 +104,11 @@ def _signs(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
             yield item.since_ns, "first", f"{Kind(item.kind).word} begins at {item.device}, says its shard"
             yield item.until_ns, "measured", sign(item) + (f", {item.note}" if item.note else "")
             if item.why:
-                yield item.until_ns, "terms", ", ".join(map(_term, item.why))
+                yield item.until_ns, "terms", ", ".join(map(term_words, item.why))
 
 
-def _term(term: Term) -> str:
+def term_words(term: Term) -> str:
+    """A term and its limit in words: "temperature.max 61.3 °C of 57 °C"."""
     limit = f" of {quantity(term.threshold, term.unit)}" if term.threshold else ""
     return f"{term.name} {quantity(term.value, term.unit)}{limit}"
 

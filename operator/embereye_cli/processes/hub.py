@@ -64,6 +64,8 @@ OPTIONS = (
            "the others forward to it and take over if it fails", metavar="HOST"),
     Option("--retention", "retention of history, for example 12h or 30d", default="30d", type=duration),
     Option("--clips", "space for clips, for example 500M or 20G; the oldest are deleted", default="5G", type=size),
+    Option("--margins", "space for what `embereye explain quiet` shows, at most 2 MB a day and device; the oldest is "
+           "deleted", default="2G", type=size),
     Option("--allowed-host", "a host name that browsers can use for the hub, or *.DOMAIN; repeatable; addresses and "
            "localhost always work", metavar="NAME", variable="ALLOWED_HOSTS", is_list=True),
     BASE_PATH,
@@ -210,6 +212,7 @@ def run(arguments: Namespace) -> int:
         admin_token_file=Path(arguments.admin_token_file or arguments.data / "admin-token"),
         retention_ns=int(arguments.retention * SECOND),
         clips_bytes=arguments.clips,
+        margins_bytes=arguments.margins,
         namespaces=namespaces,
         hosts=hosts,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),

@@ -23,6 +23,7 @@ from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.device.view_store import ViewStore, view_of
 from embereye.camera.hardware_decoding import HardwareDecoding
+from embereye.camera.margins import margin_of
 from embereye.camera.metrics import (
     PUSH_STREAMS,
     REFUSED,
@@ -47,6 +48,7 @@ from embereye.process.timing.clock import now_ns
 from embereye.process.timing.running import Running
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
+from embereye.shard.margins import SPAN_TICKS
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND
@@ -240,6 +242,7 @@ class CameraShard:
             self._covered = covered
             for camera in self._cameras.values():
                 camera.submit_overdue(now)
+            self._note_margins(ticks, now)
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
                 self._decode_for_viewers()
@@ -252,6 +255,13 @@ class CameraShard:
                 self._sample_load()
             ticks += 1
             await aligned_sleep(TICK)
+
+    def _note_margins(self, ticks: int, now_ns: int) -> None:
+        """Note the margins of a share of the cameras."""
+        if self._context:
+            for camera in list(self._cameras.values())[ticks % SPAN_TICKS :: SPAN_TICKS]:
+                if margin := margin_of(camera, now_ns):
+                    self._context.margin(margin)
 
     def _live_hello(self) -> Coverage:
         options = self._context.options if self._context else None

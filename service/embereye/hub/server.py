@@ -27,6 +27,9 @@ from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.live.parts import live_parts
+from embereye.hub.margins.parts import margin_parts
+from embereye.hub.margins.store import DEFAULT_BYTES as MARGINS_BYTES
+from embereye.hub.margins.store import MarginStore
 from embereye.hub.metrics import HubCollector
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
@@ -78,6 +81,7 @@ class HubOptions:
     admin_token_file: Path  # created if it does not exist
     retention_ns: int  # how long history is retained
     clips_bytes: int  # room for clips
+    margins_bytes: int = MARGINS_BYTES  # room for margins
     outer_host: str = ""  # address of the gRPC and HTTP ports for people; empty: `host`
     control_port: int = 0  # for shards and the operator
     tls: Path | None = None  # folder of the certificate for people; None: no TLS
@@ -265,6 +269,8 @@ def _daemon(options: HubOptions, services: list[Service], access: AccessCheck, t
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     parts = [*(addon.attach(hub, clips) for addon in options.addons), live_parts(hub)]
+    margins = MarginStore(options.data, capacity=options.margins_bytes, retention_ns=options.retention_ns)
+    parts.append(margin_parts(hub, margins))
     bus = _bus(parts)
     evidence = EvidenceService(hub, bus)
     tls = ServerTls(options.tls) if options.tls else None

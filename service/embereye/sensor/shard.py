@@ -31,6 +31,7 @@ from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.listeners import Listeners
+from embereye.sensor.margins import margins_of
 from embereye.sensor.messages import MessageRouter
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.recorder import LineRecorder
@@ -302,8 +303,12 @@ class SensorShard:
             if ticks % 4 == 0:
                 self._sample()
             # A share of the devices at a time, so that the event loop is not busy for long.
-            for device in list(self.fleet.owned_devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]:
+            share = list(self.fleet.owned_devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]
+            for device in share:
                 device.inspect_sensors(now)
+            if self._context is not None:
+                for margin in margins_of(share, now, deadline):
+                    self._context.margin(margin)
             if ticks % INSPECTION_TICKS == 0:
                 if self.fleet.forget_undeclared(now - UNDECLARED_NS):
                     self._sessions.forget_routes()

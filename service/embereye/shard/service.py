@@ -20,6 +20,7 @@ from typing import Protocol
 import grpc
 from prometheus_client.core import Metric
 
+from embereye.margins import Margin
 from embereye.process.daemon import Daemon
 from embereye.process.grpc_server import Service
 from embereye.process.identity.credentials import Credentials
@@ -36,6 +37,7 @@ from embereye.shard.evidence.inheritance import hand_over, inherited, refusal
 from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
+from embereye.shard.margins import Margins
 from embereye.shard.metrics import shard_metrics
 from embereye.shard.succession import await_successor
 from embereye.shard.tracing import EpisodeTraces
@@ -65,6 +67,7 @@ from embereye.zone.canary import PREFIX, is_canary
 
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers that are remembered while the hub is down
+MARGINS_SECONDS = 0.3  # to send margins at the end; the rest is lost
 INHERIT_SECONDS = 2.0  # between two attempts to hand reports over to other shards
 
 
@@ -164,6 +167,7 @@ class ShardContext:
     links: Links = field(default_factory=Links)
     traces: EpisodeTraces | None = None  # None: alarms are not traced
     tls: ServerTls | None = None  # certificate for devices
+    margin: Callable[[Margin], None] = lambda margin: None  # called with each margin of a device
 
 
 class ShardProcess(ShardServicer, ScrapedCollector):
@@ -194,6 +198,7 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             light=core.light_canary,
             report=self._reporter.report,
         )
+        self._margins = Margins(lambda: (self._assignments.current.fleet, options.shard))
         self._closed: list[tuple[int, ClosedLedger]] = []  # with the time at which they were closed
         self._final = False
         self._lingering = ""  # why it has not ended yet
@@ -227,12 +232,14 @@ class ShardProcess(ShardServicer, ScrapedCollector):
                 self._links,
                 traces,
                 self._tls,
+                self._margins.add,
             )
             await self._core.start(context)
             await daemon.start(tasks)
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
             tasks.start(self._canaries.run(), name="canaries")
+            tasks.start(self._margins.run(self._links), name="margins")
             await daemon.set_serving(True)
             logger.info(
                 "shard %s ready: gRPC %d, control %d, metrics %d",
@@ -247,8 +254,7 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             await self._core.drain(self._successor)
             self._final = True
             self._spool.discard(PREFIX)  # canaries are useless after the end
-            if not await self._reporter.flush(0.5):
-                await self._linger()
+            await self._deliver_rest()
             await daemon.stop()
             await self._core.stop()
         self._spool.close()
@@ -270,6 +276,12 @@ class ShardProcess(ShardServicer, ScrapedCollector):
                 "no other process answers as %s after %g s: %s not watched until one does",
                 self._options.shard, seconds, counted(len(current.devices), "device is", "devices are"),
             )  # fmt: skip
+
+    async def _deliver_rest(self) -> None:
+        """Send everything that the hub should still get."""
+        if not await self._reporter.flush(0.5):
+            await self._linger()
+        await self._margins.drain(self._links, MARGINS_SECONDS)
 
     async def _linger(self) -> None:
         """Wait for the hub to accept the reports, if the spool is lost at the end; a second signal ends that."""
@@ -402,5 +414,6 @@ class ShardProcess(ShardServicer, ScrapedCollector):
         """Yield the metrics of every shard, then those of the core."""
         yield from shard_metrics(self._status(devices=False), self._reporter, self._spool)
         yield from self._canaries.metrics()
+        yield from self._margins.metrics()
         yield from SHARD_DISK.metrics(self._options.data)
         yield from self._core.metrics()

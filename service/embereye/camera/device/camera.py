@@ -273,6 +273,7 @@ class CameraDevice:
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
+        self.status.peaks.note(seen.findings)
         count = 1 + len(_joined(frame))
         if isinstance(frame, VideoFrame):
             self.arrivals.video.flow.record_turn(frame.units, decoding, (analysed.cpu_seconds - decoding) / count)

@@ -8,6 +8,7 @@ them, are stored here.
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
+from embereye.camera.device.peaks import Peaks
 from embereye.levels import Level
 from embereye.shard.coverage import Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
@@ -25,6 +26,7 @@ class CameraStatus:
         self.unopened = ""  # why the source cannot be opened at all
         self.pushed = False  # a sender pushes its frames; else we read a source
         self.still = b""  # JPEG, the latest
+        self.peaks = Peaks()  # the strongest findings since the last margin
         self._still_ns = 0
         self._watch = watch
         self._arrivals = arrivals

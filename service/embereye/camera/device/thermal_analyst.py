@@ -72,7 +72,9 @@ class ThermalAnalyst:
         else:
             self._suspected_ns = self._suspected_ns or now_ns
         lasted = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
-        return Finding(Kind.HEAT, level, assessment.score, heat.box, assessment.terms, lasted)
+        return Finding(
+            Kind.HEAT, level, assessment.score, heat.box, assessment.terms, lasted, decisive=assessment.decisive
+        )
 
     def _pictures(self, heat: Heat, finding: Finding, frame: Picture) -> tuple[ClipFrame | None, bytes]:
         """Draw the picture for the ring and the still for people, each only if it is due."""

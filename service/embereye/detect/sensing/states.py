@@ -35,7 +35,8 @@ def assess_level(quantity: str, value: float, current: Level, settings: SensorSe
         return _heat(value, current, settings)
     level = CARBON_MONOXIDE.level(value, current)
     term = Term(name="carbonMonoxide", value=value, threshold=_threshold(CARBON_MONOXIDE, level), unit="ppm")
-    return Assessment(level, min(1.0, value / CARBON_MONOXIDE.alarm), (term,))
+    decisive = ("carbonMonoxide", value, CARBON_MONOXIDE.alarm, "ppm")
+    return Assessment(level, min(1.0, value / CARBON_MONOXIDE.alarm), (term,), decisive=decisive)
 
 
 def _heat(value: float, current: Level, settings: SensorSettings) -> Assessment:
@@ -46,7 +47,8 @@ def _heat(value: float, current: Level, settings: SensorSettings) -> Assessment:
     )
     threshold = next((limit for step, limit in steps if step == level), limits.pre_alarm_c)
     term = Term(name="temperature", value=value, threshold=threshold, unit="°C")
-    return Assessment(level, min(1.0, max(0.0, value / limits.critical_c)), (term,))
+    score = min(1.0, max(0.0, value / limits.critical_c))
+    return Assessment(level, score, (term,), decisive=("temperature", value, limits.alarm_c, "°C"))
 
 
 def _threshold(steps: Steps, level: Level) -> float:

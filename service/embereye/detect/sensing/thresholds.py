@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from embereye.detect.sensing.calibration import full_scale_of, is_active_low
 from embereye.detect.sensing.mq135 import Mq135, ppm
 from embereye.levels import Level
+from embereye.margins import Measured
 from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
 from embereye.v1.types_pb2 import Term
 
@@ -32,6 +33,7 @@ class Assessment:
     terms: tuple[Term, ...]
     note: str = ""
     blind: str = ""
+    decisive: Measured | None = None  # the value that decides about an alarm, beside the limit of an alarm
 
 
 class Steps(NamedTuple):
@@ -95,7 +97,7 @@ class Thresholds:
             analog = Assessment(Level.CLEAR, 0.0, ())
         else:
             analog = _assess("flame", float(percent(adc, self.full_scale)), self.flame, "%", current)
-        return analog if detected is None else _with_digital(analog, detected)
+        return analog if detected is None else _with_digital(analog, detected, self.flame)
 
     def _fault(self, name: str, adc: float) -> Assessment | None:
         if math.isfinite(adc) and 0 <= adc <= self.full_scale:
@@ -124,13 +126,16 @@ def _assess(name: str, value: float, steps: Steps, unit: str, current: Level) ->
     most = max(alarm, pre_alarm)
     score = float(np.interp(value, [0, pre_alarm, most, 2 * most], [0, PRE_ALARM_SCORE, ALARM_SCORE, 1]))
     threshold = alarm if level == Level.ALARM else pre_alarm
-    return Assessment(level, score, (Term(name=name, value=value, threshold=threshold, unit=unit),))
+    term = Term(name=name, value=value, threshold=threshold, unit=unit)
+    return Assessment(level, score, (term,), decisive=(name, value, most, unit))
 
 
-def _with_digital(analog: Assessment, detected: bool) -> Assessment:
+def _with_digital(analog: Assessment, detected: bool, steps: Steps) -> Assessment:
     terms = (*analog.terms, Term(name="flame.digital", value=float(detected), threshold=1.0, unit="1"))
     if not detected:
-        return Assessment(analog.level, analog.score, terms, analog.note)
+        return Assessment(analog.level, analog.score, terms, analog.note, decisive=analog.decisive)
+    decisive = (*analog.decisive[:2], steps.pre_alarm, "%") if analog.decisive else None
     if analog.level >= Level.PRE_ALARM:
-        return Assessment(Level.ALARM, max(analog.score, BOTH_SCORE), terms)
-    return Assessment(Level.PRE_ALARM, max(analog.score, DIGITAL_SCORE), terms, "digital flame output alone")
+        return Assessment(Level.ALARM, max(analog.score, BOTH_SCORE), terms, decisive=decisive)
+    score = max(analog.score, DIGITAL_SCORE)
+    return Assessment(Level.PRE_ALARM, score, terms, "digital flame output alone", decisive=decisive)

@@ -26,10 +26,10 @@ from embereye.detect.thermal.heat import (
     UNKNOWN,
     WARM_UP_NS,
     HeatAssessment,
-    Measured,
     RunningMean,
 )
 from embereye.levels import Level
+from embereye.margins import Measured, nearest_of
 from embereye.v1.types_pb2 import Area
 
 WORDS = {Area.KIND_HIGHEST: "highest", Area.KIND_MEAN: "mean", Area.KIND_RISE: "rise"}
@@ -96,7 +96,8 @@ class AreaWatch:
                 level = UNKNOWN  # an area that is not measured cannot end a sign
             measured = (*whole.measured, *values)
             hottest = whole.hottest or leading.hottest
-            return whole._replace(level=level, measured=measured, hottest=hottest, blind=blind)
+            decisive = nearest_of((whole.decisive, *values) if whole.decisive else values)
+            return whole._replace(level=level, measured=measured, hottest=hottest, blind=blind, decisive=decisive)
         others = tuple(value for value in values if value is not leading.measured)
         return HeatAssessment(
             leading.level,
@@ -105,6 +106,7 @@ class AreaWatch:
             leading.hottest,
             note="at the limit, not confirmed yet" if leading.level == PRE_ALARM else "",
             blind=blind,
+            decisive=leading.measured,
         )
 
 

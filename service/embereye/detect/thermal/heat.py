@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from embereye.detect.thermal.mlx90640 import COLUMNS, NOT_MEASURED, PIXELS, counts_scale, unmeasured
 from embereye.detect.thermal.places import Places, Rising
 from embereye.levels import Level
+from embereye.margins import Measured
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Term
@@ -52,8 +53,6 @@ UNKNOWN, CLEAR, PRE_ALARM = Level.UNSPECIFIED, Level.CLEAR, Level.PRE_ALARM
 ALARM, CRITICAL = Level.ALARM, Level.CRITICAL
 SCORES = {PRE_ALARM: 0.4, ALARM: 0.7, CRITICAL: 1.0}  # at the threshold
 
-Measured = tuple[str, float, float, str]  # name, value, threshold, unit
-
 
 class HeatAssessment(NamedTuple):
     """The heat assessment of a frame. `blind` says why it cannot rule out heat; empty if it can."""
@@ -65,6 +64,7 @@ class HeatAssessment(NamedTuple):
     relative: bool = False  # from a rise of raw counts, not from temperatures
     note: str = ""
     blind: str = ""
+    decisive: Measured | None = None  # the value that decides about an alarm, beside the limit of an alarm
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -209,7 +209,11 @@ class _Calibrated:
         elif lowered and level > CLEAR:
             note = f"thresholds lowered by {lowered:g} °C because of the rise"
         score = _score(decisive, pre_alarm, alarm, critical)
-        return HeatAssessment(level, score, measured, divmod(pixel, self._columns), note=note, blind=blind)
+        name = "temperature.rising" if place else "temperature.max"
+        return HeatAssessment(
+            level, score, measured, divmod(pixel, self._columns), note=note, blind=blind,
+            decisive=(name, decisive, min(alarm, critical), "°C"),
+        )  # fmt: skip
 
     def _rising_place(
         self, celsius: NDArray[np.floating[Any]], hottest: float, now_ns: int, limits: _Limits

@@ -202,9 +202,10 @@ class Detector:
             level = Level.ALARM
         elif seen.lasted_ns >= (seen.pre_alarm_ns if isinstance(seen, Smoke) else limits.pre_alarm_ns):
             level = Level.PRE_ALARM
+        needed_ns = seen.needed_ns
         if isinstance(seen, Flame) and seen.colourless:
-            level = min(level, Level.PRE_ALARM)
-        return Finding(kind, level, seen.score, box, seen.terms, seen.lasted_ns)
+            level, needed_ns = min(level, Level.PRE_ALARM), None
+        return Finding(kind, level, seen.score, box, seen.terms, seen.lasted_ns, needed_ns)
 
 
 def _clearer(first: Finding, second: Finding) -> Finding:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from embereye.levels import Kind, Level
+from embereye.margins import Measured
 from embereye.units import Box
 from embereye.v1.types_pb2 import Term
 
@@ -20,6 +21,8 @@ class Finding:
     box: Box | None = None
     terms: tuple[Term, ...] = ()
     lasted_ns: int = 0  # how long the sign has lasted, without gaps; above 0 it is suspected
+    needed_ns: int | None = None  # how long it must last for an alarm; None: it cannot raise one, or not by lasting
+    decisive: Measured | None = None  # the value that decides about an alarm instead, beside the limit of an alarm
 
 
 @dataclass(frozen=True)

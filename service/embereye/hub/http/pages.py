@@ -34,6 +34,7 @@ STATIC = {
     "device.js": "text/javascript",
     "live.js": "text/javascript",
     "player.js": "text/javascript",
+    "quiet.js": "text/javascript",
     "wall.js": "text/javascript",
     "keys.js": "text/javascript",
     "masks.js": "text/javascript",

@@ -5,6 +5,7 @@ import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, device
 import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawMasks } from "./masks.js";
+import { resetQuiet, setUpQuiet } from "./quiet.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
 
@@ -222,6 +223,7 @@ export function refreshDevice() {
 }
 
 export function showDevice() {
+  resetQuiet(wanted());
   if (shown.path !== devicePath(wanted())) {
     Object.assign(shown, { path: "", body: null, events: [], pictureNs: "0", shownNs: "", thermalNs: "", coming: null, failing: "" });
     get("device-picture").replaceWith(Object.assign(make("img", "screen"), { id: "device-picture", alt: "", hidden: true }));
@@ -231,6 +233,7 @@ export function showDevice() {
 }
 
 export function setUpDevice() {
+  setUpQuiet(nameOf);
   get("device-masks").onclick = () => drawMasks(shown.body.device);
   get("device-silence").onclick = () => {
     const { namespace, zone, id } = shown.body.device, existing = silenceOf(namespace, zone, id);

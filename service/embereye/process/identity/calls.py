@@ -29,6 +29,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # forwarded to the shard that owns the device
     "embereye.v1.Evidence/Report": Rule(Role.SHARD),
     "embereye.v1.Live/Show": Rule(Role.SHARD),
+    "embereye.v1.Margins/Store": Rule(Role.SHARD),
     "embereye.v1.Clips/Held": Rule(Role.SHARD),
     "embereye.v1.Clips/Deliver": Rule(Role.SHARD),
     "embereye.v1.Roster/Set": Rule(Role.OPERATOR),

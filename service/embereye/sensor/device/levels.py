@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from embereye.levels import Kind, Level, Sense
+from embereye.margins import Measured
 from embereye.shard.evidence.episodes import HOLD_NS, Sign
 from embereye.v1.types_pb2 import Device, Term
 
@@ -29,16 +30,19 @@ class Assessed(Protocol):
     @property
     def note(self) -> str: ...  # noqa: D102
     @property
+    def decisive(self) -> Measured | None: ...  # noqa: D102
+    @property
     def blind(self) -> str: ...  # noqa: D102
 
 
 class Levels:
     """Follows each kind of sign at one sensor, from its first sign until it has been clear for HOLD_NS."""
 
-    __slots__ = ("_in_force", "_open", "_spec", "blind")
+    __slots__ = ("_in_force", "_open", "_spec", "blind", "peaks")
 
     def __init__(self, spec: Device) -> None:
         self.blind: dict[Kind, str] = {}  # kinds that cannot be measured, and why
+        self.peaks: dict[Kind, Assessed] = {}  # the strongest result of each kind since `take_peaks`
         self._spec = spec
         self._in_force: dict[Kind, Level] = {}
         self._open: dict[Kind, int] = {}  # kinds with an open sign, and when it was last above clear
@@ -59,6 +63,11 @@ class Levels:
         """True if any sign is open."""
         return bool(self._open)
 
+    def take_peaks(self) -> "dict[Kind, Assessed]":
+        """Return the strongest result of each kind since the last call."""
+        peaks, self.peaks = self.peaks, {}
+        return peaks
+
     def assess(self, kind: Kind, assessed: Assessed, now_ns: int, *, relative: bool = False) -> list[Sign]:
         """Put a detector's result in force; return the sign to report, if any, also the clear one of an open sign.
 
@@ -71,6 +80,8 @@ class Levels:
         level = assessed.level
         if level == UNKNOWN:
             return []  # unknown is neither a sign nor the end of one
+        if (peak := self.peaks.get(kind)) is None or _is_stronger(assessed, peak):
+            self.peaks[kind] = assessed
         self._in_force[kind] = level
         if level > CLEAR:
             self._open[kind] = now_ns
@@ -91,3 +102,11 @@ class Levels:
                 note=assessed.note,
             )
         ]
+
+
+def _is_stronger(assessed: Assessed, peak: Assessed) -> bool:
+    """True if `assessed` is nearer to an alarm than `peak`, of the same kind."""
+    if assessed.level != peak.level or assessed.score != peak.score:
+        return (assessed.level, assessed.score) > (peak.level, peak.score)
+    # Far from any threshold, the scores are all 0.
+    return assessed.decisive is not None and (peak.decisive is None or assessed.decisive[1] > peak.decisive[1])

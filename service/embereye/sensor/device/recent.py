@@ -8,6 +8,7 @@ recording.
 
 import struct
 from collections import deque
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -112,6 +113,16 @@ class RecentData:
                 eeprom = data
         pieces.sort(key=lambda piece: piece.time_ns)
         return eeprom, pieces
+
+    def newest(self, from_ns: int) -> Iterator[Piece]:
+        """Yield the readings since `from_ns` that are not in `short`, oldest first. Add nothing meanwhile."""
+        start, data = 0, self._data
+        while start < len(data):
+            time_ns, size, kind = HEAD.unpack_from(data, start)
+            start += HEAD.size
+            if time_ns >= from_ns and kind in {PieceKind.LINES, PieceKind.ROWS}:
+                yield Piece(time_ns, PieceKind(kind), bytes(data[start : start + size]))
+            start += size
 
     def __len__(self) -> int:
         return len(self._data) + len(self.short) * SHORT_COST

@@ -20,6 +20,7 @@ from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
 from embereye.sensor.device.states import StateAnalysis
+from embereye.shard.counts import CountedSpan
 from embereye.shard.evidence.episodes import Sign
 from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import SensorSettings
@@ -40,6 +41,7 @@ class SensorDevice:
         device_settings = settings_of(spec, settings)
         self.spec = spec
         self.arrivals = Arrivals()
+        self.span = CountedSpan()  # since its last margin
         self.levels = Levels(spec)
         self.readings = ReadingAnalysis(device_settings, bands, self.levels)
         self.frames = FrameAnalysis(spec.id, device_settings.heat, spec.areas)

@@ -15,9 +15,12 @@ from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.live.parts import live_parts
+from embereye.hub.margins.parts import margin_parts
+from embereye.hub.margins.store import MarginStore
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
+from embereye.units import DAY
 
 from .house import TOKEN, House
 
@@ -33,13 +36,14 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    live = live_parts(hub)
-    runner = await serve_http(Api(hub, clips, addons=[live]).app(CollectorRegistry()), "127.0.0.1", 0)
+    margins, live = MarginStore(tmp_path, retention_ns=DAY), live_parts(hub)
+    api = Api(hub, clips, addons=[live, margin_parts(hub, margins)])
+    runner = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
     control = GrpcServer(list(live.services), control=True)
     port = control.listen("127.0.0.1:0")
     await control.start()
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, f"127.0.0.1:{port}")
+        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, margins, f"127.0.0.1:{port}")
         async with beside(house.keep_reporting(), name="report"):
             yield house
     await runner.cleanup()
@@ -47,6 +51,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await clips.close()
+    await margins.close()
     await store.close()
 
 

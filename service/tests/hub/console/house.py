@@ -14,6 +14,7 @@ import numpy as np
 
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.hub.margins.store import MarginStore
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
@@ -57,6 +58,7 @@ class House:
     clips: ClipStore
     base: str
     session: aiohttp.ClientSession
+    margins: MarginStore
     control: str = ""
     episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
     celsius: dict[str, float] = field(default_factory=dict)  # by sensor, if it is not the usual temperature

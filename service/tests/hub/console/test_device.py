@@ -1,11 +1,18 @@
 """The page of one device in a real Chromium."""
 
+import time
+import zlib
+
 import pytest
 import yaml
 from harness.browser import Browser
 from harness.need import BROWSER
 
-from .house import CAMERAS, TOKEN, House
+from embereye.margins import Margin
+from embereye.process.margins_call import Block, line_of
+from embereye.units import MINUTE, SECOND
+
+from .house import CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 
@@ -44,6 +51,40 @@ async def test_measuring_areas_are_drawn_in_the_thermal_picture(house: House, br
     # The outline's left edge is cyan, a colour that the false colours lack.
     pixel = "[...document.querySelector('#device-thermal').getContext('2d').getImageData(32, 350, 1, 1).data]"
     await browser.until(f"{pixel}.join() === '0,255,255,255'")
+
+
+async def test_a_minute_without_an_alarm_is_explained(house: House, browser: Browser) -> None:
+    await house.furnish()
+    at = (time.time_ns() // MINUTE - 5) * MINUTE
+    margin: Margin = {
+        "device": "s-00000", "fromNs": at, "untilNs": at + 5 * SECOND, "analysed": 20, "shed": {"queue full": 2},
+        "peaks": [{"kind": "heat", "level": "clear", "score": 0.1, "nearest": ("temperature.max", 61.2, 90.0, "°C")}],
+    }  # fmt: skip
+    block = Block(SENSORS, "hall-0", at, at + 5 * SECOND, at, zlib.compress(line_of(margin)))
+    await house.margins.add(block, at)
+    await browser.ask("goto", url=f"{house.base}/#device?fleet={SENSORS}&id=s-00000")
+    await browser.until("!document.querySelector('#device-body').hidden")
+    assert await browser.text("#quiet-note") == "Choose a minute to see how near this device was to an alarm."
+
+    async def ask(minute_ns: int) -> None:
+        script = (
+            f"(() => {{ const at = new Date({minute_ns // 10**6}), pad = (n) => String(n).padStart(2, '0');"
+            "document.querySelector('#quiet-at').value = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-"
+            "${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`;"
+            "document.querySelector('#quiet button').click(); })()"
+        )
+        await browser.ask("evaluate", script=script)
+
+    await ask(at)
+    nearest = "document.querySelector('#quiet-nearest').innerText"
+    await browser.until(f"{nearest}.includes('61.2 °C of 90 °C: 28.8 K short, 68 % of the limit')")
+    assert "Shed: 2 frames or readings not analysed: queue full" in await browser.text("#quiet-suppressed")
+    await browser.until("!document.querySelector('#quiet-more').hidden")
+    assert await browser.ask("axe") == []
+    await ask(at - 10 * MINUTE)
+    await browser.until("document.querySelector('#quiet-note').innerText.startsWith('Nothing is stored for this')")
+    await browser.until(f"{nearest} === ''")
+    assert await browser.ask("problems") == []
 
 
 async def test_the_device_page_fits_on_a_phone(house: House, browser: Browser) -> None:

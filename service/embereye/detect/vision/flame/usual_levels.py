@@ -119,6 +119,10 @@ class UsualLevels:
                 self._marked[rows, columns] = MARKED_S
                 self._marked_area[rows, columns] = np.maximum(self._marked_area[rows, columns], area)
 
+    def is_marked(self, box: Box) -> bool:
+        """True if people marked a flame as false everywhere in `box`."""
+        return bool(self._marked[_cells(box)].all())
+
     def set_smoke_marks(self, boxes: Iterable[Box]) -> None:
         """Set all `boxes` in which people marked smoke as no fire; otherwise as `set_marks`."""
         self._smoke_marked[:] = NO_SMOKE

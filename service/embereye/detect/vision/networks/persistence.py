@@ -63,7 +63,7 @@ class ModelWatch:
         persistence = self._persistence[kind] = min(max(persistence, 0), int(PERSISTENCE_MAX * self._alarm_ns))
         self._seen[kind] = seen
         if best is None:
-            return Finding(kind, Level.CLEAR, lasted_ns=persistence)
+            return Finding(kind, Level.CLEAR, lasted_ns=persistence, needed_ns=self._alarm_ns)
         level: Level = Level.CLEAR
         if persistence >= self._alarm_ns:
             level = Level.ALARM
@@ -73,7 +73,7 @@ class ModelWatch:
             Term(name=f"model.{WORDS[kind]}", value=best.score, threshold=best.threshold, unit="1"),
             Term(name="model.lasted", value=persistence / SECOND, threshold=self._alarm_ns / SECOND, unit="s"),
         )
-        return Finding(kind, level, _strength(best), best.box, terms, persistence)
+        return Finding(kind, level, _strength(best), best.box, terms, persistence, self._alarm_ns)
 
     def _is_ignored(self, box: Box, lost: tuple[Box, ...]) -> bool:
         left, top = box[0] + box[2] / 2, box[1] + box[3] / 2

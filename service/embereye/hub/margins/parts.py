@@ -1,0 +1,21 @@
+"""The parts that margins add to a hub."""
+
+from embereye.hub.addon import Parts
+from embereye.hub.hub import Hub
+from embereye.hub.margins.metrics import MarginMetrics
+from embereye.hub.margins.routes import MarginRoutes
+from embereye.hub.margins.service import MarginService
+from embereye.hub.margins.store import MarginStore
+from embereye.process.grpc_server import Service
+from embereye.process.margins_call import SERVICE, add_margins
+
+
+def margin_parts(hub: Hub, store: MarginStore) -> Parts:
+    """Make the service for shards, the route for people, and the metrics. They close `store`."""
+    return Parts(
+        services=[Service(add_margins, MarginService(store), SERVICE)],
+        routes=[MarginRoutes(hub, store)],
+        collectors=[MarginMetrics(store)],
+        tasks={"margins": store.run},
+        close=store.close,
+    )

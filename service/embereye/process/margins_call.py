@@ -1,0 +1,79 @@
+"""The call by which a shard stores margins at the hub: `embereye.v1.Margins/Store`.
+
+Request and answer are bytes: a block in the form of `Block.dump`, and nothing. See `embereye.margins`.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from embereye.margins import Margin
+
+SERVICE = "embereye.v1.Margins"
+CALL = f"{SERVICE}/Store"
+MAX_CONTENT = 64 * 1024**2  # bytes of a block's content, decompressed
+
+
+@dataclass(frozen=True)
+class Block:
+    """The margins of a shard's devices over some seconds. Times are nanoseconds on the shard's clock."""
+
+    fleet: str
+    shard: str
+    from_ns: int
+    until_ns: int
+    sent_ns: int
+    content: bytes  # compressed lines of JSON, a `Margin` each
+
+    def dump(self) -> bytes:
+        """The block as bytes: a line of JSON with everything but the content, then the content."""
+        head = {name: value for name, value in vars(self).items() if name != "content"}
+        return json.dumps(head).encode() + b"\n" + self.content
+
+    @classmethod
+    def load(cls, data: bytes) -> "Block":
+        """Read the bytes of `dump`; ValueError if they are invalid."""
+        head, _, content = data.partition(b"\n")
+        fields = json.loads(head)
+        texts, times = ("fleet", "shard"), ("from_ns", "until_ns", "sent_ns")
+        if not (
+            isinstance(fields, dict)
+            and all(isinstance(fields.get(name), str) for name in texts)
+            and all(type(fields.get(name)) is int and abs(fields[name]) < 2**63 for name in times)
+        ):
+            raise ValueError("a block of margins names its fleet, its shard and its times")
+        return cls(*(fields[name] for name in (*texts, *times)), content)
+
+
+def line_of(margin: Margin) -> bytes:
+    """A margin as a line of a block's content."""
+    return json.dumps(margin, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def margins_in(content: bytes, device: str) -> Iterable[Margin]:
+    """Yield the margins of `device` in a block's `content`; ValueError if it is damaged."""
+    try:
+        unpacker = zlib.decompressobj()
+        lines = unpacker.decompress(content, MAX_CONTENT)
+    except zlib.error as error:
+        raise ValueError(f"a block of margins is damaged: {error}") from error
+    start = b'{"device":' + json.dumps(device, ensure_ascii=False).encode() + b","
+    for line in lines.splitlines():
+        if line.startswith(start):
+            yield json.loads(line)
+
+
+def add_margins(servicer: Any, server: Any) -> None:
+    """Add `servicer.store`, which gets a block's bytes and returns b"", to `server`."""
+    handler = grpc.unary_unary_rpc_method_handler(servicer.store, request_deserializer=bytes, response_serializer=bytes)
+    server.add_registered_method_handlers(SERVICE, {"Store": handler})
+
+
+async def store_block(channel: grpc.aio.Channel, block: bytes, seconds: float) -> None:
+    """Send a block; raises AioRpcError."""
+    call: Any = channel.unary_unary(f"/{CALL}", request_serializer=bytes, response_deserializer=bytes)
+    await call(block, timeout=seconds)
