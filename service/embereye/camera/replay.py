@@ -12,10 +12,12 @@ from embereye.camera.decode.image import add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
+from embereye.camera.margins import margin_of
 from embereye.camera.scheduling.mailbox import Picture
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
+from embereye.margins import Margin
 from embereye.shard.evidence.episodes import Episodes
 from embereye.units import SECOND, Box
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -24,6 +26,7 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Term
 from embereye.zone.state import ZoneMachine
 
+MARGIN_SECONDS = 5.0
 START_NS = 1_700_000_000 * SECOND  # time of a recording's first frame; the value does not matter
 FLEET = "default/cameras/recording"
 
@@ -66,6 +69,7 @@ class Replay:
     detections: list[Detection] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
     faults: list[Fault] = field(default_factory=list, init=False)
+    margins: list[Margin] = field(default_factory=list, init=False)  # of each 5 s, as a shard notes them
     seconds: float = field(default=0.0, init=False)  # of the latest frame
     frames: int = field(default=0, init=False)
 
@@ -78,6 +82,7 @@ class Replay:
         self._by_episode: dict[str, Detection] = {}
         self._faulty = False
         self._network = load_network()
+        self._margin_due = 0.0  # seconds from the first frame
 
     @property
     def _now_ns(self) -> int:
@@ -92,7 +97,15 @@ class Replay:
         if reason and not self._faulty:
             self.faults.append(Fault(seconds, reason))
         self._faulty = bool(reason)
+        if seconds >= self._margin_due:
+            self.end_margin()
         return self.camera.analyser.observation
+
+    def end_margin(self) -> None:
+        """Note the margin up to the latest frame."""
+        self._margin_due = self.seconds + MARGIN_SECONDS
+        if margin := margin_of(self.camera, self._now_ns):
+            self.margins.append(margin)
 
     def _run_turn(self, camera: CameraDevice) -> None:
         """Decode and analyse a frame at once, as the pool and its processes do in a shard."""
