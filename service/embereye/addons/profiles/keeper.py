@@ -199,7 +199,7 @@ class Profiles:
         def step(draft: Draft) -> None:
             now_ns = draft.now_ns
             permit = Permit(
-                secrets.token_hex(8),
+                f"profile-{secrets.token_hex(8)}",
                 profile,
                 name,
                 reason,
@@ -341,7 +341,7 @@ class Profiles:
         draft.transaction[PROFILES][row] = json.dumps(asdict(permit)) if permit else None
 
     def _announce(self, draft: Draft, key: ZoneKey, permit: Permit, who: str, why: str) -> AlarmEvent:
-        """Add the event of a permit's beginning or end, in the form of a silence's: it makes the zone quieter."""
+        """Add the event of a permit's beginning or end, as a silence's with an id that says so."""
         silence = Silence(
             id=permit.id, namespace=key[0], zone=key[1], who=permit.who, reason=permit.reason,
             since_ns=permit.since_ns, until_ns=permit.until_ns,

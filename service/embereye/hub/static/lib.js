@@ -189,7 +189,10 @@ export function signText(item) {
 /** The appearance and the name of an event. */
 export function describeEvent(event) {
   switch (event.type) {
-    case "TYPE_SILENCE": return ["test", t(Number(event.timeNs) > Number(event.silence.sinceNs) ? "event.silence-over" : "event.silenced")];
+    case "TYPE_SILENCE": {
+      const over = Number(event.timeNs) > Number(event.silence.sinceNs), isProfile = (event.silence.id || "").startsWith("profile-");
+      return ["test", isProfile ? t(over ? "event.profile-over" : "event.profile") : t(over ? "event.silence-over" : "event.silenced")];
+    }
     case "TYPE_FALSE_ALARM": return ["test", t("event.false-alarm")];
     case "TYPE_TEST": return ["test", t("event.test")];
     case "TYPE_FAULT_CLEARED": return ["normal", t("event.fault-cleared")];

@@ -66,6 +66,7 @@ async def test_a_profile_is_begun_confirmed_and_ended_beside_its_zone(tmp_path: 
         await browser.ask("evaluate", script="document.querySelector('#profile-watchman').value = 'Bea'")
         await browser.ask("click", selector="#profile-begin")
         await browser.until("document.querySelector('#zones .tag.profile')?.textContent === 'welding'")
+        await browser.until("document.querySelector('#events .head span')?.textContent === 'profile'")
         (permit,) = profiles.permits.values()
         assert (permit.profile, permit.who) == ("welding", "Ada (admin)")
         assert (permit.reason, permit.watchman, permit.until_ns - permit.since_ns) == ("permit 17", "Bea", 120 * MINUTE)
