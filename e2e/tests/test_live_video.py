@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -15,6 +14,7 @@ import aiohttp
 import pytest
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER, FFMPEG, MEDIAMTX, program
+from harness.running_programs import start
 from prometheus_client.parser import text_string_to_metric_families
 
 from embereye.process.addresses import free_ports
@@ -87,22 +87,6 @@ class Site:
             return next(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
-async def _start(stack: contextlib.AsyncExitStack, *command: object, **options: object) -> asyncio.subprocess.Process:
-    process = await asyncio.create_subprocess_exec(*map(str, command), start_new_session=True, **options)  # type: ignore[arg-type]
-
-    async def end() -> None:
-        if process.returncode is None:
-            os.killpg(process.pid, 15)
-        try:
-            await asyncio.wait_for(process.wait(), 60)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-
-    stack.push_async_callback(end)
-    return process
-
-
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """The camera and the program that watches it."""
@@ -110,18 +94,17 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     source = f"rtsp://127.0.0.1:{rtsp}/gate"
     (tmp_path / "camera.yml").write_text(SERVER.format(port=rtsp))
     (tmp_path / "fleet.yaml").write_text(FLEET.format(source=source, port=grpc))
-    quiet = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.DEVNULL}
     async with contextlib.AsyncExitStack() as stack:
-        await _start(stack, program("mediamtx"), tmp_path / "camera.yml", **quiet)
+        await start(stack, program("mediamtx"), tmp_path / "camera.yml")
         encode = (
             f'{shutil.which("ffmpeg")} -v error -f lavfi -i testsrc2=size={WIDTH}x{HEIGHT}:rate=15 -vf "{CLOCK}" '
             f"-c:v libx264 -preset ultrafast -tune zerolatency -pix_fmt yuv420p -g 30 "
             f"-f rtsp -rtsp_transport tcp {source}"
         )
-        await _start(stack, "sh", "-c", f"while :; do {encode}; sleep 0.5; done", **quiet)
-        up = await _start(
+        await start(stack, "sh", "-c", f"while :; do {encode}; sleep 0.5; done")
+        up = await start(
             stack, sys.executable, "-m", "embereye_cli", "up", "--json", "--data", tmp_path / "data", "--console-port",
-            console, "--hub-port", hub, tmp_path / "fleet.yaml", stdout=asyncio.subprocess.PIPE,
+            console, "--hub-port", hub, tmp_path / "fleet.yaml", output=True,
         )  # fmt: skip
         assert up.stdout
         ready = json.loads(await asyncio.wait_for(up.stdout.readline(), 120))

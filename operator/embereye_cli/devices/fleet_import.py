@@ -26,7 +26,19 @@ from embereye_operator.api.fleets import FleetError, parse_devices
 
 Kind = Literal["cameras", "sensors"]
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "cameras": ("id", "zone", "source", "location", "credentials", "detect", "record", "detectors", "masks", "view"),
+    "cameras": (
+        "id",
+        "zone",
+        "source",
+        "location",
+        "credentials",
+        "detect",
+        "record",
+        "detectors",
+        "masks",
+        "privacyMasks",
+        "view",
+    ),
     "sensors": ("id", "zone", "location", "source", "template", "heartbeat", "fields"),
 }
 MOST = 1_000_000  # bytes of a ConfigMap; Kubernetes allows a little more
@@ -118,7 +130,7 @@ def _device(kind: Kind, row: Mapping[str, str]) -> dict[str, Any]:
         device["streams"] = streams
     if "detectors" in device:
         device["detectors"] = device["detectors"].replace(",", " ").split()
-    for name in ("masks", "fields"):
+    for name in ("masks", "privacyMasks", "fields"):
         if name in device:
             try:
                 device[name] = json.loads(device[name])

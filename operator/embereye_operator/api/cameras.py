@@ -148,6 +148,12 @@ class Camera(Resource):
         max_items=5,
     )
     masks: tuple[PictureMask, ...] = described("Regions that are ignored.", default=(), max_items=8)
+    privacy_masks: tuple[PictureMask, ...] = described(
+        "Regions that are ignored, and black in everything that is shown, stored or sent. The camera is shown as "
+        "pictures, two a second, instead of a video.",
+        default=(),
+        max_items=8,
+    )
     areas: tuple[MeasuringArea, ...] = measuring_areas()
     credentials_ref: SecretReference | None = described(
         "The camera's user name and password.", default=None, advice=_reference_advice

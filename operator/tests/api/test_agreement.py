@@ -59,6 +59,7 @@ VALID = [
     ("CameraFleet", {"cameras": [camera(credentialsRef={"name": "lobby"}, detectors=["smoke", "heat"])]}),
     ("CameraFleet", {"evidence": {"retention": "30d", "before": "1s"}}),
     ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 0, "top": 0}] * 3}])]}),
+    ("CameraFleet", {"cameras": [camera(privacyMasks=[{"points": CORNERS}])]}),
     ("CameraFleet", {"cameras": [camera(areas=[{"name": "belt 2", "points": CORNERS, "limit": 80}])]}),
     ("SensorFleet", sensors(areas=[{"name": "pile", "points": CORNERS, "kind": "rise", "limit": 4.5}])),
 ]

@@ -10,9 +10,9 @@ from embereye_cli.main import main
 from embereye_operator.up.folder import load_fleets
 
 MASK = '"[{""points"": [{""left"": 0.0, ""top"": 0.0}, {""left"": 0.5, ""top"": 0.0}, {""left"": 0.5, ""top"": 0.5}]}]"'
-TABLE = f"""id,zone,source,credentials,location,record,masks
-gate,yard,rtsp://10.0.0.7/sub,gate,"Gate, north",rtsp://10.0.0.7/main,
-door,hall,onvif://10.0.0.8,,,,{MASK}
+TABLE = f"""id,zone,source,credentials,location,record,masks,privacyMasks
+gate,yard,rtsp://10.0.0.7/sub,gate,"Gate, north",rtsp://10.0.0.7/main,,
+door,hall,onvif://10.0.0.8,,,,{MASK},{MASK}
 """
 FLEET = """apiVersion: embereye.dev/v1beta1
 kind: CameraFleet
@@ -40,6 +40,7 @@ def test_a_table_becomes_the_devices_of_a_fleet_and_a_table_again(table, tmp_pat
         "rtsp://10.0.0.7/main",
     )
     assert len(door.masks[0].points) == 3
+    assert door.privacy_masks == door.masks
     assert f"kubectl apply --server-side -f {written}" in capsys.readouterr().err
     assert main(["fleet", "export", str(tmp_path / "fleet.yaml"), str(written)]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

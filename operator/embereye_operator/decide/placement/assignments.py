@@ -35,7 +35,7 @@ from embereye.v1.shard_pb2 import (
 from embereye.v1.types_pb2 import Area, Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye.wire.readings.source import SensorSource, encode_source
-from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel
+from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel, PictureMask
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import (
     HEARTBEATS,
@@ -94,10 +94,8 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
         out.fps_target = (limits and limits.target) or max(rate.target, (limits and limits.min) or 0)
         out.fps_min = (limits and limits.min) or min(rate.min, out.fps_target)
         out.detectors.extend(device.detectors)
-        out.masks.extend(
-            Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
-            for mask in device.masks
-        )
+        out.masks.extend(map(_mask, device.masks))
+        out.privacy_masks.extend(map(_mask, device.privacy_masks))
         out.view = device.view
         if device.radiometry:
             out.radiometry.CopyFrom(Radiometry(scale=device.radiometry.scale, offset=device.radiometry.offset))
@@ -115,8 +113,11 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
 
 
 def _area(area: MeasuringArea) -> Area:
-    outline = Mask(x=[point.left for point in area.points], y=[point.top for point in area.points])
-    return Area(name=area.name, kind=AREA_KIND[area.kind], limit=area.limit, outline=outline)
+    return Area(name=area.name, kind=AREA_KIND[area.kind], limit=area.limit, outline=_mask(area))
+
+
+def _mask(region: PictureMask | MeasuringArea) -> Mask:
+    return Mask(x=[point.left for point in region.points], y=[point.top for point in region.points])
 
 
 def _sensor_source(sensor: Sensor, broker: str) -> SensorSource:

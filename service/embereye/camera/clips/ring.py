@@ -138,6 +138,7 @@ class VideoRing:
     """One video's recent access units, in whole groups from a key frame on. `close` returns its bytes to the budget."""
 
     budget: Budget
+    encoding: str = field(default="", init=False)  # of the latest unit
     _groups: deque[list[ClipUnit]] = field(default_factory=deque, init=False)
     _sizes: deque[int] = field(default_factory=deque, init=False)  # bytes of each group
 
@@ -148,6 +149,7 @@ class VideoRing:
         """Store the next unit. Drop groups that ended more than `before_ns` ago, or that exceed the budget."""
         if not unit.unit.data:
             return
+        self.encoding = unit.unit.encoding
         if unit.unit.key:
             if self._groups and unit.time_ns - self._groups[-1][-1].time_ns > before_ns:
                 self._clear()  # the camera was away, and its pictures before that do not lead up to anything

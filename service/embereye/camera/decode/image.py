@@ -7,6 +7,7 @@ ones. No state remains between frames. Decoder processes use this for pictures a
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +24,12 @@ from embereye.wire.jpeg.header import EOI, is_finished
 
 DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
 
+Polygon = Sequence[tuple[float, float]]  # its corners, shares of the width and the height
+
 STILL_SIDE = 320  # pixels of a still's long side, at most
 STILL_MIN_SIDE = 240  # pixels; an image this large serves detection and the still, so one decoding is enough
 STILL_BYTES = 20_000  # of a still, at most: every status report carries one
+PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for people or the fleet's own model; the first that fits is used
 NO_IMAGE: DecodedImage = np.zeros((0, 0, 3), np.uint8)  # the image of a frame that is not analysed
 EXIF_REACH = 64  # bytes at the start that contain Exif's marker, also after a JFIF segment: the image may be rotated
 _REDUCED = {
@@ -59,12 +63,13 @@ class DecodeOrder:
 
     scale: int  # 1, 2, 4 or 8: factor by which the image is reduced
     still: Sequence[Box] | None = None  # boxes to draw into a still; None: no still
-    picture_side: int = 0  # video: long side, in pixels, of an additional JPEG, at most; 0: none
+    picture_side: int = 0  # long side, in pixels, of an additional JPEG, at most; 0: none
     smoothed: bool = True  # video: smooth block edges, from the next key frame on
     # Parts that the appearance network judges with more pixels, in addition to the whole picture; None: do not run it.
     close_ups: Sequence[Box] | None = None
     detail: Box | None = None  # part to return with more pixels, if the frame has more
     image: bool = True  # False: the image is not analysed; of a video, later pictures refer to it
+    hidden: Sequence[Polygon] = ()  # parts that are black in the still and in the additional JPEG
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Decoded:
     still: bytes  # JPEG; empty if none was made
     cpu_seconds: float
     unit: int = 0  # video: number of the access unit that this picture came from
-    picture: bytes = b""  # video: JPEG, if one was wanted
+    picture: bytes = b""  # JPEG, if one was wanted
     logits: tuple[float, ...] = ()  # from AppearanceNetwork.logits; empty if it did not run
     closer: DecodedImage | None = None  # the image with more pixels, for close-ups; not sent to the shard
     detail: DecodedImage | None = None  # the part that was wanted with more pixels
@@ -85,23 +90,35 @@ NOT_DECODED = Decoded(NO_IMAGE, b"", 0.0)  # for a picture that is neither analy
 
 
 def decode_frame(
-    order: DecodeOrder, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
+    order: DecodeOrder,
+    data: bytes | memoryview,
+    width: int,
+    height: int,
+    into: memoryview | None = None,
+    picture_bytes: float = math.inf,
 ) -> Decoded:
     """Decode the frame `data` of `width` x `height` pixels; raise UndecodableError if that is impossible.
 
-    A frame that is not analysed is not decoded. An image that decodes directly to the working size is written to
-    `into`.
+    A frame that is neither analysed nor shown is not decoded. An image that decodes directly to the working size is
+    written to `into`. A JPEG for people has `picture_bytes` at most.
     """
-    if not order.image:
+    if not order.image and not order.picture_side:
         return NOT_DECODED
     began = time.thread_time()
     try:
+        picture = b""
+        if order.picture_side:
+            large = decode(data, reduction(width, height, order.picture_side), (width, height))
+            large = shrunk(large, order.picture_side) if max(large.shape[:2]) > order.picture_side else large
+            picture = make_picture(large, order.hidden, picture_bytes)
+        if not order.image:
+            return Decoded(NO_IMAGE, b"", time.thread_time() - began, picture=picture)
         image = decode(data, order.scale, (width, height), into)
         still = b""
         if order.still is not None:
             scale = reduction(width, height, STILL_MIN_SIDE)
             shown = image if scale == order.scale else decode(data, scale, (width, height))
-            still = make_still(shown, order.still)
+            still = make_still(shown, order.still, order.hidden)
         closer = detail = None
         if (has_close_up(order.close_ups) or order.detail) and (
             scale := reduction(width, height, CLOSER_SIDE)
@@ -111,7 +128,8 @@ def decode_frame(
         image = to_working_size(image)
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
-    return Decoded(image, still, time.thread_time() - began, closer=closer, detail=detail)
+    cpu_seconds = time.thread_time() - began
+    return Decoded(image, still, cpu_seconds, picture=picture, closer=closer, detail=detail)
 
 
 def add_logits(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
@@ -169,12 +187,32 @@ def _decode_quickly(
         raise
 
 
-def make_still(image: DecodedImage, boxes: Sequence[Box]) -> bytes:
-    """Encode a small JPEG of `image` for people, with `boxes` drawn in. `image` itself is not modified.
+def hide(image: DecodedImage, polygons: Sequence[Polygon]) -> None:
+    """Make `polygons` of `image` black, with the pixels that their edges touch."""
+    height, width = image.shape[:2]
+    for polygon in polygons:
+        corners = np.array([(x * width, y * height) for x, y in polygon]).round().astype(np.int32)
+        cv2.fillPoly(image, [corners], (0, 0, 0))
+
+
+def make_picture(image: DecodedImage, hidden: Sequence[Polygon], most: float = math.inf) -> bytes:
+    """Make `hidden` of `image` black and encode it as a JPEG of `most` bytes, if the lowest quality allows that."""
+    hide(image, hidden)
+    data = b""
+    for quality in PICTURE_QUALITIES:
+        data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(data) <= most:
+            break
+    return data
+
+
+def make_still(image: DecodedImage, boxes: Sequence[Box], hidden: Sequence[Polygon] = ()) -> bytes:
+    """Encode a small JPEG of `image` for people, with `boxes` drawn in and `hidden` black. `image` is not modified.
 
     Returns b"" if even the lowest quality needs more than STILL_BYTES.
     """
     image = shrunk(image, STILL_SIDE) if max(image.shape[:2]) > STILL_SIDE else image.copy()
+    hide(image, hidden)
     height, width = image.shape[:2]
     for x, y, w, h in boxes:
         corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))

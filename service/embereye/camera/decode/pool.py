@@ -338,7 +338,7 @@ class DecoderPool:
             camera, turn = begun
             try:
                 how = camera.decode_order(turn.frame)
-                if how and (how.image or isinstance(turn.frame, VideoFrame)):
+                if how and (how.image or how.picture_side or isinstance(turn.frame, VideoFrame)):
                     self._write_order(decoder, camera, turn, how)
                     continue
                 turn.result = NOT_DECODED if how else None

@@ -119,7 +119,8 @@ class Decoders:
             return self._decode_video(order, order.video, begin)
         place = begin + FRAME_BYTES
         room = self._memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES - DETAIL_BYTES]
-        return decode_frame(order.how, self._memory[begin : begin + order.size], order.width, order.height, room)
+        data = self._memory[begin : begin + order.size]
+        return decode_frame(order.how, data, order.width, order.height, room, PICTURE_BYTES)
 
     def _decoder_of(self, video: Units, *, smoothed: bool) -> VideoDecoder:
         """The context of `video`. Another encoding, or another smoothing at a key frame, creates one."""

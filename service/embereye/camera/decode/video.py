@@ -27,6 +27,7 @@ from embereye.camera.decode.image import (
     DecodeOrder,
     PictureDelayedError,
     UndecodableError,
+    make_picture,
     make_still,
 )
 from embereye.detect.vision.networks.appearance import has_close_up
@@ -41,7 +42,6 @@ from embereye.detect.vision.working import (
 from embereye.units import WHOLE, Box
 from embereye.wire.jpeg.header import MAX_PIXELS
 
-PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for the fleet's own model or a still; the first that fits is used
 _DECODERS = {"H264": "h264", "H265": "hevc"}
 _PLANAR = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
@@ -91,22 +91,16 @@ class VideoDecoder:
     def _rendered(self, order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
         try:
             image = bgr(frame, WORKING_SIDE, WORKING_SLACK) if order.image else NO_IMAGE
-            still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
-            picture = self._coded(bgr(frame, order.picture_side)) if order.picture_side else b""
+            still = make_still(bgr(frame, STILL_SIDE), order.still, order.hidden) if order.still is not None else b""
+            picture = b""
+            if order.picture_side:
+                picture = make_picture(bgr(frame, order.picture_side), order.hidden, self._picture_bytes)
             closer = bgr(frame, CLOSER_SIDE) if has_close_up(order.close_ups) else None
             more = WORKING_SLACK * max(frame.width, frame.height) >= WORKING_SIDE
             detail = to_working_size(bgr(frame, CLOSER_SIDE, place=order.detail)) if order.detail and more else None
         except (cv2.error, ValueError) as error:
             raise UndecodableError(str(error)) from error
         return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture, closer=closer, detail=detail)
-
-    def _coded(self, image: DecodedImage) -> bytes:
-        data = b""
-        for quality in PICTURE_QUALITIES:
-            data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
-            if len(data) <= self._picture_bytes:
-                break
-        return data
 
 
 def bgr(frame: VideoFrame, side: int, slack: float = 1.0, place: Box = WHOLE) -> DecodedImage:

@@ -22,6 +22,7 @@ from embereye.camera.decode.image import (
     DecodedImage,
     DecodeOrder,
     PictureDelayedError,
+    Polygon,
     TruncatedError,
     UndecodableError,
 )
@@ -47,12 +48,13 @@ REASON_BYTES = 200  # of a failure's reason, at most
 ENCODINGS = ("H264", "H265")
 
 # Slot, scale, boxes of the still, still wanted, close-ups, appearance network wanted, detail wanted, image wanted,
-# video, bytes, width, height. The boxes, the close-ups and the detail's box follow.
-_ORDER = struct.Struct("=BBB?B????IHH")
+# video, side of the additional JPEG, hidden parts, bytes, width, height. The boxes, the close-ups, the detail's box and
+# the hidden parts, each with its number of corners, follow.
+_ORDER = struct.Struct("=BBB?B????HBIHH")
 _BOX = struct.Struct("=4f")
-# For a video: encoding, stream, side of the picture for the model, smooth block edges, first unit is a key frame, and
-# number of access units, which follow.
-_VIDEO = struct.Struct("=BIH??H")
+_CORNER = struct.Struct("=2f")
+# For a video: encoding, stream, smooth block edges, first unit is a key frame, number of access units, which follow.
+_VIDEO = struct.Struct("=BI??H")
 _UNIT = struct.Struct("=II")  # bytes, number
 _FORGET = struct.Struct("=BI")  # AT_NONE in place of the slot, stream
 # Slot, outcome, start and end time, CPU seconds, rows and columns of the image, bytes of the still and of the picture
@@ -60,7 +62,7 @@ _FORGET = struct.Struct("=BI")  # AT_NONE in place of the slot, stream
 _REPLY = struct.Struct("=BBdddHHIIIHHH")
 _LOGIT = struct.Struct("=f")
 _LAYOUT = [
-    *(part.format for part in (_ORDER, _BOX, _VIDEO, _UNIT, _FORGET, _REPLY, _LOGIT)),
+    *(part.format for part in (_ORDER, _BOX, _CORNER, _VIDEO, _UNIT, _FORGET, _REPLY, _LOGIT)),
     SLOTS, FRAME_BYTES, IMAGE_BYTES, ENCODINGS,
 ]  # fmt: skip
 # A decoder's first message. It identifies the layout, because a program that was upgraded in place may start decoders
@@ -99,16 +101,17 @@ class Order:
         still, close_ups = how.still or (), how.close_ups or ()
         message = _ORDER.pack(
             self.slot, how.scale, len(still), how.still is not None, len(close_ups), how.close_ups is not None,
-            how.detail is not None, how.image, video is not None, self.size, self.width, self.height,
+            how.detail is not None, how.image, video is not None, how.picture_side, len(how.hidden), self.size,
+            self.width, self.height,
         )  # fmt: skip
         if still or close_ups or how.detail:
             details = (how.detail,) if how.detail else ()
             message += b"".join(_BOX.pack(*box) for box in (*still, *close_ups, *details))
+        for polygon in how.hidden:
+            message += bytes((len(polygon),)) + b"".join(_CORNER.pack(*corner) for corner in polygon)
         if video:
             encoding = ENCODINGS.index(video.encoding)
-            message += _VIDEO.pack(
-                encoding, video.stream, how.picture_side, how.smoothed, video.fresh, len(video.sizes)
-            )
+            message += _VIDEO.pack(encoding, video.stream, how.smoothed, video.fresh, len(video.sizes))
             message += b"".join(_UNIT.pack(*unit) for unit in video.sizes)
         return message
 
@@ -116,18 +119,22 @@ class Order:
     def unpack(cls, message: bytes, at: int) -> tuple["Order", int]:
         """Read the order that begins at byte `at`; return it and the position after it."""
         (slot, scale, stills, still_wanted, close, network_wanted, detail_wanted, image_wanted, is_video,
-         size, width, height) = _ORDER.unpack_from(message, at)  # fmt: skip
+         side, hidden_parts, size, width, height) = _ORDER.unpack_from(message, at)  # fmt: skip
         at += _ORDER.size
         behind = at + (stills + close + detail_wanted) * _BOX.size
         boxes: list[Box] = list(_BOX.iter_unpack(message[at:behind]))
         detail = boxes.pop() if detail_wanted else None
-        video, side, smoothed = None, 0, True
+        hidden: list[Polygon] = []
+        for _ in range(hidden_parts):
+            at, behind = behind + 1, behind + 1 + message[behind] * _CORNER.size
+            hidden.append(tuple(_CORNER.iter_unpack(message[at:behind])))
+        video, smoothed = None, True
         if is_video:
-            encoding, stream, side, smoothed, fresh, count = _VIDEO.unpack_from(message, behind)
+            encoding, stream, smoothed, fresh, count = _VIDEO.unpack_from(message, behind)
             at, behind = behind + _VIDEO.size, behind + _VIDEO.size + count * _UNIT.size
             video = Units(ENCODINGS[encoding], stream, list(_UNIT.iter_unpack(message[at:behind])), fresh)
         still, close_ups = boxes[:stills] if still_wanted else None, boxes[stills:] if network_wanted else None
-        how = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted)
+        how = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted, tuple(hidden))
         return cls(slot, how, size, width, height, video), behind
 
 

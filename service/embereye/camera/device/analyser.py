@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from embereye.camera.decode.image import Decoded, DecodeOrder
 from embereye.camera.device.picture_analyst import AnalysedFrame, PictureAnalyst
+from embereye.camera.device.privacy import hidden_parts
 from embereye.camera.device.setup import MODEL, Setup
 from embereye.camera.device.thermal_analyst import ThermalAnalyst
 from embereye.camera.model.camera_model import CameraModel
@@ -30,7 +31,7 @@ from embereye.process.condition import Condition
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device
+from embereye.v1.types_pb2 import Device, Mask
 from embereye.wire.jpeg.header import read_header
 
 logger = logging.getLogger(__name__)
@@ -116,12 +117,14 @@ class Analyser:
         detector = Detector(
             flame if "flame" in setup.detectors else None,
             smoke if "smoke" in setup.detectors else None,
-            device.masks,
+            _ignored(device),
             self.usual_levels,
             phase,
         )
         self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
-        self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks, device.areas)
+        self._thermal = ThermalAnalyst(
+            self._settings.heat, device.radiometry, _ignored(device), device.areas, hidden_parts(device)
+        )
 
     def _renew_model(self) -> None:
         self.withdraw_model()
@@ -129,7 +132,7 @@ class Analyser:
         self.model = None
         if self.setup.model and self._host:
             device = self._device
-            self.model = CameraModel(device.id, self._host, self._settings.model, tuple(device.masks), self._clock)
+            self.model = CameraModel(device.id, self._host, self._settings.model, _ignored(device), self._clock)
 
     @property
     def model_cost(self) -> tuple[int, float] | None:
@@ -234,6 +237,10 @@ class Analyser:
 def is_radiometric(frame: Frame) -> bool:
     """True if the pixels of `frame` are temperatures."""
     return isinstance(frame, Picture) and frame.radiometric
+
+
+def _ignored(device: Device) -> tuple[Mask, ...]:
+    return (*device.masks, *device.privacy_masks)
 
 
 def _for_model(frame: Frame, analysed: AnalysedFrame) -> Picture | None:

@@ -16,6 +16,7 @@ from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
+from embereye.camera.device.privacy import PRIVATE, Privacy
 from embereye.camera.device.status import CameraStatus
 from embereye.camera.live import LivePictures
 from embereye.camera.model.host import ModelHost
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 RECORD_NS = 2 * SECOND  # without frames of the separate record stream, after which clips use the detect stream
 JOINED_BYTES = 1024 * 1024  # frames that need no analysis join the next one up to this size in total
 OVERDUE_NS = SECOND // 10  # longest wait of such a frame for the next one
-PICTURE_SIDE = 1280  # pixels; longest side of an alarm's still that is made from a video
+PICTURE_SIDE = 1280  # pixels; longest side of a picture that is made for people
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class CameraDevice:
         self.ring = Ring(links.ring_budget)
         self.latest: ClipFrame | None = None  # the picture of the latest analysed frame
         self.video: VideoRing | None = None  # of a video
-        self.live_encoding = ""  # of the video that people see live, H264 or H265; empty: they see pictures
         self.picture: ClipFrame | None = None  # video: while a frame is finished, the whole picture that was wanted
         self.picture_wanted = False
+        self._privacy = Privacy()
         self._recorded_ns = 0  # latest arrival on the separate record stream; 0: clips use the detect stream
         self.clip_ns = 0, 0  # clip length before and after an alarm
         self.received_ns = 0  # when the latest analysed frame arrived
@@ -94,6 +95,8 @@ class CameraDevice:
     def configure(self, device: Device, settings: CameraSettings) -> None:
         """Apply new settings. Detectors are renewed only if settings that they depend on changed."""
         self.device = device
+        if self._privacy.declare(device, self._clock()):
+            self._forget_pictures()
         self.clip_ns = settings.evidence_before_ns, settings.evidence_after_ns
         self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=settings.deadline_ns)
         self.analyser.configure(device, settings, settings.deadline_ns)
@@ -103,7 +106,7 @@ class CameraDevice:
         self.status.source_state = "streaming"
         now = self._clock()
         reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
-        self._links.live.offer(self.device.id, data, time_ns or now, self.live_encoding)
+        self._show_frame(data, time_ns or now, now)
         if self.arrivals.mailbox.waiting:
             self._submit(self)
         return reason
@@ -115,14 +118,26 @@ class CameraDevice:
         now = self._clock()
         if isinstance(data, AccessUnit):
             self.arrivals.admit_unit(data, time_ns or now, now, urgent=self.urgent)
-            if not self._has_separate_record_stream(now, ends=data.key):
+            self._want_private_picture(now)
+            if not self._privacy and not self._has_separate_record_stream(now, ends=data.key):
                 self._store_unit(ClipUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
-            self._links.live.offer(self.device.id, data, time_ns or now, self.live_encoding)
+            self._show_frame(data, time_ns or now, now)
             if not self._has_separate_record_stream(now, ends=True):
                 self._forget_video()  # the source may have sent a video before
         self._submit_ready()
+
+    def _show_frame(self, data: bytes, time_ns: int, now: int) -> None:
+        """Show the frame to people who look at the camera, or request a picture without the hidden parts."""
+        if self._privacy:
+            self._want_private_picture(now)
+        else:
+            self._links.live.offer(self.device.id, data, time_ns, self.live_encoding)
+
+    def _want_private_picture(self, now: int) -> None:
+        if self._privacy.is_picture_due(now):
+            self.picture_wanted = True
 
     def _submit_ready(self) -> None:
         """Queue the camera if a frame waits that does not join the next one."""
@@ -143,7 +158,7 @@ class CameraDevice:
 
     def record_frame(self, data: bytes | AccessUnit, time_ns: int = 0, _: tuple[Box, ...] = ()) -> None:
         """Store a unit of the separate record stream for clips; it is not decoded."""
-        if self._closed or not isinstance(data, AccessUnit):
+        if self._closed or self._privacy or not isinstance(data, AccessUnit):
             return
         now = self._clock()
         if not self._recorded_ns:
@@ -163,7 +178,17 @@ class CameraDevice:
     def _forget_video(self) -> None:
         if self.video:
             self.video.close()
-        self.video, self.live_encoding = None, ""
+        self.video = None
+
+    def _forget_pictures(self) -> None:
+        """Drop pictures that show what is hidden now."""
+        self._recorded_ns = 0
+        self._forget_video()
+        self.ring.close()
+        self.ring = Ring(self._links.ring_budget)
+        self.latest = self.picture = None
+        self.status.forget_still()
+        self._links.live.forget(self.device.id)
 
     @property
     def pause(self) -> float:
@@ -212,6 +237,13 @@ class CameraDevice:
         """H264 or H265 for a video, else ''."""
         return self.arrivals.mailbox.encoding
 
+    @property
+    def live_encoding(self) -> str:
+        """The live video's encoding, H264 or H265; '' for pictures, PRIVATE if parts of them are hidden."""
+        if self._privacy:
+            return PRIVATE
+        return self.video.encoding if self.video else ""
+
     def lose_context(self) -> None:
         """Restart the video at its latest key frame: the decoder with its context has ended."""
         self.arrivals.video.restart_decoding(replay=True)
@@ -219,9 +251,9 @@ class CameraDevice:
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """Return how to decode `frame`; None if it contains temperatures."""
         order = self.analyser.decode_order(frame)
-        if order and isinstance(frame, VideoFrame) and self.picture_wanted:
-            return replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
-        return order
+        if order and self.picture_wanted and (self._privacy or isinstance(frame, VideoFrame)):
+            order = replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
+        return replace(order, hidden=self._privacy.hidden) if order and self._privacy else order
 
     def analyse_on_thread(self, frame: Frame) -> object:
         """Analyse a `frame` of temperatures. Called on a thread."""
@@ -272,6 +304,8 @@ class CameraDevice:
             self.arrivals.mailbox.count_shed(counted.tally, reason)
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
+        if self._privacy.is_outdated(frame.received_ns):
+            analysed = replace(analysed, still=b"", clip_frame=None)
         seen = self.analyser.conclude(frame, analysed)
         self.status.peaks.note(seen.findings)
         count = 1 + len(_joined(frame))
@@ -284,9 +318,11 @@ class CameraDevice:
             self._links.ages.observe((now - counted.time_ns) / SECOND)
         self._watch.analysed_ns = now
         self._store_picture(frame, analysed, suspected=seen.suspected)
-        self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) else None
-        if self.picture:
+        if analysed.clip_frame:
             self.picture_wanted = False
+            self._privacy.note_picture(now)
+        self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) and not self._privacy else None
+        if self.picture:
             self._links.live.offer(self.device.id, self.picture.jpeg, self.picture.time_ns, self.live_encoding)
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
@@ -299,19 +335,23 @@ class CameraDevice:
         if self.video is None:
             self.video = VideoRing(self._links.video_budget)
         self.video.add(unit, self.clip_ns[0])
-        self.live_encoding = unit.unit.encoding
         self._links.live.offer_video(self.device.id, unit, self.video)
         self._links.record(self, unit)
 
     def _store_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
-        """Store the picture for clips: the frame itself, or a false-colour picture of temperatures."""
+        """Store the picture for clips: the frame, a false-colour picture of temperatures, or one with hidden parts."""
         picture = analysed.clip_frame
-        if not isinstance(frame, Picture):
+        radiometric = isinstance(frame, Picture) and frame.radiometric
+        if self._privacy and not picture and not radiometric:
             self.latest = None
             return
-        if frame.radiometric and picture:
-            self._links.live.offer(self.device.id, picture.jpeg, picture.time_ns)
-        elif not frame.radiometric:
+        if self._privacy or radiometric:
+            if picture:
+                self._links.live.offer(self.device.id, picture.jpeg, picture.time_ns, self.live_encoding)
+        elif not isinstance(frame, Picture):
+            self.latest = None
+            return
+        else:
             jpeg = frame.data if frame.header.complete else finished(frame.data)
             picture = ClipFrame(frame.time_ns, jpeg, frame.header.width, frame.header.height)
         if picture:

@@ -23,7 +23,7 @@ class Setup:
     """The settings of one camera's analysis. If two are equal, no learned state has to be dropped."""
 
     detectors: tuple[str, ...]
-    masks: bytes  # serialised, to compare
+    masks: bytes  # also for privacy; serialised, to compare
     flame_threshold: float
     smoke_threshold: float
     smoke_scene: SmokeScene
@@ -34,6 +34,7 @@ class Setup:
     def of(cls, device: Device, settings: CameraSettings) -> "Setup":
         """Make the setup of `device` under `settings`: the device's detectors, or else the fleet's and its model."""
         masks = b"".join(mask.SerializeToString(deterministic=True) + b";" for mask in device.masks)
+        masks += b"".join(mask.SerializeToString(deterministic=True) + b"," for mask in device.privacy_masks)
         detectors = tuple(sorted(device.detectors or {*settings.detectors, MODEL}))
         model = settings.model.SerializeToString(deterministic=True) if MODEL in detectors else b""
         scene = SCENES.get(settings.smoke_scene, SmokeScene.ROOM)  # later versions may have more

@@ -32,6 +32,10 @@ class CameraStatus:
         self._arrivals = arrivals
         self._analyser = analyser
 
+    def forget_still(self) -> None:
+        """Drop the latest still."""
+        self.still = b""
+
     def show_still(self, still: bytes, now_ns: int) -> None:
         """Set the latest still (JPEG); empty: no change."""
         if still:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.camera.clips.ring import SPACING_NS, ClipFrame
+from embereye.camera.decode.image import Polygon, hide
 from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
 from embereye.camera.scheduling.mailbox import Picture
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
@@ -40,9 +41,11 @@ class ThermalAnalyst:
         radiometry: Radiometry,
         masks: Iterable[Mask] = (),
         areas: Sequence[Area] = (),
+        hidden: Sequence[Polygon] = (),
     ) -> None:
         self._watch = RadiometricWatch(thresholds, radiometry, areas)
         self._areas = areas
+        self._hidden = hidden
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, ...] = ()
@@ -83,6 +86,7 @@ class ThermalAnalyst:
             return None, b""
         self._drawn_ns = now
         picture = draw(heat.celsius)
+        hide(picture, self._hidden)
         draw_areas(picture, self._areas)
         height, width = picture.shape[:2]
         clip_frame = ClipFrame(frame.time_ns, encode(picture), width, height)

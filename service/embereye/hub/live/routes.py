@@ -39,7 +39,8 @@ class LiveRoutes:
         "A WebSocket of a camera's pictures as they arrive, one per binary message: the time at which it was taken, "
         "eight bytes, nanoseconds since the Unix epoch, the highest byte first; then the JPEG. If the caller plays the "
         "camera's encoding: its video in fragments of MP4, with the head of a file before each key frame. A text "
-        "message, JSON, names the encoding of a video that the caller does not play, before pictures of it",
+        "message, JSON, names the encoding of a video that the caller does not play, before pictures of it; PRIVATE if "
+        "privacy masks hide parts of the pictures",
         {101: answer("it is open")},
         takes=[KIND, query("plays", WORD, "encodings that the caller plays, of H264 and H265, with commas between")],
         fails=(400, 403, 404, 426),

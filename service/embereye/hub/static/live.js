@@ -137,6 +137,7 @@ export const liveReason = (canvas) => views.get(canvas)?.reason || "";
 /** The reason why `canvas` shows pictures instead of a video, or "". */
 export function liveNote(canvas) {
   const { encoding } = views.get(canvas) || {};
+  if (encoding === "PRIVATE") return t("live.private");
   return encoding ? t("live.pictures", { encoding: encoding.replace("H26", "H.26") }) : "";
 }
 

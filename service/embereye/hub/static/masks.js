@@ -1,4 +1,5 @@
-// Masks drawn on a camera's picture: regions that are not analysed. The page writes the lines for the camera's fleet.
+// Masks drawn on a camera's picture: regions that are not analysed, and those that nobody may see. The page writes the
+// lines for the camera's fleet.
 
 import { devicePath, get, load, say, svg, sync, toast, unique } from "./lib.js";
 import { t } from "./messages.js";
@@ -16,16 +17,18 @@ const share = (value) => Math.round(Math.min(SIDE, Math.max(0, value))) / SIDE;
 /** The lines of the camera in its CameraFleet. */
 function lines() {
   const points = (corners) => corners.map(([left, top]) => `{left: ${share(left)}, top: ${share(top)}}`).join(", ");
-  return [`- id: ${drawn.camera}`, "  masks:", ...drawn.masks.map((corners) => `    - points: [${points(corners)}]`)].join("\n");
+  const group = (name, masks) => (masks.length ? [`  ${name}:`, ...masks.map(({ corners }) => `    - points: [${points(corners)}]`)] : []);
+  const [hidden, ignored] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide));
+  return [`- id: ${drawn.camera}`, ...group("masks", ignored), ...group("privacyMasks", hidden)].join("\n");
 }
 
 function draw() {
-  const { masks, corners, cross } = drawn, shapes = masks.map((mask, index) => ({ key: `mask-${index}`, points: mask, look: "mask" }));
+  const { masks, corners, cross } = drawn, shapes = masks.map(({ corners: points, hide }, index) => ({ key: `mask-${index}`, points, look: hide ? "mask private" : "mask" }));
   if (corners.length) shapes.push({ key: "open", points: corners, look: "open" });
   if (cross) shapes.push({ key: "cross", points: [[cross[0] - 25, cross[1]], [cross[0] + 25, cross[1]], cross, [cross[0], cross[1] - 25], [cross[0], cross[1] + 25]], look: "cross" });
   sync(get("masks-drawing"), shapes, ({ key }) => key, () => svg("polyline"), (shape, { points, look }) => {
     shape.setAttribute("class", look);
-    shape.setAttribute("points", (look === "mask" ? [...points, points[0]] : points).map((point) => point.join(",")).join(" "));
+    shape.setAttribute("points", (look.startsWith("mask") ? [...points, points[0]] : points).map((point) => point.join(",")).join(" "));
   });
   say(get("masks-note"), corners.length ? t("masks.open", { n: corners.length }) : t("masks.count", { n: masks.length }));
   get("masks-close-shape").disabled = corners.length < 3;
@@ -43,7 +46,7 @@ function addCorner(point) {
 
 function closeShape() {
   if (drawn.corners.length < 3) return;
-  drawn.masks.push(drawn.corners);
+  drawn.masks.push({ corners: drawn.corners, hide: get("masks-private").checked });
   drawn.corners = [];
   draw();
 }
@@ -51,7 +54,7 @@ function closeShape() {
 /** Remove the latest corner, or open the latest mask again. */
 function goBack() {
   if (drawn.corners.length) drawn.corners.pop();
-  else drawn.corners = drawn.masks.pop() || [];
+  else drawn.corners = drawn.masks.pop()?.corners || [];
   draw();
 }
 

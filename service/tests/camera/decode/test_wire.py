@@ -25,6 +25,7 @@ from embereye.camera.scheduling.video import SENT_UNITS
 from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
 
 BOXES = st.lists(st.tuples(*[st.floats(0, 1, width=32)] * 4), max_size=5)
+POLYGONS = st.lists(st.lists(st.tuples(*[st.floats(0, 1, width=32)] * 2), max_size=4), max_size=3)
 WORDS = st.integers(0, 2**32 - 1)
 SIDES = st.integers(1, 65_535)
 VIDEOS = st.builds(
@@ -35,10 +36,11 @@ VIDEOS = st.builds(
 @st.composite
 def orders(draw):
     video = draw(st.none() | VIDEOS)
-    side, smoothed = (draw(st.integers(0, 65_535)), draw(st.booleans())) if video else (0, True)
+    side, smoothed = draw(st.integers(0, 65_535)), draw(st.booleans()) if video else True
     how = DecodeOrder(
         draw(st.sampled_from([1, 2, 4, 8])), draw(st.none() | BOXES), side, smoothed, draw(st.none() | BOXES),
         draw(st.none() | BOXES.filter(bool).map(lambda boxes: boxes[0])), draw(st.booleans()),
+        tuple(map(tuple, draw(POLYGONS))),
     )  # fmt: skip
     return Order(draw(st.integers(0, SLOTS - 1)), how, draw(WORDS), draw(SIDES), draw(SIDES), video)
 
@@ -55,7 +57,8 @@ def test_a_decoder_reads_the_orders_that_the_pool_sent(sent):
 def test_the_largest_order_fits_into_a_message():
     box = (0.0, 0.0, 1.0, 1.0)
     units = Units("H265", 1, [(1, 1)] * (SENT_UNITS * VIDEO_SLOTS), fresh=True)
-    order = Order(0, DecodeOrder(1, [box] * 255, close_ups=[box] * 255, detail=box), 1, 1, 1, units)
+    hidden = [[(0.0, 1.0)] * 32] * 8  # as many as a fleet accepts
+    order = Order(0, DecodeOrder(1, [box] * 255, close_ups=[box] * 255, detail=box, hidden=hidden), 1, 1, 1, units)
     assert len(order.pack()) <= MESSAGE_BYTES
 
 

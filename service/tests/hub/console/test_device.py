@@ -109,11 +109,13 @@ async def test_masks_are_drawn_on_the_picture_by_mouse_and_keyboard(house: House
         await browser.ask("evaluate", script=f"(() => {{ const box = {drawing}.getBoundingClientRect(); {click}; }})()")
     await browser.ask("click", selector="#masks-close-shape")
     await browser.ask("evaluate", script=f"{drawing}.focus()")
+    await browser.ask("click", selector="#masks-private")
+    await browser.ask("evaluate", script=f"{drawing}.focus()")
     for key in ("ArrowLeft", "Enter", "ArrowUp", "Enter", "ArrowRight", "Enter", "Backspace", "Enter", "Space"):
         await browser.ask("press", key=key)
     (camera,) = yaml.safe_load(await browser.text("#masks-lines"))
     assert camera["id"] == "cam-0"
-    drawn, typed = (mask["points"] for mask in camera["masks"])
+    (drawn,), (typed,) = ([mask["points"] for mask in camera[name]] for name in ("masks", "privacyMasks"))
     assert [(round(point["left"], 1), round(point["top"], 1)) for point in drawn] == [
         (0.1, 0.1),
         (0.5, 0.1),
