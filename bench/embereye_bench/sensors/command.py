@@ -44,6 +44,7 @@ from embereye_bench.sensors.load import (
     paced,
     reading_line,
 )
+from embereye_bench.sensors.margins import margins
 from embereye_bench.sensors.relay import relay_cost, relay_delay
 
 TLS_MORE_KB = 12  # of a TLS connection, beyond the memory that ssl and the event loop need
@@ -432,6 +433,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle-10k-memory": idle_memory,
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
+    "margins-1000x10hz": margins,
 }
 for addon in addon_modules("bench"):
     BENCHMARKS |= getattr(addon, "SENSOR_BENCHMARKS", {})

@@ -4,24 +4,26 @@ Readings that change nothing are not assessed one by one. So the highest of them
 that is in memory for recordings, many devices at once.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.thresholds import Assessment, Thresholds
+from embereye.detect.sensing.mq135 import Mq135, ppm
+from embereye.detect.sensing.thresholds import Thresholds
 from embereye.detect.thermal.heat import HeatAssessment
-from embereye.levels import Kind, Level
-from embereye.margins import Margin, Peak, Suppressed, measured_terms, nearest_of, peak_of
+from embereye.levels import Kind
+from embereye.margins import Margin, Peak, Suppressed, measured, measured_terms, nearest_of, peak_of
 from embereye.sensor.device.arrivals import Row, row_of
-from embereye.sensor.device.levels import Assessed
+from embereye.sensor.device.levels import CLEAR, Assessed
 from embereye.sensor.device.recent import PieceKind, RecentData
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.wire.device.messages import SensorReading
 from embereye.wire.device.reader import LineReader
 from embereye.wire.device.rows import parse_rows, shape_of
 
+CHANNELS = (Kind.SMOKE, Kind.FLAME, Kind.GAS)  # of a row
 UNCONFIRMED = ("not confirmed", "two in a row")  # in the note of a result that awaits more
 
 
@@ -83,22 +85,28 @@ def _highest(blocks: list[NDArray[np.float64]]) -> Row | None:
 
 def peaks_of(device: SensorDevice, row: Row | None, now_ns: int) -> list[Peak]:
     """The peaks of a device: its strongest results, and for channels without one the highest value in `row`."""
-    peaks = device.levels.take_peaks()
-    results = dict[Kind, Assessed](_assessed(row, device.readings.thresholds)) if row is not None else {}
-    results |= peaks
-    return [_peak(kind, result, testing=device.states.is_testing(now_ns)) for kind, result in results.items()]
+    results, testing = device.levels.take_peaks(), device.states.is_testing(now_ns)
+    peaks = [_peak(kind, result, testing=testing) for kind, result in results.items()]
+    if row is not None:
+        peaks += _quiet_peaks(row, device.readings.thresholds, results)
+    return peaks
 
 
-def _assessed(row: Row, thresholds: Thresholds) -> Iterator[tuple[Kind, Assessment]]:
-    """Assess the highest values of readings that changed nothing."""
-    smoke, flame, gas, _ = row
-    for kind, value, assess in (
-        (Kind.SMOKE, smoke, thresholds.assess_smoke),
-        (Kind.FLAME, flame, lambda value: thresholds.assess_flame(value, None)),
-        (Kind.GAS, gas, thresholds.assess_gas),
-    ):
-        if not math.isnan(value) and (assessment := assess(value)).level > Level.UNSPECIFIED:
-            yield kind, assessment
+def _quiet_peaks(row: Row, thresholds: Thresholds, assessed: Collection[Kind]) -> Iterator[Peak]:
+    """Yield the peaks of readings that changed nothing, except of the kinds that were `assessed`."""
+    full_scale = thresholds.full_scale
+    for kind, value in zip(CHANNELS, row, strict=False):
+        if kind in assessed or not 0 <= value <= full_scale:  # NaN is not in this range either
+            continue
+        steps = thresholds.gas if kind == Kind.GAS else thresholds.flame if kind == Kind.FLAME else thresholds.smoke
+        measured_value = _ppm(value, thresholds.board, full_scale) if kind == Kind.GAS else value / full_scale * 100
+        nearest = measured(kind.word, measured_value, max(steps), "ppm" if kind == Kind.GAS else "%")
+        yield {"kind": kind.word, "level": CLEAR.word, "score": 0.0, "nearest": nearest}
+
+
+@lru_cache(maxsize=4096)
+def _ppm(adc: float, board: Mq135, full_scale: float) -> float:
+    return float(ppm(adc, board, full_scale))
 
 
 def _peak(kind: Kind, result: Assessed, *, testing: bool) -> Peak:

@@ -5,6 +5,8 @@ from collections import Counter
 from embereye.margins import Margin
 from embereye.shard.ledger import Ledger
 
+NONE = Counter[str]()
+
 
 class CountedSpan:
     """One device's counts as they were read last."""
@@ -19,9 +21,12 @@ class CountedSpan:
     def begin_margin(self, device: str, ledger: Ledger, now_ns: int) -> Margin | None:
         """Return a margin with what `ledger` counted since the last call; None for the first call."""
         from_ns, analysed = self._read_ns, ledger.analysed - self._analysed
-        shed, rejected = ledger.shed - self._shed, ledger.rejected - self._rejected
         self._read_ns, self._analysed = now_ns, ledger.analysed
-        self._shed, self._rejected = Counter(ledger.shed), Counter(ledger.rejected)
+        shed = rejected = NONE
+        if ledger.shed != self._shed:  # rarely, and the difference of counters takes long
+            shed, self._shed = ledger.shed - self._shed, Counter(ledger.shed)
+        if ledger.rejected != self._rejected:
+            rejected, self._rejected = ledger.rejected - self._rejected, Counter(ledger.rejected)
         if not from_ns or now_ns <= from_ns:
             return None
         margin: Margin = {"device": device, "fromNs": from_ns, "untilNs": now_ns}

@@ -95,9 +95,10 @@ class Margins:
         self._bytes += len(line)
         self._packed += self._packer.compress(line)
         if len(self._packed) > BLOCK_BYTES:
-            self._end_block()
+            self.end_block()
 
-    def _end_block(self) -> None:
+    def end_block(self) -> None:
+        """Make a block of what was added since the last one."""
         if self._count:
             fleet, shard = self._names()
             content = bytes(self._packed) + self._packer.flush()
@@ -110,6 +111,10 @@ class Margins:
                 self.left_out += self._drop().margins
         self._begin()
 
+    def next_block(self) -> Block | None:
+        """Remove the oldest block that waits and return it; None if there is none."""
+        return self._drop().block if self._ready else None
+
     def _drop(self) -> _Ready:
         ready = self._ready.popleft()
         self._ready_bytes -= len(ready.block.content)
@@ -120,7 +125,7 @@ class Margins:
         backoff, failing, failed = Backoff(floor=0.5, cap=30.0), Condition(logger), 0
         while True:
             await asyncio.sleep(backoff.next() if failing else self._block_seconds)
-            self._end_block()
+            self.end_block()
             if reason := await self._send_all(links, failed):
                 failed += 1
                 failing.fail(reason, "margins wait for the hub: %s; alarms are not affected", reason)
@@ -131,7 +136,7 @@ class Margins:
 
     async def drain(self, links: Links, seconds: float) -> None:
         """Send everything for up to `seconds`; the rest is lost."""
-        self._end_block()
+        self.end_block()
         try:
             async with asyncio.timeout(seconds):
                 await self._send_all(links)

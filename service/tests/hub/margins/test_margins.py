@@ -140,8 +140,9 @@ async def test_a_shard_with_a_wrong_clock_is_kept_at_the_hubs_time(site: Site) -
     each = margin(at + HOUR, 50)
     content = Margins(lambda: (FLEET, "hall-0"))
     content.add(each)
-    content._end_block()
-    ((block, _),) = content._ready
+    content.end_block()
+    block = content.next_block()
+    assert block
     behind = Block(block.fleet, block.shard, block.from_ns, block.until_ns, time.time_ns() + HOUR, block.content)
     await site.store.add(behind, time.time_ns())
     (stored,) = await site.store.find(FLEET, "s-1", at - MINUTE, at + MINUTE)
@@ -190,8 +191,8 @@ def day_of(margins: Margins, peaks: Callable[[], Peak], hours: int = 1) -> int:
     for step in range(hours * 720):
         margins.add({**margin(at + step * 5 * SECOND, 22), "peaks": [peaks()]})
         if step % 6 == 5:
-            margins._end_block()
-            size += len(margins._drop().block.content) if margins._ready else 0
+            margins.end_block()
+            size += len(block.content) if (block := margins.next_block()) else 0
     return size * 24 // hours
 
 
@@ -230,7 +231,7 @@ async def test_blocks_wait_for_the_hub_and_the_oldest_are_dropped(
     async with beside(margins.run(Links("127.0.0.1:1")), name="margins"):
         for step in range(10):
             margins.add(margin(at + step * 5 * SECOND, 22))
-            margins._end_block()
+            margins.end_block()
     assert margins.left_out > 0
     assert margins._ready[-1].block.from_ns == at + 45 * SECOND
     assert margins._ready_bytes <= 400
