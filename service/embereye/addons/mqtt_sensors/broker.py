@@ -21,7 +21,7 @@ import logging
 import re
 import ssl
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,6 @@ CHECK_IN_NS = MINUTE  # nanoseconds between two of them, unless a state changes
 REBIRTH_NS = MINUTE  # nanoseconds between two requests for the births of a Sparkplug node
 ANSWER_SECONDS = 10.0  # longest wait for the broker
 KEEP_ALIVE_SECONDS = 5  # a lost connection is noticed after one and a half times this
-INCOMING = 10_000  # received messages that wait
 SUBSCRIBED = 200  # topics in one request
 SESSION_SECONDS = 3600  # for which the broker keeps messages of a process that is gone
 REFUSALS = {4, 5, 0x86, 0x87}  # codes of MQTT 3.1.1 and 5: bad user name or password, not authorized
@@ -123,6 +122,19 @@ async def subscribe(client: aiomqtt.Client, topics: list[str]) -> None:
         raise BrokerError(f"this user is not allowed to read {refused[0]}")
 
 
+def inbox(handle: Callable[[aiomqtt.Message], None]) -> type[asyncio.Queue[aiomqtt.Message]]:
+    """Make the type of a queue that has `handle` called with each message at once.
+
+    The library's own queue costs two tasks a message, about as much as all other work on it.
+    """
+
+    class Inbox(asyncio.Queue[aiomqtt.Message]):
+        def put_nowait(self, item: aiomqtt.Message) -> None:
+            handle(item)
+
+    return Inbox
+
+
 @dataclass
 class Subscriber:
     """A device of this shard, and what is known of its check-ins."""
@@ -158,6 +170,8 @@ class Broker:
         self._owner = owner
         self._backoff = backoff or Backoff(floor=1.0, cap=30.0)
         self._by_topic: dict[str, list[Subscriber]] = {}
+        self._outgoing: dict[str, tuple[str | bytes, bool]] = {}  # topic → latest payload, and whether it is retained
+        self._has_outgoing = asyncio.Event()
         self._refused: Pair | None = None  # the login that the broker refused last
         self._sent: Pair | None = None
 
@@ -235,15 +249,19 @@ class Broker:
             place.host, place.port, username=user, password=password, identifier=self._client_id,
             **self._session(), keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
             tls_context=place.context(), logger=library_logger,
+            queue_type=inbox(lambda message: self._receive(client, message)),
         )  # fmt: skip
         # The library acknowledges a message before this program has seen it; aiomqtt does not offer the choice.
         client._client.manual_ack_set(True)
+        self._note_topics()  # messages that waited in the session arrive before the connection is known to be made
         async with (
             client,
-            beside(self._listen(client), name="mqtt-sensors-listen") as listening,
+            beside(_await_end(client), name="mqtt-sensors-listen") as listening,
             beside(self._subscribe(client), name="mqtt-sensors-subscribe") as subscribing,
+            beside(self._publish(client), name="mqtt-sensors-publish") as publishing,
         ):
-            done, _ = await asyncio.wait({listening, subscribing}, return_when=asyncio.FIRST_COMPLETED)
+            tasks = {listening, subscribing, publishing}
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if failed := next((error for task in done if (error := task.exception())), None):
                 raise failed
 
@@ -252,11 +270,7 @@ class Broker:
         subscribed: set[str] = set()
         while True:
             self.changed.clear()
-            by_topic: dict[str, list[Subscriber]] = defaultdict(list)
-            for subscriber in self.wanted.values():
-                for topic in (*subscriber.mapping.topics, *([subscriber.check_in] if subscriber.sleeps else [])):
-                    by_topic[topic].append(subscriber)
-            self._by_topic = by_topic
+            by_topic = self._note_topics()
             fresh, gone = sorted(by_topic.keys() - subscribed), sorted(subscribed - by_topic.keys())
             for start in range(0, len(fresh), SUBSCRIBED):
                 await subscribe(client, fresh[start : start + SUBSCRIBED])
@@ -267,23 +281,44 @@ class Broker:
             self._note_working()
             await self.changed.wait()
 
-    async def _listen(self, client: aiomqtt.Client) -> None:
-        async for message in client.messages:
-            topic, payload = message.topic.value, message.payload
-            data = payload if isinstance(payload, bytes) else str(payload).encode()
-            self.received += 1
-            for subscriber in self._by_topic.get(topic, ()):
-                try:
-                    await self._handle(client, subscriber, topic, data, retained=message.retain)
-                except (aiomqtt.MqttError, asyncio.CancelledError):
-                    raise
-                except Exception:
-                    logger.exception("device %s: a message could not be handled", subscriber.device)
-            client._client.ack(message.mid, message.qos)
+    def _note_topics(self) -> Mapping[str, list[Subscriber]]:
+        """Note who reads each topic, and return it."""
+        by_topic: dict[str, list[Subscriber]] = defaultdict(list)
+        for subscriber in self.wanted.values():
+            for topic in (*subscriber.mapping.topics, *([subscriber.check_in] if subscriber.sleeps else [])):
+                by_topic[topic].append(subscriber)
+        self._by_topic = by_topic
+        return by_topic
 
-    async def _handle(
-        self, client: aiomqtt.Client, subscriber: Subscriber, topic: str, payload: bytes, *, retained: bool
-    ) -> None:
+    async def _publish(self, client: aiomqtt.Client) -> None:
+        """Publish what is outgoing. A broker that does not allow it changes nothing."""
+        while True:
+            self._has_outgoing.clear()
+            while self._outgoing:
+                topic = next(iter(self._outgoing))
+                payload, retain = self._outgoing.pop(topic)
+                with contextlib.suppress(aiomqtt.MqttError):
+                    await client.publish(topic, payload, qos=0, retain=retain)
+            raise_if_cancelled()
+            await self._has_outgoing.wait()
+
+    def _send(self, topic: str, payload: str | bytes, *, retain: bool = False) -> None:
+        """Have `payload` published soon; a later one of the same topic replaces it."""
+        self._outgoing[topic] = payload, retain
+        self._has_outgoing.set()
+
+    def _receive(self, client: aiomqtt.Client, message: aiomqtt.Message) -> None:
+        """Analyse a message, then acknowledge it."""
+        topic, payload = message.topic.value, message.payload
+        self.received += 1
+        for subscriber in self._by_topic.get(topic, ()):
+            try:
+                self._handle(subscriber, topic, payload, retained=message.retain)
+            except Exception:
+                logger.exception("device %s: a message could not be handled", subscriber.device)
+        client._client.ack(message.mid, message.qos)
+
+    def _handle(self, subscriber: Subscriber, topic: str, payload: bytes, *, retained: bool) -> None:
         if topic == subscriber.check_in:
             if retained:
                 self._restore(subscriber, payload)
@@ -291,7 +326,7 @@ class Broker:
         try:
             if subscriber.births:
                 payload = subscriber.births.document(topic, payload)
-                await self._request_births(client, subscriber)
+                self._request_births(subscriber)
             report = read(subscriber.mapping, topic, payload, retained=retained)
         except ValueError as error:
             self._owner.refuse(subscriber.device, "unreadable message")
@@ -301,9 +336,9 @@ class Broker:
         heard_ns = min(report.seen_ns, now) if retained and report.is_check_in else now if report.is_check_in else 0
         self._owner.receive(subscriber.device, report, heard_ns)
         if subscriber.sleeps and report.is_check_in:
-            await self._publish_check_in(client, subscriber, report, heard_ns)
+            self._publish_check_in(subscriber, report, heard_ns)
 
-    async def _request_births(self, client: aiomqtt.Client, subscriber: Subscriber) -> None:
+    def _request_births(self, subscriber: Subscriber) -> None:
         """Have a node send its births again, if it uses an alias that is unknown here."""
         assert subscriber.births
         now = now_ns()
@@ -311,12 +346,9 @@ class Broker:
             return
         subscriber.asked_ns = now
         _, group, _, node, *_ = subscriber.mapping.main.split("/")
-        with contextlib.suppress(aiomqtt.MqttError):
-            await client.publish(f"spBv1.0/{group}/NCMD/{node}", rebirth(), qos=0)
+        self._send(f"spBv1.0/{group}/NCMD/{node}", rebirth())
 
-    async def _publish_check_in(
-        self, client: aiomqtt.Client, subscriber: Subscriber, report: Report, heard_ns: int
-    ) -> None:
+    def _publish_check_in(self, subscriber: Subscriber, report: Report, heard_ns: int) -> None:
         known, changed = subscriber.values, False
         for reading in report.readings:
             if known.get(reading.quantity) != reading.value:
@@ -326,8 +358,7 @@ class Broker:
             return
         subscriber.published_ns = heard_ns
         text = json.dumps({"heard": subscriber.heard_ns // SECOND, "values": known})
-        with contextlib.suppress(aiomqtt.MqttError):
-            await client.publish(subscriber.check_in, text, qos=0, retain=True)
+        self._send(subscriber.check_in, text, retain=True)
 
     def _restore(self, subscriber: Subscriber, payload: bytes) -> None:
         """Take over what the previous owner knew, unless this shard has heard the device since."""
@@ -343,3 +374,9 @@ class Broker:
         subscriber.values, subscriber.heard_ns = values | subscriber.values, heard_ns
         readings = tuple(Reading(name, value) for name, value in values.items() if name != "test")
         self._owner.receive(subscriber.device, Report(readings, is_check_in=True), heard_ns)
+
+
+async def _await_end(client: aiomqtt.Client) -> None:
+    """Wait until the connection is lost; MqttError says why."""
+    async for _ in client.messages:  # none is queued, see `inbox`
+        pass
