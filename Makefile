@@ -154,8 +154,7 @@ format: install ## Format the code
 	$(BIN)/ruff check --fix .
 
 crds: install ## Generate the CRDs and docs/reference/reference.md from the Python model
-	$(BIN)/python -m embereye_operator.api.crds charts/embereye/files/crds
-	$(BIN)/python -m embereye_operator.api.reference docs/reference/reference.md
+	$(BIN)/python -m embereye_operator.api.files
 
 monitoring: install ## Generate docs/reference/metrics.md, alert rules and dashboards from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files

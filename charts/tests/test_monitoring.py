@@ -12,12 +12,12 @@ import yaml
 from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render, template
 from harness.need import PROMETHEUS
 
+from embereye_operator.api.files import ROOT
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.monitoring.alert import RUNBOOKS
 from embereye_operator.monitoring.alerts import BY_NAME, RECORDINGS
-from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.rules import prometheus_rules
 
 _spec = importlib.util.spec_from_file_location("golden", Path(__file__).parent / "golden.py")

@@ -1,8 +1,5 @@
-"""The CustomResourceDefinitions, derived from the model: `python -m embereye_operator.api.crds [--check] DIR`."""
+"""The CustomResourceDefinitions, derived from the model."""
 
-import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,7 +9,7 @@ from embereye_operator.api.schema import Manifest, openapi
 from embereye_operator.api.shared import GROUP, VERSION, VERSIONS
 from embereye_operator.api.status import FleetStatus
 
-HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/api instead.\n"
+HEADER = "# Written by `make crds`; change operator/embereye_operator/api instead.\n"
 SCALE = {
     "specReplicasPath": ".spec.shards",
     "statusReplicasPath": ".status.shards",
@@ -100,26 +97,3 @@ def render() -> dict[str, str]:
         f"{fleet.plural}.yaml": HEADER + yaml.dump(build_crd(fleet), Dumper=_Dumper, sort_keys=False, width=120)
         for fleet in FLEET_TYPES.values()
     }
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the files; with --check only compare them, and return 1 if they are out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare")
-    parser.add_argument("dir", type=Path, help="folder of the files")
-    arguments = parser.parse_args(argv)
-    stale = 0
-    for name, text in render().items():
-        path: Path = arguments.dir / name
-        if arguments.check:
-            if not path.exists() or path.read_text() != text:
-                print(f"{path}: out of date. Run python -m embereye_operator.api.crds {arguments.dir}", file=sys.stderr)
-                stale = 1
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-    return stale
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

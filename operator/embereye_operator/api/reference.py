@@ -1,10 +1,7 @@
-"""The reference of a fleet's fields, from the model: `python -m embereye_operator.api.reference [--check] FILE`."""
+"""The reference of a fleet's fields, from the model."""
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from embereye_operator.api.fleets import FLEET_TYPES
@@ -14,7 +11,7 @@ from embereye_operator.api.status import FleetStatus
 
 HEADER = f"""# Reference: the fields of a fleet
 
-<!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
+<!-- Written by `make crds`; change operator/embereye_operator/api instead. -->
 
 Both kinds have `apiVersion: {API_VERSIONS[-1]}` or, with the same fields, `{API_VERSION}` ([versions](versions.md));
 `kubectl explain sensorfleet.spec` shows them. A duration is a number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The
@@ -77,23 +74,3 @@ def _text(field: Mapping[str, Any]) -> str:
         for rule in field.get("x-kubernetes-validations", ())
     ]
     return " ".join([str(field.get("description", "")), *rules]).replace("|", "\\|").replace("\n", " ")
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the page; with --check only compare it, and return 1 if it is out of date."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare")
-    parser.add_argument("file", type=Path)
-    arguments = parser.parse_args(argv)
-    page: Path = arguments.file
-    if not arguments.check:
-        page.write_text(render())
-        return 0
-    if page.exists() and page.read_text() == render():
-        return 0
-    print(f"{page}: out of date. Run python -m embereye_operator.api.reference {page}", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from embereye_operator.api.files import write
 from embereye_operator.monitoring import metrics, rules
 from embereye_operator.monitoring.panels import DASHBOARDS
 
 HEADING = "Made by `make monitoring` from operator/embereye_operator/monitoring/alerts.py."
-ROOT = Path(__file__).parents[3]  # the checkout: these files are committed
 
 
 def generated() -> Mapping[Path, str]:
@@ -24,12 +24,5 @@ def generated() -> Mapping[Path, str]:
     }
 
 
-def main() -> None:
-    """Write every file."""
-    for path, text in generated().items():
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_text(text)
-
-
 if __name__ == "__main__":
-    main()
+    write(generated())

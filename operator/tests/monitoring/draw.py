@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from embereye_operator.monitoring.files import ROOT
+from embereye_operator.api.files import ROOT
 
 from .site import FLEETS, Prometheus, running_prometheus, running_site, until
 from .test_live import asked

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from embereye_operator.api.files import ROOT
 from embereye_operator.monitoring.alerts import ALERTS
-from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.metrics import by_series
 from embereye_operator.monitoring.panels import DASHBOARDS
 from embereye_operator.monitoring.rules import prometheus_rules

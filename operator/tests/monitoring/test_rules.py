@@ -12,8 +12,8 @@ import pytest
 import yaml
 from harness.need import PROMETHEUS
 
+from embereye_operator.api.files import ROOT
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, expression
-from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.metrics import TARGET, by_series
 from embereye_operator.monitoring.rules import grafana_expression, grafana_rules, prometheus_rules
 
