@@ -23,6 +23,7 @@ from embereye_operator.api.shared import (
     deadline,
     device_id,
     device_list,
+    listened,
     measuring_areas,
     more_devices,
     object_name,
@@ -61,8 +62,8 @@ class CameraRate(Resource):
             ".min",
         ),
     )
-    target: float | None = described("Frames per second to analyse.", default=None, minimum=1, maximum=60)
-    min: float | None = described("Frames per second guaranteed under overload.", default=None, minimum=1, maximum=60)
+    target: float | None = described("Frames per second to analyse.", default=None, between=(1, 60))
+    min: float | None = described("Frames per second guaranteed under overload.", default=None, between=(1, 60))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,8 @@ def _reference_advice(value: Any) -> str:
 class PixelScale(Resource):
     """The temperature of a radiometric camera's pixel: scale times its 16-bit word, plus offset, in °C."""
 
-    scale: float = described("°C per count.", default=0.01, minimum=0.0001, maximum=10)
-    offset: float = described("°C at a count of 0.", default=-273.15, minimum=-1000, maximum=1000)
+    scale: float = described("°C per count.", default=0.01, between=(0.0001, 10))
+    offset: float = described("°C at a count of 0.", default=-273.15, between=(-1000, 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +173,7 @@ class Camera(Resource):
 class CameraListen(Resource):
     """The port that cameras push to."""
 
-    grpc: int = described(
-        "gRPC, Frames.Push.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
-    )
+    grpc: int = listened("gRPC, Frames.Push.", default=GRPC_PORT, rules=(IMMUTABLE, NOT_METRICS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +181,8 @@ class FleetRate(Resource):
     """Frame rates."""
 
     RULES = (ordered("min", "target"),)
-    target: float = described("Frames per second to analyse.", default=15.0, minimum=1, maximum=60)
-    min: float = described("Frames per second guaranteed under overload.", default=5.0, minimum=1, maximum=60)
+    target: float = described("Frames per second to analyse.", default=15.0, between=(1, 60))
+    min: float = described("Frames per second guaranteed under overload.", default=5.0, between=(1, 60))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ class ScoreThreshold(Resource):
     """A detector's threshold."""
 
     # 0.5 are even odds; real fires score 0.7 to 0.99.
-    threshold: float = described("Score from 0 to 1 at which an alarm is reported.", default=0.5, minimum=0, maximum=1)
+    threshold: float = described("Score from 0 to 1 at which an alarm is reported.", default=0.5, between=(0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +208,24 @@ class SmokeDetection(ScoreThreshold):
 class ModelInput(Resource):
     """The conversion of a picture into the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
 
-    width: int = described("Pixels.", default=640, minimum=16, maximum=2048)
-    height: int = described("Pixels.", default=640, minimum=16, maximum=2048)
+    width: int = described("Pixels.", default=640, between=(16, 2048))
+    height: int = described("Pixels.", default=640, between=(16, 2048))
     fit: Literal["letterbox", "stretch"] = described(
         "letterbox keeps the picture's proportions, with grey bars.", default="letterbox"
     )
     color: Literal["RGB", "BGR"] = described("Order of the channels.", default="RGB")
     scale: float = described(
-        "Factor for each value; 0.00392157 maps 255 to 1.",
-        default=0.00392157,
-        minimum=0.0001,
-        maximum=1000,
+        "Factor for each value; 0.00392157 maps 255 to 1.", default=0.00392157, between=(0.0001, 1000)
     )
     mean: tuple[float, ...] = described(
         "One value per channel, in channel order.", default=(), min_items=3, max_items=3
     )
     std: tuple[float, ...] = described(
-        "One value per channel, in channel order.", default=(), min_items=3, max_items=3, item=Limit(minimum=0.0001)
+        "One value per channel, in channel order.",
+        default=(),
+        min_items=3,
+        max_items=3,
+        item=Limit(between=(0.0001, None)),
     )
 
 
@@ -233,9 +233,9 @@ class ModelInput(Resource):
 class ModelClass(Resource):
     """A class of the model that is a sign of fire; other classes are not listed."""
 
-    index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
+    index: int = described("Number of the class, from 0.", between=(0, 9999))
     kind: Literal["flame", "smoke"] = described("The kind of fire it is a sign of.")
-    threshold: float = described("Lowest score that counts.", default=0.5, minimum=0.01, maximum=1)
+    threshold: float = described("Lowest score that counts.", default=0.5, between=(0.01, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +294,7 @@ class DetectionModel(Resource):
     overlap: float = described(
         "Share of their union (IoU) above which two boxes of a class count as one object.",
         default=0.45,
-        minimum=0.05,
-        maximum=0.95,
+        between=(0.05, 0.95),
     )
     runtime: Literal["opencv", "onnxruntime"] = described(
         "onnxruntime is often faster, but the image needs the extra embereye[onnx].", default="opencv"
@@ -303,26 +302,20 @@ class DetectionModel(Resource):
     every: Duration = described(
         "Interval between runs on a camera with motion or a suspected fire.",
         default=Duration(SECOND),
-        minimum=50 * MILLISECOND,
-        maximum=MINUTE,
+        between=(50 * MILLISECOND, MINUTE),
     )
     idle: Duration = described(
-        "Interval between runs on a quiet camera.",
-        default=Duration(10 * SECOND),
-        minimum=50 * MILLISECOND,
-        maximum=HOUR,
+        "Interval between runs on a quiet camera.", default=Duration(10 * SECOND), between=(50 * MILLISECOND, HOUR)
     )
     budget: Duration = described(
         "Time that one run may take; a slower model marks its cameras as degraded.",
         default=Duration(SECOND),
-        minimum=MILLISECOND,
-        maximum=MINUTE,
+        between=(MILLISECOND, MINUTE),
     )
     alarm_after: Duration = described(
         "How long a sign must last to become an alarm.",
         default=Duration(4 * SECOND),
-        minimum=100 * MILLISECOND,
-        maximum=10 * MINUTE,
+        between=(100 * MILLISECOND, 10 * MINUTE),
     )
 
 
@@ -358,16 +351,10 @@ class Evidence(Resource):
     """The recordings around an alarm."""
 
     before: Duration = described(
-        "Length of the recording before the alarm.",
-        default=Duration(5 * SECOND),
-        minimum=MILLISECOND,
-        maximum=2 * MINUTE,
+        "Length of the recording before the alarm.", default=Duration(5 * SECOND), between=(MILLISECOND, 2 * MINUTE)
     )
     after: Duration = described(
-        "Length of the recording after the alarm.",
-        default=Duration(10 * SECOND),
-        minimum=MILLISECOND,
-        maximum=10 * MINUTE,
+        "Length of the recording after the alarm.", default=Duration(10 * SECOND), between=(MILLISECOND, 10 * MINUTE)
     )
     retention: Duration = described("How long recordings are stored.", default=Duration(7 * DAY), long=True)
 

@@ -19,31 +19,22 @@ LISTENER = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 ExposeType = Literal["ClusterIP", "NodePort", "LoadBalancer", "Gateway"]
 
 
+def _port(description: str, most: int = 65535) -> Any:
+    return described(description, default=None, between=(1, most))
+
+
+def _listener(description: str) -> Any:
+    return described(description, default="", pattern=LISTENER, hint="is not the name of a listener", max_length=253)
+
+
 @dataclass(frozen=True, slots=True)
 class ExposedPorts(Resource):
     """Fixed ports, which survive the deletion of a Service; the cluster chooses the others."""
 
-    grpc: int | None = described(
-        "The fleet's port for gRPC: a node port, or the port of the gateway's listener.",
-        default=None,
-        minimum=1,
-        maximum=65535,
-    )
-    tcp: int | None = described(
-        "The fleet's port for text lines: a node port, or the port of the gateway's listener.",
-        default=None,
-        minimum=1,
-        maximum=65535,
-    )
-    tls: int | None = described(
-        "The fleet's node port for text lines over TLS.", default=None, minimum=1, maximum=65535
-    )
-    shards: int | None = described(
-        "Node port for gRPC of the first shard; each further shard has the next number.",
-        default=None,
-        minimum=1,
-        maximum=65000,
-    )
+    grpc: int | None = _port("The fleet's port for gRPC: a node port, or the port of the gateway's listener.")
+    tcp: int | None = _port("The fleet's port for text lines: a node port, or the port of the gateway's listener.")
+    tls: int | None = _port("The fleet's node port for text lines over TLS.")
+    shards: int | None = _port("Node port for gRPC of the first shard; each further shard has the next number.", 65000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +54,8 @@ class GatewayReference(Resource):
         hint="is not a namespace",
         max_length=63,
     )
-    grpc_listener: str = described(
-        "Name of its listener for gRPC; empty: any that accepts GRPCRoutes.",
-        default="",
-        pattern=LISTENER,
-        hint="is not the name of a listener",
-        max_length=253,
-    )
-    tcp_listener: str = described(
-        "Name of its TCP listener for text lines; empty: they are not routed.",
-        default="",
-        pattern=LISTENER,
-        hint="is not the name of a listener",
-        max_length=253,
-    )
+    grpc_listener: str = _listener("Name of its listener for gRPC; empty: any that accepts GRPCRoutes.")
+    tcp_listener: str = _listener("Name of its TCP listener for text lines; empty: they are not routed.")
 
 
 def _host_holds_name(value: Any) -> bool:

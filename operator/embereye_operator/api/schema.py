@@ -74,8 +74,7 @@ class Constraint:
     """The constraints of a field in addition to its type."""
 
     description: str = ""
-    minimum: float | None = None  # durations: nanoseconds
-    maximum: float | None = None
+    between: tuple[float | None, float | None] = None, None  # least and most; durations: nanoseconds
     pattern: str = ""
     hint: str = ""  # text after the value in the error of a failed pattern: "is not …"
     advice: Callable[[Any], str] | None = None  # from a wrong value to the text after the hint: ". Did you mean …?"
@@ -173,7 +172,8 @@ def _typed(hint: Any, constraint: Constraint) -> Manifest:  # noqa: PLR0911 -- a
     if hint is bool:
         return {"type": "boolean"}
     if hint in {int, float}:
-        bounds = _present(minimum=constraint.minimum, maximum=constraint.maximum)
+        low, high = constraint.between
+        bounds = _present(minimum=low, maximum=high)
         return {"type": "integer" if hint is int else "number"} | bounds
     if hint is str:
         return {"type": "string"} | _present(
@@ -226,7 +226,7 @@ def _duration_rules(constraint: Constraint) -> Iterator[Rule]:
     """Yield the bounds of a duration as rules: CEL can compare durations, OpenAPI cannot."""
     if constraint.long:
         return
-    low, high = constraint.minimum, constraint.maximum
+    low, high = constraint.between
     if low is not None and high is not None:
         low_text, high_text = format_duration(int(low)), format_duration(int(high))
         within = f"duration(self) >= duration('{low_text}') && duration(self) <= duration('{high_text}')"

@@ -23,6 +23,7 @@ from embereye_operator.api.shared import (
     deadline,
     device_id,
     device_list,
+    listened,
     measuring_areas,
     more_devices,
     ordered,
@@ -60,23 +61,16 @@ DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 class SensorCalibration(Resource):
     """The calibration of a sensor's raw values; missing fields are those of the fleet."""
 
-    emissivity: float | None = described(
-        "Emissivity of the surface it is aimed at.", default=None, minimum=0.1, maximum=1
-    )
+    emissivity: float | None = described("Emissivity of the surface it is aimed at.", default=None, between=(0.1, 1))
     converter_bits: int | None = described(
-        "Resolution of its analog-to-digital converter.", default=None, minimum=8, maximum=16
+        "Resolution of its analog-to-digital converter.", default=None, between=(8, 16)
     )
-    load_kilohm: float | None = described(
-        "Load resistor of its MQ-135, in kΩ.", default=None, minimum=0.1, maximum=1000
-    )
+    load_kilohm: float | None = described("Load resistor of its MQ-135, in kΩ.", default=None, between=(0.1, 1000))
     clean_air_kilohm: float | None = described(
-        "R0 of its MQ-135, in kΩ; `embereye calibrate gas` measures it.", default=None, minimum=0.1, maximum=10_000
+        "R0 of its MQ-135, in kΩ; `embereye calibrate gas` measures it.", default=None, between=(0.1, 10_000)
     )
     supply_ratio: float | None = described(
-        "Supply voltage of its MQ-135, divided by the converter's reference voltage.",
-        default=None,
-        minimum=0.1,
-        maximum=10,
+        "Supply voltage of its MQ-135, divided by the converter's reference voltage.", default=None, between=(0.1, 10)
     )
     digital_flame: DigitalFlameOutput | None = described(
         "The value of its digital flame output while there is a flame.", default=None
@@ -115,8 +109,7 @@ class Sensor(Resource):
         "How often an http:// source is read, by default every 2 s. With it, three missed readings make the sensor "
         "dark.",
         default=None,
-        minimum=SECOND,
-        maximum=HOUR,
+        between=(SECOND, HOUR),
     )
     credentials_ref: SecretReference | None = described(
         "Secret with username and password, or with token, for a source http:// or sound:.", default=None
@@ -155,24 +148,12 @@ class SensorListen(Resource):
             ".tcp",
         ),
     )
-    http: int | None = described(
-        "Readings by HTTP, for sensors with source: push; HTTPS with access.tls. Without it, there is no such port.",
-        default=None,
-        minimum=1024,
-        maximum=65535,
-        rules=(NOT_METRICS,),
+    http: int | None = listened(
+        "Readings by HTTP, for sensors with source: push; HTTPS with access.tls. Without it, there is no such port."
     )
-    tcp: int = described("Text lines over TCP.", default=9001, minimum=1024, maximum=65535, rules=(IMMUTABLE,))
-    tls: int | None = described(
-        "Text lines over TLS; needs access.tls. Without it, text devices have no such port.",
-        default=None,
-        minimum=1024,
-        maximum=65535,
-        rules=(NOT_METRICS,),
-    )
-    grpc: int = described(
-        "gRPC, Ingest.Stream.", default=GRPC_PORT, minimum=1024, maximum=65535, rules=(IMMUTABLE, NOT_METRICS)
-    )
+    tcp: int = listened("Text lines over TCP.", default=9001, rules=(IMMUTABLE,))
+    tls: int | None = listened("Text lines over TLS; needs access.tls. Without it, text devices have no such port.")
+    grpc: int = listened("gRPC, Ingest.Stream.", default=GRPC_PORT, rules=(IMMUTABLE, NOT_METRICS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +161,10 @@ class Batching(Resource):
     """The grouping of packets that are analysed together."""
 
     window: Duration = described(
-        "Interval between analyses.", default=Duration(50 * MILLISECOND), minimum=MILLISECOND, maximum=SECOND
+        "Interval between analyses.", default=Duration(50 * MILLISECOND), between=(MILLISECOND, SECOND)
     )
     max_items: int = described(
-        "Number of waiting packets that triggers an analysis early.", default=2000, minimum=1, maximum=100_000
+        "Number of waiting packets that triggers an analysis early.", default=2000, between=(1, 100_000)
     )
 
 
@@ -191,7 +172,7 @@ class Batching(Resource):
 class Queue(Resource):
     """The queue for packets that arrive faster than they can be analysed."""
 
-    capacity: int = described("Waiting packets per device.", default=10_000, minimum=10, maximum=1_000_000)
+    capacity: int = described("Waiting packets per device.", default=10_000, between=(10, 1_000_000))
     overflow: Literal["compact", "dropOldest"] = described(
         "compact replaces excess packets by their minimum, maximum, last value, slope and count: a spike still counts.",
         default="compact",
@@ -203,7 +184,7 @@ class Thermal(Heat):
     """Thresholds for heat in thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
     emissivity: float = described(
-        "Emissivity of the surfaces the sensors are aimed at.", default=0.95, minimum=0.1, maximum=1
+        "Emissivity of the surfaces the sensors are aimed at.", default=0.95, between=(0.1, 1)
     )
 
 
@@ -213,11 +194,9 @@ class GasCurve(Resource):
 
     # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
     scale: float = described(
-        "Concentration at which Rs equals R0, in ppm.", default=116.6020682, minimum=0.001, maximum=1_000_000
+        "Concentration at which Rs equals R0, in ppm.", default=116.6020682, between=(0.001, 1_000_000)
     )
-    exponent: float = described(
-        "Slope of the curve on logarithmic axes.", default=-2.769034857, minimum=-10, maximum=-0.1
-    )
+    exponent: float = described("Slope of the curve on logarithmic axes.", default=-2.769034857, between=(-10, -0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,20 +206,18 @@ class Gas(Resource):
     RULES = (ordered("preAlarmPpm", "alarmPpm"),)
     # 5,000 ppm CO2 is the usual occupational limit. Common boards load the sensor with 10 kΩ. With 76.63 kΩ the curve
     # meets the 400 ppm of outdoor air for the specimen that it was fitted to.
-    pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
-    alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
-    load_kilohm: float = described("Load resistor, in kΩ.", default=10.0, minimum=0.1, maximum=1000)
+    pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, between=(1, 1_000_000))
+    alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, between=(1, 1_000_000))
+    load_kilohm: float = described("Load resistor, in kΩ.", default=10.0, between=(0.1, 1000))
     clean_air_kilohm: float = described(
         "R0 of the curve, in kΩ; `embereye calibrate gas` measures it in clean air.",
         default=76.63,
-        minimum=0.1,
-        maximum=10_000,
+        between=(0.1, 10_000),
     )
     supply_ratio: float = described(
         "Supply voltage of the sensor, divided by the converter's reference voltage: 1.52 for 5 V and 3.3 V.",
         default=1.0,
-        minimum=0.1,
-        maximum=10,
+        between=(0.1, 10),
     )
     curve: GasCurve = described("Converts resistance to ppm; the default is the curve for CO2.", default=GasCurve)
 
@@ -251,8 +228,8 @@ class SmokePercent(Resource):
 
     RULES = (ordered("preAlarmPercent", "alarmPercent"),)
     # The known devices idle at 7 % smoke and 32 % flame.
-    pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
-    alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
+    pre_alarm_percent: float = described("% of the converter's range.", default=15.0, between=(0, 100))
+    alarm_percent: float = described("% of the converter's range.", default=25.0, between=(0, 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +237,8 @@ class FlamePercent(Resource):
     """Thresholds for flame on the analog channel ADC2."""
 
     RULES = (ordered("preAlarmPercent", "alarmPercent"),)
-    pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
-    alarm_percent: float = described("% of the converter's range.", default=75.0, minimum=0, maximum=100)
+    pre_alarm_percent: float = described("% of the converter's range.", default=55.0, between=(0, 100))
+    alarm_percent: float = described("% of the converter's range.", default=75.0, between=(0, 100))
     digital: DigitalFlameOutput = described(
         "The value of the digital output while there is a flame.", default="activeHigh"
     )
@@ -271,7 +248,7 @@ class FlamePercent(Resource):
 class Converter(Resource):
     """The devices' analog-to-digital converters."""
 
-    bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, minimum=8, maximum=16)
+    bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, between=(8, 16))
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,31 +247,35 @@ NOT_METRICS = Rule(
 )
 
 
+def listened(description: str, *, default: int | None = None, rules: tuple[Rule, ...] = (NOT_METRICS,)) -> Any:
+    """Return a field with a port on which every shard listens."""
+    return described(description, default=default, between=(1024, 65535), rules=rules)
+
+
 @dataclass(frozen=True, slots=True)
 class Heat(Resource):
     """Thresholds for temperatures. Informed by EN 54-5; no compliance is claimed."""
 
     RULES = (ordered("preAlarmCelsius", "alarmCelsius"), ordered("alarmCelsius", "criticalCelsius"))
     pre_alarm_celsius: float = described(
-        "°C; alarms only together with another kind of evidence.", default=47.0, minimum=-40, maximum=300
+        "°C; alarms only together with another kind of evidence.", default=47.0, between=(-40, 300)
     )
-    alarm_celsius: float = described("°C.", default=57.0, minimum=-40, maximum=300)
-    critical_celsius: float = described("°C; alarms immediately.", default=90.0, minimum=-40, maximum=300)
+    alarm_celsius: float = described("°C.", default=57.0, between=(-40, 300))
+    critical_celsius: float = described("°C; alarms immediately.", default=90.0, between=(-40, 300))
     rise_celsius_per_minute: float = described(
         "Rate of rise, in °C per minute, above which riseAllowanceCelsius lowers the pre-alarm and alarm thresholds.",
         default=4.0,
-        minimum=0.5,
-        maximum=100,
+        between=(0.5, 100),
     )
-    rise_allowance_celsius: float = described("°C.", default=10.0, minimum=0, maximum=50)
+    rise_allowance_celsius: float = described("°C.", default=10.0, between=(0, 50))
 
 
 @dataclass(frozen=True, slots=True)
 class Point(Resource):
     """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
-    left: float = described("From the left edge, as a share of the width.", minimum=0, maximum=1)
-    top: float = described("From the top edge, as a share of the height.", minimum=0, maximum=1)
+    left: float = described("From the left edge, as a share of the width.", between=(0, 1))
+    top: float = described("From the top edge, as a share of the height.", between=(0, 1))
 
 
 def corners() -> Any:
@@ -291,7 +295,7 @@ class MeasuringArea(Resource):
     )
     points: tuple[Point, ...] = corners()
     limit: float = described(
-        "The alarm is raised from this value on: °C, or °C per minute for rise.", minimum=-40, maximum=2000
+        "The alarm is raised from this value on: °C, or °C per minute for rise.", between=(-40, 2000)
     )
     kind: Literal["highest", "mean", "rise"] = described(
         "What is compared with the limit. highest: the highest temperature, and the fleet's thresholds for heat do not "
@@ -312,8 +316,7 @@ class ScaleDown(Resource):
     stabilization: Duration = described(
         "Shards are removed down to the highest number required within this window.",
         default=Duration(300 * SECOND),
-        minimum=SECOND,
-        maximum=HOUR,
+        between=(SECOND, HOUR),
     )
 
 
@@ -328,16 +331,16 @@ class Autoscaling(Resource):
         default="embedded",
     )
     observe: bool = described("Report decisions without acting on them.", default=False)
-    min_shards: int = described("The fewest shards.", default=1, minimum=1, maximum=MAX_SHARDS)
-    max_shards: int = described("The most shards.", default=8, minimum=1, maximum=MAX_SHARDS)
+    min_shards: int = described("The fewest shards.", default=1, between=(1, MAX_SHARDS))
+    max_shards: int = described("The most shards.", default=8, between=(1, MAX_SHARDS))
     target_utilization: float = described(
-        "Share of one core that each shard should use.", default=0.7, minimum=0.1, maximum=0.95
+        "Share of one core that each shard should use.", default=0.7, between=(0.1, 0.95)
     )
     queue_depth: int = described(
-        "Items waiting per shard above which a shard is added.", default=5000, minimum=1, maximum=10_000_000
+        "Items waiting per shard above which a shard is added.", default=5000, between=(1, 10_000_000)
     )
     catch_up: Duration = described(
-        "Time within which a backlog should be worked off.", default=Duration(MINUTE), minimum=SECOND, maximum=HOUR
+        "Time within which a backlog should be worked off.", default=Duration(MINUTE), between=(SECOND, HOUR)
     )
     scale_down: ScaleDown = described("The removal of shards.", default=ScaleDown)
 
@@ -350,7 +353,9 @@ class Toleration(Resource):
     operator: Literal["Exists", "Equal"] = described("How the value is compared.", default="Equal")
     value: str = described("Taint value.", default="", max_length=63)
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = described("Empty: all effects.", default="")
-    toleration_seconds: int | None = described("How long a NoExecute taint is tolerated.", default=None, minimum=0)
+    toleration_seconds: int | None = described(
+        "How long a NoExecute taint is tolerated.", default=None, between=(0, None)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +363,7 @@ class TopologySpread(Resource):
     """The spread of the fleet's shards; the operator sets the label selector."""
 
     topology_key: str = described("Node label.", max_length=316, min_length=1)
-    max_skew: int = described("Largest permitted difference in the number of pods.", default=1, minimum=1, maximum=100)
+    max_skew: int = described("Largest permitted difference in the number of pods.", default=1, between=(1, 100))
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = described(
         "What to do when the spread cannot be achieved.", default="ScheduleAnyway"
     )
@@ -421,15 +426,13 @@ class Canary(Resource):
     interval: Duration = described(
         "Interval between synthetic fires of a shard; 0s disables them.",
         default=Duration(MINUTE),
-        minimum=10 * SECOND,
-        maximum=HOUR,
+        between=(10 * SECOND, HOUR),
         off=True,
     )
     within: Duration = described(
         "Time within which the hub must raise the alarm after the fire's first sign.",
         default=Duration(10 * SECOND),
-        minimum=SECOND,
-        maximum=10 * MINUTE,
+        between=(SECOND, 10 * MINUTE),
     )
 
 
@@ -438,8 +441,7 @@ def deadline(seconds: int) -> Any:
     return described(
         "Time without analysed data after which a device is dark.",
         default=Duration(seconds * SECOND),
-        minimum=100 * MILLISECOND,
-        maximum=HOUR,
+        between=(100 * MILLISECOND, HOUR),
     )
 
 
@@ -471,8 +473,7 @@ class FleetSpec(Resource):
     shards: int = described(
         "Number of shards that share the devices. kubectl scale, HPA and KEDA write it.",
         default=1,
-        minimum=1,
-        maximum=MAX_SHARDS,
+        between=(1, MAX_SHARDS),
     )
     autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
     image: str = described(

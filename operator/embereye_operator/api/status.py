@@ -28,7 +28,7 @@ class Condition(Resource):
     reason: str = described("The reason in one word.", default="", max_length=63)
     message: str = described("The reason in a sentence.", default="", max_length=MAX_MESSAGE)
     last_transition_time: str = described("Time of the latest change of status.", default="", format="date-time")
-    observed_generation: int = described("Generation of the spec that it refers to.", default=0, minimum=0)
+    observed_generation: int = described("Generation of the spec that it refers to.", default=0, between=(0, None))
 
 
 @dataclass(frozen=True, slots=True)
