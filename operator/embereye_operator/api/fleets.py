@@ -118,6 +118,12 @@ class Fleet(FleetReference):
         return self.spec.sensors_from if isinstance(self.spec, SensorFleetSpec) else self.spec.cameras_from
 
     @property
+    def ports(self) -> dict[str, int]:
+        """Return the ports of its Service, which devices connect to, by name."""
+        names = ("grpc", "tcp", "tls", "http")
+        return {name: port for name in names if (port := getattr(self.spec.listen, name, None))}
+
+    @property
     def status(self) -> Manifest:
         """Return the status in the manifest, as read."""
         return dict(self.manifest.get("status") or {})

@@ -15,7 +15,7 @@ from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye.units import bracketed
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.runtime.local.runtime import HOST, Reach, listen_ports, simulated_cameras
+from embereye_operator.runtime.local.runtime import HOST, Reach, simulated_cameras
 from embereye_operator.up import site
 
 SIMULATE = "embereye.dev/simulate"
@@ -70,7 +70,7 @@ class UpOptions:
 
     def ports(self, fleet: Fleet) -> dict[int, str]:
         """Return the ports that `fleet` needs on this machine, and their purpose."""
-        wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
+        wanted = {port: f"spec.listen.{name}" for name, port in fleet.ports.items()}
         if self.is_simulated(fleet):
             wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
         return wanted

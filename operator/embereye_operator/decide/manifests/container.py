@@ -65,13 +65,14 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
             {"httpGet": {"path": path, "port": "metrics"}, "timeoutSeconds": 2} for path in ("/readyz", "/healthz")
         )
     environment = _environment(fleet, shard, settings, secrets)
+    ports = fleet.ports | {"grpc": GRPC_PORT, "control": CONTROL_PORT, "metrics": METRICS_PORT}
     container: Manifest = {
         "name": "shard",
         "image": settings.image,
         "command": [],
         "args": ["shard", fleet.type.component],
         "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _ports(fleet)],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {**ready, "periodSeconds": 2, "failureThreshold": 2},
         "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
@@ -117,28 +118,14 @@ def _environment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence
     if isinstance(fleet.spec, CameraFleetSpec) and fleet.spec.decoding.hardware != "none":
         environment["EMBEREYE_HARDWARE_DECODING"] = fleet.spec.decoding.hardware
     if isinstance(fleet.spec, SensorFleetSpec):
-        environment["EMBEREYE_TCP_PORT"] = str(fleet.spec.listen.tcp)
-        if fleet.spec.listen.tls:
-            environment["EMBEREYE_TLS_PORT"] = str(fleet.spec.listen.tls)
-        if fleet.spec.listen.http:
-            environment["EMBEREYE_HTTP_PORT"] = str(fleet.spec.listen.http)
+        others = {name: port for name, port in fleet.ports.items() if name != "grpc"}
+        environment |= {f"EMBEREYE_{name.upper()}_PORT": str(port) for name, port in others.items()}
         if not secrets:
             del environment["EMBEREYE_CREDENTIALS"]
         if fleet.spec.telemetry.archive:
             environment["EMBEREYE_TELEMETRY"] = TELEMETRY_FOLDER
             environment["EMBEREYE_TELEMETRY_BYTES"] = str(int(quantity(fleet.spec.telemetry.size) or 0))
     return environment | _tls_environment(fleet)
-
-
-def _ports(fleet: Fleet) -> list[tuple[str, int]]:
-    ports = [("grpc", GRPC_PORT)]
-    if isinstance(fleet.spec, SensorFleetSpec):
-        ports.append(("tcp", fleet.spec.listen.tcp))
-        if fleet.spec.listen.tls:
-            ports.append(("tls", fleet.spec.listen.tls))
-        if fleet.spec.listen.http:
-            ports.append(("http", fleet.spec.listen.http))
-    return [*ports, ("control", CONTROL_PORT), ("metrics", METRICS_PORT)]
 
 
 def _mounts(fleet: Fleet, secrets: Sequence[str]) -> list[Manifest]:

@@ -5,7 +5,6 @@ from typing import Any
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
-from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.shared import METRICS_PORT
 
 
@@ -17,10 +16,7 @@ def build_network_policy(
     `udp` are the ports that receive pushed RTP.
     """
     operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
-    ports: list[Any] = ["grpc", METRICS_PORT]
-    if isinstance(fleet.spec, SensorFleetSpec):
-        listen = fleet.spec.listen
-        ports += ["tcp", *(["tls"] if listen.tls else []), *(["http"] if listen.http else [])]
+    ports: list[Any] = ["grpc", METRICS_PORT, *(name for name in fleet.ports if name != "grpc")]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -9,7 +9,7 @@ objects.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from embereye.units import bracketed
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -17,7 +17,6 @@ from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.names import LABEL_SHARD
 from embereye_operator.api.schema import Manifest
-from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.shared import CONTROL_PORT, METRICS_PORT
 
 ANNOTATION_DEVICE = "embereye.dev/device"  # on a Service: the camera that pushes to it
@@ -35,14 +34,17 @@ def peer_address(fleet: Fleet, shard: str, cluster_ip: str = "") -> Peer:
     return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", control=control)
 
 
+def _named(ports: Mapping[str, int]) -> list[Manifest]:
+    return [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in ports.items()]
+
+
+def _service(metadata: Manifest, selector: Mapping[str, str], ports: Sequence[Manifest]) -> Manifest:
+    spec = {"type": "ClusterIP", "selector": dict(selector), "ports": list(ports)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
 def _ports(fleet: Fleet) -> list[Manifest]:
-    ports = [{"name": "grpc", "port": fleet.spec.listen.grpc, "targetPort": "grpc", "protocol": "TCP"}]
-    if isinstance(fleet.spec, SensorFleetSpec):
-        ports.append({"name": "tcp", "port": fleet.spec.listen.tcp, "targetPort": "tcp", "protocol": "TCP"})
-        if fleet.spec.listen.tls:
-            ports.append({"name": "tls", "port": fleet.spec.listen.tls, "targetPort": "tls", "protocol": "TCP"})
-        if fleet.spec.listen.http:
-            ports.append({"name": "http", "port": fleet.spec.listen.http, "targetPort": "http", "protocol": "TCP"})
+    ports = _named(fleet.ports)
     secured = fleet.spec.access is not None and fleet.spec.access.tls is not None
     ports[0]["appProtocol"] = "https" if secured else "kubernetes.io/h2c"
     return ports
@@ -60,30 +62,13 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
             "prometheus.io/path": "/metrics",
             "prometheus.io/port": str(METRICS_PORT),
         }
-    internal = (("control", CONTROL_PORT), ("metrics", METRICS_PORT))
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata,
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {**fleet.names.selector, LABEL_SHARD: shard},
-            "ports": [
-                *_ports(fleet),
-                *({"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in internal),
-            ],
-        },
-    }
+    ports = [*_ports(fleet), *_named({"control": CONTROL_PORT, "metrics": METRICS_PORT})]
+    return _service(metadata, {**fleet.names.selector, LABEL_SHARD: shard}, ports)
 
 
 def build_fleet_service(fleet: Fleet) -> Manifest:
     """Build the fleet's Service: the only address that devices need to know."""
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": fleet.names.metadata(fleet.names.fleet),
-        "spec": {"type": "ClusterIP", "selector": fleet.names.selector, "ports": _ports(fleet)},
-    }
+    service = _service(fleet.names.metadata(fleet.names.fleet), fleet.names.selector, _ports(fleet))
     fixed = fleet.spec.expose.ports if fleet.spec.expose else None
     return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp, "tls": fixed.tls} if fixed else {})
 
@@ -103,16 +88,8 @@ def build_devices_service(fleet: Fleet, shard: str) -> Manifest:
 
     It has only gRPC, whose senders are redirected to the right shard; text devices stay connected, and are relayed.
     """
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": fleet.names.metadata(devices_name(shard), shard),
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {**fleet.names.selector, LABEL_SHARD: shard},
-            "ports": [port for port in _ports(fleet) if port["name"] == "grpc"],
-        },
-    }
+    metadata, selector = fleet.names.metadata(devices_name(shard), shard), {**fleet.names.selector, LABEL_SHARD: shard}
+    service = _service(metadata, selector, [port for port in _ports(fleet) if port["name"] == "grpc"])
     first = fleet.spec.expose.ports.shards if fleet.spec.expose else None
     index = fleet.names.index(shard)
     return _exposed(fleet, service, {"grpc": first + index if first and index is not None else None})
@@ -166,14 +143,7 @@ def push_name(fleet: Fleet, device: str) -> str:
 def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
     """Build the address that a camera pushes RTP to: it stays the same when the owning shard changes."""
     metadata = fleet.names.metadata(push_name(fleet, device))
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**metadata, "annotations": {ANNOTATION_DEVICE: device}},
-        "spec": {
-            "type": "ClusterIP",
-            "selector": {**fleet.names.selector, LABEL_SHARD: owner},
-            "ports": [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}],
-        },
-    }
+    metadata["annotations"] = {ANNOTATION_DEVICE: device}
+    ports = [{"name": "rtp", "port": port, "targetPort": port, "protocol": "UDP"}]
+    service = _service(metadata, {**fleet.names.selector, LABEL_SHARD: owner}, ports)
     return _exposed(fleet, service, {})

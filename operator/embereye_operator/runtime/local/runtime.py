@@ -162,18 +162,6 @@ def embereye_command(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "embereye_cli", *arguments)
 
 
-def listen_ports(fleet: Fleet) -> dict[str, int]:
-    """Return the ports of the fleet's Service by name."""
-    ports = {"grpc": fleet.spec.listen.grpc}
-    if isinstance(fleet.spec, SensorFleetSpec):
-        ports["tcp"] = fleet.spec.listen.tcp
-        if fleet.spec.listen.tls:
-            ports["tls"] = fleet.spec.listen.tls
-        if fleet.spec.listen.http:
-            ports["http"] = fleet.spec.listen.http
-    return ports
-
-
 def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
     """Return the cameras with a source on this machine, as "id=zone", by the port to serve them."""
     served: dict[int, list[str]] = defaultdict(list)
@@ -369,7 +357,7 @@ class LocalRuntime:
                 shards[name] = {"grpc": f"{host}:{ports.grpc}", "metrics": f"http://{HOST}:{ports.metrics}/metrics"}
                 if isinstance(fleet.spec, SensorFleetSpec):
                     shards[name]["tcp"] = f"{HOST}:{ports.tcp}"
-        service = {name: f"{host}:{port}" for name, port in listen_ports(fleet).items()}
+        service = {name: f"{host}:{port}" for name, port in fleet.ports.items()}
         return {"service": service, "shards": shards}
 
     def simulators(self, fleet: Fleet, fire: str) -> list[ProcessSpec]:
