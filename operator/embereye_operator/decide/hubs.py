@@ -6,27 +6,29 @@ ambiguous, the pass changes nothing, and the status names the possible hubs.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from embereye.units import split_address
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.schema import Resource, described, from_manifest, problems, schema_of, with_defaults
 from embereye_operator.api.shared import HUB_NAME
 
-FIELDS = {"name", "address", "process", "namespaces", "names"}
 
-
-@dataclass(frozen=True)
-class NamedHub:
+@dataclass(frozen=True, slots=True)
+class NamedHub(Resource):
     """A hub; the release's default hub has no name."""
 
-    name: str  # by which fleets choose it
-    address: str  # host:port of its control port, as shards reach it
-    process: str = ""  # its name in its certificate, stored in the Secret NAME-identity
-    namespaces: tuple[str, ...] = ()  # its namespaces, for whose fleets it is the default; empty: any
-    names: tuple[str, ...] = ()  # host names that people use, for its certificate
+    name: str = described("By which fleets choose it.", pattern=HUB_NAME, hint="is not a name: a-z, digits and '-'")
+    address: str = described("host:port of its control port, as shards reach it.", min_length=1)
+    process: str = described("Its name in its certificate, stored in the Secret NAME-identity.", default="")
+    namespaces: tuple[str, ...] = described("Those for whose fleets it is the default; empty: any.", default=())
+    names: tuple[str, ...] = described("Host names that people use, for its certificate.", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Hubs(Resource):
+    hubs: tuple[NamedHub, ...] = described("All of them.", default=(), list_key="name")
 
 
 class UnknownHubError(Exception):
@@ -61,29 +63,12 @@ def parse_hubs(text: str) -> tuple[NamedHub, ...]:
         declared = json.loads(text or "[]")
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from error
-    if not isinstance(declared, list) or not all(isinstance(entry, dict) for entry in declared):
-        raise ValueError("is not a list of objects")
-    hubs = tuple(_parse(entry, f"[{number}]") for number, entry in enumerate(declared))
-    if repeated := {hub.name for hub in hubs if [entry.name for entry in hubs].count(hub.name) > 1}:
-        raise ValueError(f'declares "{min(repeated)}" twice')
-    return hubs
-
-
-def _parse(entry: dict[str, Any], place: str) -> NamedHub:
-    if unknown := sorted(entry.keys() - FIELDS):
-        raise ValueError(f"{place}.{unknown[0]}: unknown field. Use one of {', '.join(sorted(FIELDS))}")
-    texts = {field: entry.get(field) for field in ("name", "address", "process")}
-    for field, value in texts.items():
-        if not isinstance(value, str) or not value:
-            raise ValueError(f"{place}.{field}: {json.dumps(value)} is not a non-empty string")
-    if not re.fullmatch(HUB_NAME, str(texts["name"])):
-        raise ValueError(f'{place}.name: "{texts["name"]}" is not a name: lower-case letters, digits and "-"')
-    split_address(str(texts["address"]))
-    lists = {field: entry.get(field, []) for field in ("namespaces", "names")}
-    for field, values in lists.items():
-        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-            raise ValueError(f"{place}.{field}: {json.dumps(values)} is not a list of strings")
-    return NamedHub(
-        str(texts["name"]), str(texts["address"]), str(texts["process"]),
-        tuple(lists["namespaces"]), tuple(lists["names"]),
-    )  # fmt: skip
+    value = with_defaults(schema_of(_Hubs), {"hubs": declared})
+    if errors := problems(_Hubs, value, path=""):
+        raise ValueError("; ".join(error.removeprefix(".hubs") for error in errors))
+    parsed: _Hubs = from_manifest(_Hubs, value)
+    for number, hub in enumerate(parsed.hubs):
+        split_address(hub.address)
+        if not hub.process:
+            raise ValueError(f"[{number}].process: is required")
+    return parsed.hubs
