@@ -16,6 +16,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -134,31 +135,31 @@ def _reason(error: httpx.HTTPError) -> str:
     return str(error) or type(error).__name__
 
 
+@dataclass(eq=False)
 class _Report:
-    def __init__(self, client: AsyncClient, archive: tarfile.TarFile, folder: str) -> None:
-        self._client = client
-        self._archive = archive
-        self._folder = folder
-        self._missing: list[str] = []
+    client: AsyncClient
+    archive: tarfile.TarFile
+    folder: str
+    missing: list[str] = field(default_factory=list)
 
     async def collect(self, namespace: str, lines: int) -> None:
         """Collect all objects of `namespace` ("*": of all), and those of the release that are readable."""
         for name, kind in FLEETS.items():
-            await self._objects(name, partial(self._client.list, kind, namespace=namespace))
+            await self._objects(name, partial(self.client.list, kind, namespace=namespace))
         labels: dict[str, Any] = {LABEL_MANAGED_BY: MANAGED_BY}
         for name, kind in CHILDREN.items():
             await self._objects(
                 name,
-                partial(self._client.list, kind, namespace=namespace, labels=labels),
+                partial(self.client.list, kind, namespace=namespace, labels=labels),
                 optional=name in OPTIONAL,
             )
-        await self._objects("Event", lambda: self._client.list(EVENTS, namespace=namespace))
-        await self._objects("Lease", lambda: self._client.list(LEASES, namespace=namespace))
-        await self._objects("Node", lambda: self._client.list(NODES))
-        pods = await self._objects("Pod", lambda: self._client.list(PODS, namespace=namespace, labels=OURS))
+        await self._objects("Event", lambda: self.client.list(EVENTS, namespace=namespace))
+        await self._objects("Lease", lambda: self.client.list(LEASES, namespace=namespace))
+        await self._objects("Node", lambda: self.client.list(NODES))
+        pods = await self._objects("Pod", lambda: self.client.list(PODS, namespace=namespace, labels=OURS))
         for pod in pods:
             await self._logs(pod, lines)
-        missing = [*self._missing, *([] if pods else [f"no pod of EmberEye is in namespace {namespace}"])]
+        missing = [*self.missing, *([] if pods else [f"no pod of EmberEye is in namespace {namespace}"])]
         self._add("missing.txt", "".join(f"{line}\n" for line in missing) or "nothing\n")
         for line in missing:
             print(f"not in the report: {line}", file=sys.stderr)
@@ -171,7 +172,7 @@ class _Report:
             print("no", file=sys.stderr)
             unknown = isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 404
             if not (optional and unknown):  # the cluster does not have this kind
-                self._missing.append(f"{name}: {_reason(error)}")
+                self.missing.append(f"{name}: {_reason(error)}")
             return []
         print(len(objects), file=sys.stderr)
         self._add(f"objects/{name}.json", concealed(objects))
@@ -183,18 +184,18 @@ class _Report:
         for container in pod["spec"]["containers"]:
             text: list[str] = []
             try:
-                log: Any = self._client.log(
+                log: Any = self.client.log(
                     metadata["name"], namespace=metadata["namespace"], container=container["name"], tail_lines=lines,
                     timestamps=True,
                 )  # fmt: skip
                 async for line in log:
                     text.append(line)  # noqa: PERF401 -- lines before an error are part of the report
             except READ_ERRORS as error:
-                self._missing.append(f"the log of {where} {container['name']}: {_reason(error)}")
+                self.missing.append(f"the log of {where} {container['name']}: {_reason(error)}")
             self._add(f"logs/{where}/{container['name']}.txt", without_secrets("".join(text)))
 
     def _add(self, name: str, text: str) -> None:
         data = text.encode()
-        entry = tarfile.TarInfo(f"{self._folder}/{name}")
+        entry = tarfile.TarInfo(f"{self.folder}/{name}")
         entry.size, entry.mtime = len(data), int(time.time())
-        self._archive.addfile(entry, io.BytesIO(data))
+        self.archive.addfile(entry, io.BytesIO(data))

@@ -8,8 +8,10 @@ settings.
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from google.protobuf import json_format
@@ -49,38 +51,13 @@ from embereye_operator.api.sensors import (
 from embereye_operator.api.shared import DeviceAccess, Heat, MeasuringArea
 
 MISSED_POLLS = 3  # readings of an http:// source that may fail before it is dark
-OVERFLOW = {
-    "compact": SensorSettings.OVERFLOW_COMPACT,
-    "dropOldest": SensorSettings.OVERFLOW_DROP_OLDEST,
-}
-RUNTIME = {"opencv": Model.RUNTIME_OPENCV, "onnxruntime": Model.RUNTIME_ONNXRUNTIME}
-DECODER = {
-    "yolov5": Model.DECODER_YOLOV5,
-    "yolov8": Model.DECODER_YOLOV8,
-    "classification": Model.DECODER_CLASSIFICATION,
-}
-ACTIVATION = {
-    "none": Model.ACTIVATION_UNSPECIFIED,
-    "sigmoid": Model.ACTIVATION_SIGMOID,
-    "softmax": Model.ACTIVATION_SOFTMAX,
-}
-SMOKE_SCENE = {
-    "room": SmokeScene.SMOKE_SCENE_ROOM,
-    "yard": SmokeScene.SMOKE_SCENE_YARD,
-    "landscape": SmokeScene.SMOKE_SCENE_LANDSCAPE,
-}
-KIND = {"flame": Kind.KIND_FLAME, "smoke": Kind.KIND_SMOKE}
-CERTIFICATE_FIELD = {
-    "commonName": ClientCertificates.FIELD_COMMON_NAME,
-    "dns": ClientCertificates.FIELD_DNS,
-    "uri": ClientCertificates.FIELD_URI,
-}
-AREA_KIND = {"highest": Area.KIND_HIGHEST, "mean": Area.KIND_MEAN, "rise": Area.KIND_RISE}
-DIGITAL_FLAME = {
-    None: DigitalFlame.DIGITAL_FLAME_UNSPECIFIED,
-    "activeHigh": DigitalFlame.DIGITAL_FLAME_ACTIVE_HIGH,
-    "activeLow": DigitalFlame.DIGITAL_FLAME_ACTIVE_LOW,
-}
+
+
+def _value(enum: Any, name: str | None) -> Any:
+    """Return the value of `enum` that a manifest calls `name`; the value 0 for None, and for "none"."""
+    if name in {None, "none"}:
+        return enum.values()[0]
+    return enum.Value("_".join(re.findall("[A-Z]*[a-z0-9]+", f"{enum.DESCRIPTOR.name}_{name}")).upper())
 
 
 def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
@@ -113,7 +90,7 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
 
 
 def _area(area: MeasuringArea) -> Area:
-    return Area(name=area.name, kind=AREA_KIND[area.kind], limit=area.limit, outline=_mask(area))
+    return Area(name=area.name, kind=_value(Area.Kind, area.kind), limit=area.limit, outline=_mask(area))
 
 
 def _mask(region: PictureMask | MeasuringArea) -> Mask:
@@ -146,7 +123,7 @@ def _calibration(declared: SensorCalibration) -> Calibration:
         load_kohm=declared.load_kilohm or 0,
         r0_kohm=declared.clean_air_kilohm or 0,
         supply_ratio=declared.supply_ratio or 0,
-        digital_flame=DIGITAL_FLAME[declared.digital_flame],
+        digital_flame=_value(DigitalFlame, declared.digital_flame),
     )
 
 
@@ -161,7 +138,7 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
         deadline_ns=spec.deadline,
         flame_threshold=spec.detection.flame.threshold,
         smoke_threshold=spec.detection.smoke.threshold,
-        smoke_scene=SMOKE_SCENE[spec.detection.smoke.scene],
+        smoke_scene=_value(SmokeScene, spec.detection.smoke.scene),
         detectors=spec.detection.detectors,
         evidence_before_ns=spec.evidence.before,
         evidence_after_ns=spec.evidence.after,
@@ -182,7 +159,7 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
         window_ns=spec.batching.window,
         max_items=spec.batching.max_items,
         queue_capacity=spec.queue.capacity,
-        overflow=OVERFLOW[spec.queue.overflow],
+        overflow=_value(SensorSettings.Overflow, spec.queue.overflow),
         heat=_heat(spec.thermal),
         gas=GasThresholds(
             pre_alarm_ppm=spec.gas.pre_alarm_ppm,
@@ -197,7 +174,7 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
         flame=_percent(spec.flame),
         emissivity=spec.thermal.emissivity,
         converter_bits=spec.converter.bits,
-        digital_flame=DIGITAL_FLAME[spec.flame.digital],
+        digital_flame=_value(DigitalFlame, spec.flame.digital),
         commands=Commands(
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
@@ -212,7 +189,7 @@ def _access(declared: DeviceAccess) -> AccessRules:
     rules = AccessRules(open=declared.open, tokens=tokens, networks=declared.networks)
     if declared.tls and (clients := declared.tls.clients):
         certificates = ClientCertificates(
-            field=CERTIFICATE_FIELD[clients.field], match=clients.match, gateways=clients.gateways
+            field=_value(ClientCertificates.Field, clients.field), match=clients.match, gateways=clients.gateways
         )
         rules.certificates.CopyFrom(certificates)
     return rules
@@ -225,7 +202,7 @@ def _model(declared: DetectionModel) -> Model:
     return Model(
         path=declared.path or "",
         mounted=place,
-        runtime=RUNTIME[declared.runtime],
+        runtime=_value(Model.Runtime, declared.runtime),
         width=declared.input.width,
         height=declared.input.height,
         stretch=declared.input.fit == "stretch",
@@ -233,10 +210,10 @@ def _model(declared: DetectionModel) -> Model:
         scale=declared.input.scale,
         mean=declared.input.mean,
         std=declared.input.std,
-        decoder=DECODER[declared.decoder],
-        activation=ACTIVATION[declared.activation],
+        decoder=_value(Model.Decoder, declared.decoder),
+        activation=_value(Model.Activation, declared.activation),
         classes=[
-            ModelClass(index=entry.index, kind=KIND[entry.kind], threshold=entry.threshold)
+            ModelClass(index=entry.index, kind=_value(Kind, entry.kind), threshold=entry.threshold)
             for entry in declared.classes
         ],
         overlap=declared.overlap,

@@ -10,6 +10,7 @@ each pass that may change the placement.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 LIMIT = 1.10  # largest load divided by the mean before a rebalance
 SLACK = 1.02  # the same ratio after a rebalance, so that the next one is far away
@@ -61,27 +62,23 @@ def place(
     return _Placing(devices, sorted(shards), current, weights or {}, zones or {}).run(rebalance=rebalance)
 
 
+@dataclass
 class _Placing:
-    def __init__(
-        self,
-        devices: Sequence[str],
-        shards: Sequence[str],
-        current: Mapping[str, str],
-        weights: Mapping[str, float],
-        zones: Mapping[str, str],
-    ) -> None:
-        known = [weights[device] for device in devices if device in weights]
+    devices: Sequence[str]
+    shards: Sequence[str]
+    current: Mapping[str, str]
+    weights: Mapping[str, float]
+    zones: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        known = [self.weights[device] for device in self.devices if device in self.weights]
         default = (sum(known) / len(known) if known else 1.0) or 1.0
-        self.devices = devices
-        self.shards = shards
-        self.current = current
-        self.zones = zones
-        self.weight = {device: weights.get(device, default) for device in devices}
+        self.weight = {device: self.weights.get(device, default) for device in self.devices}
         self.owner: dict[str, str] = {}
-        self.load = dict.fromkeys(shards, 0.0)
-        self.count = dict.fromkeys(shards, 0)
-        self.zone_count: dict[str, Counter[str]] = {shard: Counter() for shard in shards}
-        self.mean = sum(self.weight.values()) / len(shards)
+        self.load = dict.fromkeys(self.shards, 0.0)
+        self.count = dict.fromkeys(self.shards, 0)
+        self.zone_count: dict[str, Counter[str]] = {shard: Counter() for shard in self.shards}
+        self.mean = sum(self.weight.values()) / len(self.shards)
 
     def run(self, *, rebalance: bool) -> dict[str, str]:
         unplaced = []

@@ -8,6 +8,7 @@ them.
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightkube import AsyncClient
@@ -29,35 +30,24 @@ MARKS_SECONDS = 10.0  # seconds between reads of the Secrets that fleets may use
 ALLOWED: Any = {LABEL_ALLOWED: "true"}
 
 
+@dataclass(eq=False)
 class KubernetesCluster:
     """Implements `interface.Cluster`."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        world: KubernetesWorld,
-        writer: KubernetesWriter,
-        links: KubernetesLinks,
-        fence: Fence,
-        *,
-        guard: Guard,
-        nodes: Nodes,
-        can_see_nodes: bool,
-    ) -> None:
-        """`nodes` must be watched if `can_see_nodes`: an operator for some namespaces needs another right for that."""
-        self.nodes = nodes
-        self.can_see_nodes = can_see_nodes
-        self._client = client
-        self._world = world
-        self._writer = writer
-        self._links = links
-        self._fence = fence
-        self._guard = guard
-        self._allowed: dict[str, tuple[frozenset[str], float]] = {}  # by namespace, until a time in monotonic seconds
+    client: AsyncClient
+    world: KubernetesWorld
+    writer: KubernetesWriter
+    links: KubernetesLinks
+    fence: Fence
+    guard: Guard
+    nodes: Nodes  # watched if `can_see_nodes`
+    can_see_nodes: bool  # an operator for some namespaces needs another right for that
+    # By namespace, until a time in monotonic seconds.
+    _allowed: dict[str, tuple[frozenset[str], float]] = field(default_factory=dict)
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Cluster."""
-        return self._world.rivals.get(fleet_key(fleet), ())
+        return self.world.rivals.get(fleet_key(fleet), ())
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """See Cluster."""
@@ -69,60 +59,60 @@ class KubernetesCluster:
 
     def missing_rights(self, fleet: Fleet) -> str:
         """See Cluster."""
-        return self._world.rights.why_missing(fleet.namespace)
+        return self.world.rights.why_missing(fleet.namespace)
 
     async def check_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
         """Find shards, and the hub, on drained or lost nodes; call it every few seconds.
 
         `silent` are shards that do not answer. Returns the affected fleets.
         """
-        self._fence()
+        self.fence()
         fleets = []
         if self.can_see_nodes:
             for namespace, label in await self.nodes.find_displaced(silent):
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
-        await self._links.diagnose_hubs()
+        await self.links.diagnose_hubs()
         return fleets
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """See Cluster."""
-        return await self._world.config_maps(fleet)
+        return await self.world.config_maps(fleet)
 
     def hub_address(self, name: str) -> str:
         """See Cluster."""
-        return self._links.hub_address(name)
+        return self.links.hub_address(name)
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """See Cluster."""
-        await self._writer.roll(deployment, pod)
+        await self.writer.roll(deployment, pod)
 
     async def budget_owner(self, fleet: Fleet) -> Manifest | None:
         """See Cluster."""
-        self._fence()
-        return await self._guard.reference(fleet.namespace)
+        self.fence()
+        return await self.guard.reference(fleet.namespace)
 
     async def guard_budgets(self) -> None:
         """Renew the budgets' owner, and delete budgets of deleted fleets; call it periodically."""
-        self._fence()
-        objects = self._world.cache.objects
+        self.fence()
+        objects = self.world.cache.objects
         fleets = {(key[1], f"{FLEET_TYPES[key[0]].kind}.{key[2]}") for key in objects if key[0] in FLEET_TYPES}
-        await self._guard.renew({namespace for namespace, _ in fleets})
+        await self.guard.renew({namespace for namespace, _ in fleets})
         for key, stored in list(objects.items()):
             if key[0] != "PodDisruptionBudget" or not stored.label or (key[1], stored.label) in fleets:
                 continue
             if (
                 not stored.deleting
-                and key[1] not in self._world.unseen
-                and self._guard.is_owner_of(budget := stored.manifest())
+                and key[1] not in self.world.unseen
+                and self.guard.is_owner_of(budget := stored.manifest())
             ):
-                await self._writer.delete(budget)
+                await self.writer.delete(budget)
 
     async def allowed_secrets(self, fleet: Fleet) -> Collection[str]:
         """See Cluster. The operator reads only these among other people's Secrets, every MARKS_SECONDS."""
         names, until = self._allowed.get(fleet.namespace, (frozenset(), 0.0))
         if time.monotonic() >= until:
-            listed = self._client.list(SECRETS, namespace=fleet.namespace, labels=ALLOWED, chunk_size=CHUNK)
+            listed = self.client.list(SECRETS, namespace=fleet.namespace, labels=ALLOWED, chunk_size=CHUNK)
             names = frozenset([secret["metadata"]["name"] async for secret in listed])
             self._allowed[fleet.namespace] = names, time.monotonic() + MARKS_SECONDS
         return names

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -87,28 +88,24 @@ def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
     return max(HOLD, int(now - since) + HOLD)
 
 
+@dataclass(eq=False)
 class Guard:
     """Creates and renews the Jobs."""
 
-    def __init__(self, client: AsyncClient, role: str, image: str, *, cluster_wide: bool) -> None:
-        """Use `role`, a ClusterRole, or a Role in each namespace, as owner of the Jobs; "": fleets own their budgets.
-
-        `image` appears in the Jobs and never runs.
-        """
-        self._client = client
-        self._role = role
-        self._image = image
-        self._cluster_wide = cluster_wide
-        self._known: dict[
-            str, tuple[Manifest, float]
-        ] = {}  # namespace → reference to its Job, `lease_seconds` when it was seen
-        self._renewed: dict[str, float] = {}  # namespace → `lease_seconds` of the latest renewal
-        self._lock = asyncio.Lock()
-        self._refused = defaultdict[str, Condition](lambda: Condition(logger))  # namespaces without a Job
+    client: AsyncClient
+    role: str  # the owner of the Jobs: a ClusterRole, or a Role in each namespace; "": fleets own their budgets
+    image: str  # appears in the Jobs and never runs
+    cluster_wide: bool
+    # Namespace → reference to its Job, `lease_seconds` when it was seen.
+    _known: dict[str, tuple[Manifest, float]] = field(default_factory=dict)
+    _renewed: dict[str, float] = field(default_factory=dict)  # namespace → `lease_seconds` of the latest renewal
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Namespaces without a Job.
+    _refused: dict[str, Condition] = field(default_factory=lambda: defaultdict(lambda: Condition(logger)))
 
     async def reference(self, namespace: str) -> Manifest | None:
         """Return the owner of budgets in `namespace`; None: their fleets own them."""
-        if not self._role:
+        if not self.role:
             return None
         async with self._lock:
             reference, seen = self._known.get(namespace, (None, 0.0))
@@ -119,7 +116,7 @@ class Guard:
     def is_owner_of(self, budget: Mapping[str, Any]) -> bool:
         """True if this release's Job owns `budget`, so that only the operator deletes it with its fleet."""
         owners = budget["metadata"].get("ownerReferences") or ()
-        return any((owner["kind"], owner["name"]) == ("Job", f"{self._role}-budgets") for owner in owners)
+        return any((owner["kind"], owner["name"]) == ("Job", f"{self.role}-budgets") for owner in owners)
 
     async def renew(self, namespaces: Collection[str]) -> None:
         """Renew the Jobs in `namespaces` that were used and are due."""
@@ -131,12 +128,12 @@ class Guard:
     async def _ensure_job(self, namespace: str) -> Manifest | None:
         try:
             owner = await self._owner(namespace)
-            job = await find(self._client, JOBS, timer_name(owner), namespace)
+            job = await find(self.client, JOBS, timer_name(owner), namespace)
             now = lease_seconds()
             due = now - self._renewed.get(namespace, -RENEW) >= RENEW
             seconds = seconds_to_hold(job, time.time())
             if job is None:
-                manifest = build_timer(namespace, owner, self._image, seconds)
+                manifest = build_timer(namespace, owner, self.image, seconds)
                 job = await self._write(manifest, namespace, PatchType.APPLY)
                 self._renewed[namespace] = now
             elif due:
@@ -161,16 +158,16 @@ class Guard:
         return reference
 
     async def _write(self, manifest: Manifest, namespace: str, patch_type: PatchType) -> Manifest:
-        job: Manifest = await self._client.patch(
+        job: Manifest = await self.client.patch(
             JOBS, manifest["metadata"]["name"], manifest, namespace=namespace, patch_type=patch_type,
             force=True, field_manager=MANAGED_BY,
         )  # fmt: skip
         return job
 
     async def _owner(self, namespace: str) -> Manifest:
-        if self._cluster_wide:
-            role = await self._client.get(CLUSTER_ROLES, self._role)
+        if self.cluster_wide:
+            role = await self.client.get(CLUSTER_ROLES, self.role)
         else:
-            role = await self._client.get(ROLES, self._role, namespace=namespace)
-        kind = "ClusterRole" if self._cluster_wide else "Role"
-        return {"apiVersion": f"{RBAC}/v1", "kind": kind, "name": self._role, "uid": role["metadata"]["uid"]}
+            role = await self.client.get(ROLES, self.role, namespace=namespace)
+        kind = "ClusterRole" if self.cluster_wide else "Role"
+        return {"apiVersion": f"{RBAC}/v1", "kind": kind, "name": self.role, "uid": role["metadata"]["uid"]}

@@ -57,7 +57,7 @@ class KubernetesLinks:
         """Find the hubs' addresses, and close idle connections; call it periodically."""
         for name, hub in self._hubs.items():
             await self._hub_pods[name].locate()
-            hub.set_address(self._hub_pods[name].address)
+            hub.ip_address = self._hub_pods[name].address
         await self._shards.close_idle()
 
     async def diagnose_hubs(self) -> None:
@@ -65,7 +65,7 @@ class KubernetesLinks:
         for name, hub in self._hubs.items():
             pods = self._hub_pods[name]
             await pods.diagnose(is_serving=self._is_identified() and await hub.is_serving())
-            hub.set_address(pods.address)
+            hub.ip_address = pods.address
 
     def hub_address(self, name: str) -> str:
         """Return the IP address of a hub, by its name; "" if unknown."""

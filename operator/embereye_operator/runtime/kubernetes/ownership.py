@@ -9,6 +9,7 @@ LOOK_SECONDS each.
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightkube import AsyncClient
@@ -27,49 +28,39 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0  # seconds between reads of another operator's Lease
 
 
+@dataclass(eq=False)
 class Ownership:
     """Claims fleets for the operator `name`, and leaves alone those of another operator."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        world: KubernetesWorld,
-        *,
-        name: str = "",
-        image: str = "",
-        patience: float = TAKE_OVER,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`name` is that of the operator's Lease, namespace/name; empty: it has none, and can own no fleet."""
-        self._client = client
-        self._world = world
-        self._name = name
-        self._image = image
-        self._patience = patience
-        self._clock = clock
-        self._holders: dict[str, Holder] = {}
-        self._read_at: dict[str, float] = {}  # operator → monotonic seconds
+    client: AsyncClient
+    world: KubernetesWorld
+    name: str = ""  # of the operator's Lease, namespace/name; empty: it has none, and can own no fleet
+    image: str = ""
+    patience: float = TAKE_OVER
+    clock: Callable[[], float] = time.monotonic
+    _holders: dict[str, Holder] = field(default_factory=dict)
+    _read_at: dict[str, float] = field(default_factory=dict)  # operator → monotonic seconds
 
     async def why_not(self, fleet: Fleet, stored: Stored) -> str:
         """Return why `fleet` is left alone; empty if it is this operator's, which its status then says."""
         holder = self._holders.setdefault(stored.holder, Holder())
-        if stored.holder not in {"", self._name}:
+        if stored.holder not in {"", self.name}:
             await self._read_lease(stored.holder, holder)
-        now = self._clock()
-        if why := why_left_alone(self._name, stored.holder, fleet, holder, now=now, patience=self._patience):
+        now = self.clock()
+        if why := why_left_alone(self.name, stored.holder, fleet, holder, now=now, patience=self.patience):
             return why
-        if not self._name or stored.holder == self._name:
+        if not self.name or stored.holder == self.name:
             return ""
         return await self._claim(fleet, stored)
 
     async def _read_lease(self, name: str, holder: Holder) -> None:
-        now = self._clock()
+        now = self.clock()
         if now - self._read_at.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
             return
         self._read_at[name] = now
         namespace, _, lease = name.rpartition("/")
         try:
-            stored: Any = await self._client.get(LEASES, lease, namespace=namespace)
+            stored: Any = await self.client.get(LEASES, lease, namespace=namespace)
         except ApiError as error:
             if error.status.code == 404:
                 holder.observe((), Scope(), now)
@@ -85,10 +76,10 @@ class Ownership:
         """Claim `fleet` unless it changed since it was read: of two operators that try at once, one fails."""
         body = {
             "metadata": {"resourceVersion": str(stored.version), "uid": fleet.uid},
-            "status": {"operator": {"name": self._name, "image": self._image}},
+            "status": {"operator": {"name": self.name, "image": self.image}},
         }
         try:
-            claimed = await self._client.patch(
+            claimed = await self.client.patch(
                 FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
                 patch_type=PatchType.MERGE, field_manager=MANAGED_BY,
             )  # fmt: skip
@@ -96,7 +87,7 @@ class Ownership:
             if error.status.code != 409:
                 raise
             return "it was changed at this moment"
-        self._world.cache.put({**claimed, "kind": fleet.type.resource})
+        self.world.cache.put({**claimed, "kind": fleet.type.resource})
         before = f", formerly of {stored.holder}" if stored.holder else ""
         logger.info("%s%s: this operator reconciles it", fleet.key, before)
         return ""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightkube import AsyncClient
@@ -14,14 +15,13 @@ logger = logging.getLogger(__name__)
 REVIEWS: Any = create_global_resource("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews")
 
 
+@dataclass(eq=False)
 class Rights:
     """Compares the operator's rights with those it needs; call `check` periodically."""
 
-    def __init__(self, client: AsyncClient, namespaces: Sequence[str]) -> None:
-        """Check `namespaces`, or the rights everywhere."""
-        self._client = client
-        self._namespaces = namespaces
-        self._missing: dict[str, str] = {}  # namespace → sentence
+    client: AsyncClient
+    namespaces: Sequence[str]
+    _missing: dict[str, str] = field(default_factory=dict)  # namespace → sentence
 
     def why_missing(self, namespace: str) -> str:
         """Return a sentence with the rights that are missing in `namespace`; empty if there are none."""
@@ -30,11 +30,11 @@ class Rights:
     async def check(self) -> bool:
         """Ask the API server for all rights; True if others are missing than at the last call."""
         missing = {}
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             place = "" if namespace == ALL_NAMESPACES else f" in namespace {namespace}"
             # Rights everywhere are part of the rights in any namespace.
             spec = {"namespace": "default" if namespace == ALL_NAMESPACES else namespace}
-            review = await self._client.create(REVIEWS.from_dict({"metadata": {}, "spec": spec}))
+            review = await self.client.create(REVIEWS.from_dict({"metadata": {}, "spec": spec}))
             status = dict(review)["status"]
             if status.get("incomplete"):  # an authorizer that cannot list its rules
                 continue

@@ -9,6 +9,7 @@ because the next pass may come before its watch event.
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -32,21 +33,22 @@ REFUSALS = frozenset({400, 403, 422})  # answers of a quota, a policy or a valid
 FLUSH_SECONDS = 1.0  # time to write waiting events when the operator ends
 
 
+@dataclass(eq=False)
 class KubernetesWriter:
     """Implements `interface.Writer`. `write_events` must run."""
 
-    def __init__(self, client: AsyncClient, world: KubernetesWorld, fence: Fence) -> None:
-        """Put every written object into the cache of `world`, because its watch may report it later."""
-        # Kind, whether it changed anything → number of patches.
-        self.write_counts: Counter[tuple[str, bool]] = Counter()
-        self._client = client
-        self._world = world
-        self._fence = fence
-        self._events = EventWriter(client)
+    client: AsyncClient
+    world: KubernetesWorld  # its cache gets every written object, because the watch may report it later
+    fence: Fence
+    # Kind, whether it changed anything → number of patches.
+    write_counts: Counter[tuple[str, bool]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._events = EventWriter(self.client)
 
     async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         """See Writer."""
-        self._fence(owners_of(manifest))
+        self.fence(owners_of(manifest))
         new = new and await self._is_absent(manifest)
         try:
             try:
@@ -74,21 +76,21 @@ class KubernetesWriter:
             # The path does not exist, because the kind was removed from the server.
             if manifest["kind"] not in OPTIONAL or error.response.status_code != 404:
                 raise
-            self._world.note_missing_kind(manifest["kind"], gone=True)
+            self.world.note_missing_kind(manifest["kind"], gone=True)
             raise RefusedError(
                 f"{' '.join(key_of(manifest))}: the cluster has no {manifest['kind']} any more"
             ) from error
-        self._world.cache.put(stored)
+        self.world.cache.put(stored)
         return stored
 
     async def _is_absent(self, manifest: Manifest) -> bool:
         """True if no object of this name exists; TakenError if one exists and belongs to somebody else."""
         kind, namespace, name = key = key_of(manifest)
-        if (known := self._world.cache.objects.get(key)) is not None:
+        if (known := self.world.cache.objects.get(key)) is not None:
             existing = [known.manifest()]
         else:
             # Only objects with the operator's label are watched.
-            listed: Any = self._client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
+            listed: Any = self.client.list(CHILDREN[kind], namespace=namespace, fields={"metadata.name": name})
             existing = [stored async for stored in listed]
         for stored in existing:
             owners, orphan = owner_uids(stored), label_of(stored) == label_of(manifest)
@@ -106,7 +108,7 @@ class KubernetesWriter:
             {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         ]
-        changed: Manifest = await self._client.patch(
+        changed: Manifest = await self.client.patch(
             CHILDREN[stored["kind"]],
             metadata["name"],
             patch,
@@ -124,7 +126,7 @@ class KubernetesWriter:
             # The preceding patch has changed the version.
             manifest = {**manifest, "metadata": {k: v for k, v in metadata.items() if k != "resourceVersion"}}
         before = self._version(key_of(manifest))
-        stored: Manifest = await self._client.patch(
+        stored: Manifest = await self.client.patch(
             CHILDREN[manifest["kind"]],
             metadata["name"],
             manifest,
@@ -138,7 +140,7 @@ class KubernetesWriter:
         return stored
 
     def _version(self, key: ObjectKey) -> int:
-        known = self._world.cache.objects.get(key)
+        known = self.world.cache.objects.get(key)
         return known.version if known else 0
 
     def _count_write(self, stored: Manifest, before: int) -> None:
@@ -148,27 +150,27 @@ class KubernetesWriter:
 
     async def delete(self, manifest: Manifest) -> None:
         """See Writer."""
-        self._fence()
+        self.fence()
         kind, namespace, name = key = key_of(manifest)
         try:
-            await self._client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
+            await self.client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
         except httpx.HTTPStatusError as error:  # ApiError is one; without the kind the server knows no such path
             if error.response.status_code in REFUSALS:
                 raise RefusedError(f"{' '.join(key)} is not deleted: {error}") from error
             if error.response.status_code != 404:
                 raise
-            self._world.cache.drop(key, version_of(manifest))
+            self.world.cache.drop(key, version_of(manifest))
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Writer. 422, without any change, if somebody has scaled meanwhile."""
-        self._fence([fleet_key(fleet)])
+        self.fence([fleet_key(fleet)])
         patch: Any = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
         try:
-            await self._client.patch(
+            await self.client.patch(
                 FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace,
                 patch_type=PatchType.JSON, field_manager=MANAGED_BY,
             )  # fmt: skip
@@ -179,14 +181,14 @@ class KubernetesWriter:
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """Merge `pod` into the pod template of a Deployment, and change only that."""
-        self._fence(owners_of(deployment))
+        self.fence(owners_of(deployment))
         metadata = {key: deployment["metadata"][key] for key in ("name", "namespace")}
         rolled = {"kind": "Deployment", "metadata": metadata, "spec": {"template": pod}}
-        self._world.cache.put(await self._patch(rolled))
+        self.world.cache.put(await self._patch(rolled))
 
     async def write_status(self, fleet: FleetReference, status: Manifest) -> None:
         """See Writer."""
-        self._fence([fleet_key(fleet)])
+        self.fence([fleet_key(fleet)])
         body = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
@@ -196,7 +198,7 @@ class KubernetesWriter:
         }
         before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
         try:
-            stored = await self._client.patch(
+            stored = await self.client.patch(
                 FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
                 patch_type=PatchType.APPLY, force=True, field_manager=MANAGED_BY,
             )  # fmt: skip
@@ -205,14 +207,14 @@ class KubernetesWriter:
                 raise
             raise RefusedError(f"the status cannot be written: {error.status.message}") from error
         self._count_write({**stored, "kind": fleet.type.resource}, before)
-        self._world.cache.put(stored)
+        self.world.cache.put(stored)
 
     async def event(
         self, fleet: FleetReference, type_: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
         """See Writer."""
         with contextlib.suppress(NotLeadingError):
-            self._fence([fleet_key(fleet)])
+            self.fence([fleet_key(fleet)])
             self._events.note(fleet, type_, reason, message)
 
     async def write_events(self) -> None:
