@@ -9,7 +9,7 @@ but observing stops while another replica leads.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -28,7 +28,6 @@ from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.failure import GRACE, Failure, build_failed_status, is_reportable, judge
 from embereye_operator.decide.fleet_memory import LOST, FleetMemory
-from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.status import read_status
 from embereye_operator.errors import NotLeadingError, RefusedError, UnavailableError
@@ -139,7 +138,7 @@ class Controller:
         """
         self._ownership = ownership
         self.records: dict[ObjectKey, FleetRecord] = {}
-        self._runtime = runtime
+        self.runtime = runtime
         self._settings = settings
         self._jitter = Random()  # shared, because one takes 2.5 kB
         self._is_leading = is_leading
@@ -158,11 +157,11 @@ class Controller:
     @property
     def credentials(self) -> Credentials | None:
         """Return the operator's certificate; None until it has one."""
-        return self._runtime.links.identities.credentials if self._runtime.links.identities else None
+        return self.runtime.links.identities.credentials if self.runtime.links.identities else None
 
     def observe(self, type_: str | None, manifest: Manifest) -> None:
         """Process a watch event."""
-        for key in self._runtime.world.observe(type_, manifest):
+        for key in self.runtime.world.observe(type_, manifest):
             self._queue.add(key)
 
     def lead(self, leading: bool) -> None:
@@ -193,17 +192,17 @@ class Controller:
             for number in range(WORKERS):
                 tasks.start(self._work(), name=f"worker-{number}")
             tasks.start(self._tick(), name="tick")
-            if self._runtime.cluster.can_see_nodes:
-                tasks.start(self._runtime.cluster.nodes.watch(), name="watch-nodes")
-            sentence, changed = "cannot check for drained and lost nodes: %s", self._runtime.cluster.nodes.changed
+            if self.runtime.cluster.can_see_nodes:
+                tasks.start(self.runtime.cluster.nodes.watch(), name="watch-nodes")
+            sentence, changed = "cannot check for drained and lost nodes: %s", self.runtime.cluster.nodes.changed
             tasks.start(self._repeat(self._check_nodes, NODES_PERIOD, sentence, changed), name="check-nodes")
             sentence, check = "cannot check the operator's rights: %s", self._check_rights
             tasks.start(self._repeat(check, RIGHTS_PERIOD, sentence, asyncio.Event()), name="check-rights")
-            sentence, check = "cannot check disruption budgets: %s", self._runtime.cluster.guard_budgets
+            sentence, check = "cannot check disruption budgets: %s", self.runtime.cluster.guard_budgets
             tasks.start(self._repeat(check, GUARD_PERIOD, sentence, self._gone), name="guard-budgets")
             sentence, renew = "cannot renew certificates: %s", self._renew_identities
             tasks.start(self._repeat(renew, self._identity_pause, sentence, self._elected), name="renew-identities")
-            tasks.start(self._runtime.writer.write_events(), name="events")
+            tasks.start(self.runtime.writer.write_events(), name="events")
             await tasks.failed.wait()
         raise RuntimeError("a task of the controller failed; its name is in the log")
 
@@ -216,7 +215,7 @@ class Controller:
         now = time.monotonic()
         if now - self._beat > 5 * PERIOD:
             return f"the event loop has not ticked for {now - self._beat:.0f} s"
-        if death := self._runtime.world.lag.death_reason(now):
+        if death := self.runtime.world.lag.death_reason(now):
             return death
         if self._is_leading() and self._fleets():
             idle = now - max(self._ended, self._leading_since)
@@ -234,7 +233,7 @@ class Controller:
         failing = Condition(logger)
         while True:
             try:
-                missed = await self._runtime.resync()
+                missed = await self.runtime.resync()
             except Exception as error:
                 # The first fill needs the CRDs, which may be installed after the operator.
                 failing.fail(str(error), "cannot list the cluster's objects: %s. Trying again", error)
@@ -249,7 +248,7 @@ class Controller:
             self._synced.set()
             await self._retain()
             # Listing many objects costs more than finding missed changes early is worth.
-            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.world.cache.objects)))
+            await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self.runtime.world.cache.objects)))
 
     async def _update_beat(self) -> None:
         while True:
@@ -282,11 +281,11 @@ class Controller:
         return repeat(lead, pause, Condition(logger), sentence, wake=wake, expected=(NotLeadingError,))
 
     async def _check_nodes(self) -> None:
-        for key in await self._runtime.cluster.check_nodes(self._silent()):
+        for key in await self.runtime.cluster.check_nodes(self._silent()):
             self._queue.add(key)
 
     async def _check_rights(self) -> None:
-        if await self._runtime.world.rights.check():
+        if await self.runtime.world.rights.check():
             self._queue_all()
 
     def _silent(self) -> set[tuple[str, str]]:
@@ -304,8 +303,8 @@ class Controller:
 
     async def _renew_identities(self) -> None:
         try:
-            await self._runtime.links.renew_identities()
-            for key in self._runtime.links.take_unidentified():
+            await self.runtime.links.renew_identities()
+            for key in self.runtime.links.take_unidentified():
                 self._queue.add(key)
             if not self._identified:
                 self._identified = True
@@ -340,7 +339,7 @@ class Controller:
     # --- one pass ---
 
     async def _pass(self, key: ObjectKey) -> None:
-        stored = self._runtime.world.cache.objects.get(key)
+        stored = self.runtime.world.cache.objects.get(key)
         if stored is None or stored.deleting:
             await self._forget(key)
             return
@@ -360,7 +359,7 @@ class Controller:
                     await self._leave_alone(key, record, why)
                     return
                 record.left_alone = ""
-                outcome = await reconcile(fleet, self._runtime, now_ns, self._settings, record.memory, stepped_ns)
+                outcome = await reconcile(fleet, self.runtime, now_ns, self._settings, record.memory, stepped_ns)
         except NotLeadingError:
             return  # lost the lead during the pass; the new leader continues
         except Exception as error:
@@ -418,19 +417,19 @@ class Controller:
 
     async def _report_failure(self, key: ObjectKey, record: FleetRecord, failure: Failure) -> None:
         """Write into the fleet's status why its passes fail."""
-        if (stored := self._runtime.world.cache.objects.get(key)) is None:
+        if (stored := self.runtime.world.cache.objects.get(key)) is None:
             return
         manifest = stored.manifest()
         metadata = manifest["metadata"]
         fleet = FleetReference(FLEET_TYPES[key[0]], key[1], key[2], str(metadata.get("uid") or ""))
         previous = read_status(manifest.get("status"))
         record.status = build_failed_status(failure, previous, int(metadata.get("generation") or 1), time.time_ns())
-        await self._runtime.writer.event(fleet, "Warning", failure.reason, failure.message)
+        await self.runtime.writer.event(fleet, "Warning", failure.reason, failure.message)
         if record.status == previous:
             return
         try:
             async with asyncio.timeout(STATUS_LIMIT):
-                await self._runtime.writer.write_status(fleet, to_manifest(record.status))
+                await self.runtime.writer.write_status(fleet, to_manifest(record.status))
         except NotLeadingError:
             return
         except Exception as error:
@@ -447,29 +446,15 @@ class Controller:
         foreign = {key for key, record in self.records.items() if record.left_alone}
         fleets = sorted(_fleet_key(key) for key in self._fleets() if key not in foreign)
         try:
-            await self._runtime.world.check_kinds()  # else its fleets are not deleted by intent: the hub remembers them
-            await self._runtime.links.retain(fleets)
+            await self.runtime.world.check_kinds()  # else its fleets are not deleted by intent: the hub remembers them
+            await self.runtime.links.retain(fleets)
         except (UnavailableError, NotLeadingError, httpx.HTTPError) as error:
             logger.debug("%s", error)  # every fleet's status says so, or the next list
 
     def _fleets(self) -> list[ObjectKey]:
         """Return the fleets to reconcile, without those that are being deleted."""
-        objects = self._runtime.world.cache.objects
+        objects = self.runtime.world.cache.objects
         return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
-
-    @property
-    def write_counts(self) -> Mapping[tuple[str, bool], int]:
-        """The number of patches, by kind and whether they changed anything."""
-        return self._runtime.writer.write_counts
-
-    @property
-    def tolerance(self) -> bool:
-        """True if HorizontalPodAutoscalers of this cluster follow every change, not only those of more than 10 %."""
-        return self._runtime.world.is_offered(TOLERANCE)
-
-    def known(self) -> Mapping[ObjectKey, FleetRecord]:
-        """Return the record of every fleet."""
-        return self.records
 
 
 def _fleet_key(key: ObjectKey) -> str:

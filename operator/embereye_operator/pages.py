@@ -16,6 +16,7 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
+from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.scaling.followers import followed_shards
 from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView, WriteMetrics
 from embereye_operator.runtime.kubernetes.lease import Election
@@ -23,7 +24,8 @@ from embereye_operator.runtime.kubernetes.lease import Election
 
 def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
     """Yield the controller's knowledge of each fleet."""
-    now, known = time.monotonic(), controller.known()
+    now, known = time.monotonic(), controller.records
+    tolerance = controller.runtime.world.is_offered(TOLERANCE)
     for (resource, namespace, name), record in known.items():
         current = record.is_current(now, len(known))
         # An outdated condition counts as false, so that alerts on it fire.
@@ -34,7 +36,7 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
         view = None
         if current and record.fleet:
             status, mode = record.status, record.fleet.spec.autoscaling.mode
-            required = followed_shards(mode, status.required_shards, status.shards, tolerance=controller.tolerance)
+            required = followed_shards(mode, status.required_shards, status.shards, tolerance=tolerance)
             view = FleetView(record.fleet, status, required, record.load)
         yield FleetReport(
             namespace, FLEET_TYPES[resource].kind, name, view, conditions,
@@ -47,7 +49,7 @@ def health_app(controller: Controller, election: Election | None) -> web.Applica
     registry = CollectorRegistry()
     is_leading = election.is_leading if election else lambda: True
     registry.register(FleetMetrics(lambda: fleet_reports(controller), is_leading))
-    registry.register(WriteMetrics(lambda: controller.write_counts))
+    registry.register(WriteMetrics(lambda: controller.runtime.writer.write_counts))
     runtime = RuntimeMetrics(registry, lambda: controller.credentials)
 
     async def measure(_: web.Application) -> AsyncIterator[None]:

@@ -53,8 +53,8 @@ class _Open(NamedTuple):
     since: float  # monotonic seconds
 
 
-class _Channels:
-    """One channel to each process, replaced when our certificate changes."""
+class _Caller:
+    """A caller of our own processes, with a channel to each; without `credentials` neither end is authenticated."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self.credentials = credentials
@@ -62,7 +62,8 @@ class _Channels:
         self._over: set[grpc.aio.Channel] = set()  # replaced channels, closed once their calls have ended
         self._closing = Tasks()
 
-    def get(self, address: str, server_name: str) -> grpc.aio.Channel:
+    def channel(self, address: str, server_name: str) -> grpc.aio.Channel:
+        """Return the channel to a process, a new one after a change of our certificate."""
         certificate = self.credentials.current if self.credentials else None
         known = self._open.get((address, server_name))
         if known and known.shown is not certificate:
@@ -73,7 +74,7 @@ class _Channels:
             known = self._open[address, server_name] = _Open(link, certificate, time.monotonic())
         return known.link
 
-    def note_failure(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
+    def _note_failure(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
         """Record a failed call on `link`: if it is not even connected, the next call uses a new channel."""
         known = self._open.get((address, server_name))
         if (
@@ -84,15 +85,14 @@ class _Channels:
         ):
             self._retire(address, server_name)
 
-    async def close(self, chosen: Collection[tuple[str, str]] | None = None) -> None:
-        """Close the `chosen` channels, or all."""
-        keys = list(self._open) if chosen is None else chosen
-        closing = [self._open.pop(key).link for key in keys if key in self._open]
-        if chosen is None:
-            await self._closing.stop()
-            closing += self._over
-            self._over.clear()
-        await asyncio.gather(*(link.close(None) for link in closing))
+    async def close(self) -> None:
+        """Close all channels."""
+        await self._closing.stop()
+        await asyncio.gather(self._close(list(self._open)), *(link.close(None) for link in self._over))
+        self._over.clear()
+
+    async def _close(self, chosen: Collection[tuple[str, str]]) -> None:
+        await asyncio.gather(*(self._open.pop(key).link.close(None) for key in chosen if key in self._open))
 
     def _retire(self, address: str, server_name: str) -> None:
         link = self._open.pop((address, server_name)).link
@@ -103,26 +103,6 @@ class _Channels:
         await link.close(CALL_SECONDS)
         self._over.discard(link)
 
-
-class _Caller:
-    """A caller of our own processes; without `credentials` neither end is authenticated."""
-
-    def __init__(self, credentials: Credentials | None) -> None:
-        self._channels = _Channels(credentials)
-
-    @property
-    def credentials(self) -> Credentials | None:
-        """Return its certificate."""
-        return self._channels.credentials
-
-    @credentials.setter
-    def credentials(self, credentials: Credentials | None) -> None:
-        self._channels.credentials = credentials
-
-    async def close(self) -> None:
-        """Close all channels."""
-        await self._channels.close()
-
     async def _answer(
         self, address: str, server_name: str, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]"
     ) -> T:
@@ -130,12 +110,12 @@ class _Caller:
 
         The call is always cancelled, because gRPC never collects an abandoned one: grpc#43462.
         """
-        link = self._channels.get(address, server_name)
+        link = self.channel(address, server_name)
         call = make(link)
         try:
             return await call
         except grpc.aio.AioRpcError:
-            self._channels.note_failure(address, server_name, link)
+            self._note_failure(address, server_name, link)
             raise
         finally:
             call.cancel()
@@ -163,13 +143,13 @@ class Shards(_Caller):
         idle = [key for key, used in self._used.items() if now - used > IDLE]
         for key in idle:
             del self._used[key]
-        await self._channels.close(idle)
+        await self._close(idle)
 
     async def forget(self, address: Address) -> None:
         """Close the channel to a deleted shard."""
         key = self._key(address)
         if self._used.pop(key, None) is not None:
-            await self._channels.close([key])
+            await self._close([key])
 
     async def close(self) -> None:
         """Close all channels."""
@@ -200,15 +180,11 @@ class Hub(_Caller):
         self.address = address
         self.epochs: Mapping[str, int] = {}  # epochs of the hub's rosters by fleet, as last reported
         self.is_reaching_people: bool | None = None  # as last reported; None: unknown, or it notifies nobody
-        self._ip_address = ""
+        self.ip_address = ""  # its address without a name to resolve, which is tried first; "" if it is unknown
         self._by_name = False
         self._reported: dict[
             str, tuple[FleetRoster, float, FleetLedger | None]
         ] = {}  # fleet → roster, monotonic seconds
-
-    def set_address(self, address: str) -> None:
-        """Try `address`, with an IP address, first, which needs no name resolution; "" if it is unknown."""
-        self._ip_address = address
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
         """Report all declared devices of a fleet; return the hub's ledger of the fleet as of its latest report.
@@ -260,7 +236,7 @@ class Hub(_Caller):
 
     @property
     def _target(self) -> str:
-        return self._ip_address if self._ip_address and not self._by_name else self.address
+        return self.ip_address if self.ip_address and not self._by_name else self.address
 
     async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
         try:

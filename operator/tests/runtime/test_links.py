@@ -61,12 +61,12 @@ async def test_a_connection_is_closed_after_its_certificate_was_renewed(
     monkeypatch.setattr(links, "control_channel", dial)
     caller = Shards(Renewed()) if end == "a shard" else Hub("127.0.0.1:1", Renewed())  # type: ignore[arg-type]
     for _ in range(100):
-        assert caller._channels.get("h:1", "hall-0.default") is created[-1]
+        assert caller.channel("h:1", "hall-0.default") is created[-1]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert len(created) == 100
     assert all(link.closed == [links.CALL_SECONDS] for link in created[:-1])  # calls that had begun may end
-    assert not caller._channels._over
+    assert not caller._over
     await caller.close()
     assert created[-1].closed == [None]
 
@@ -115,7 +115,7 @@ async def test_the_hub_is_called_by_address_first_and_then_by_name(
     monkeypatch.setattr(links, "control_channel", dial)
     monkeypatch.setattr(links, "RosterStub", lambda _: SimpleNamespace(Retain=lambda *_, **__: Failed()))
     hub = Hub("hub.a.svc:50053")
-    hub.set_address("10.0.0.7:50053")
+    hub.ip_address = "10.0.0.7:50053"
     for _ in range(3):
         with pytest.raises(UnavailableError, match=r"hub hub\.a\.svc:50053 cannot"):
             await hub.retain([])

@@ -110,9 +110,6 @@ class Hub:
     def __init__(self) -> None:
         self.retained: list[list[str]] = []
 
-    def set_address(self, address: str) -> None:
-        pass
-
     async def retain(self, fleets: list[str]) -> None:
         self.retained.append(fleets)
 
