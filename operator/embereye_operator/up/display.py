@@ -65,19 +65,15 @@ class Display(Protocol):
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print an event."""
-        ...
 
     def pin(self, text: str) -> None:
         """Print a line that stays visible, because somebody needs it later."""
-        ...
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Show the present state."""
-        ...
 
     def close(self) -> None:
         """Restore the terminal."""
-        ...
 
 
 class _Output:

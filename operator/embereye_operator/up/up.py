@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -158,7 +158,7 @@ class Up:
         self._token = ""
         self._targets: str | None = ""  # as last written; None: writing failed
         self._unstored = Unstored()
-        self._unwritable = False  # the display says that the data folder cannot be written
+        self._unwritable = Condition(first_only=True)  # the data folder cannot be written
         self._versions = versions(options.manifests)  # as last accepted or rejected
 
     async def run(self, stop: asyncio.Event, *, patient: bool = False) -> int:
@@ -375,25 +375,22 @@ class Up:
         await asyncio.gather(*(self._reconcile(state) for state in self._fleets.values() if state.due <= now))
         with contextlib.suppress(UnavailableError):  # a restarting hub gets it in the next round
             await self._runtime.retain(list(self._fleets))
-        self._show_disk_state(self._runtime.write_statuses())
+        self._write_statuses()
 
-    def _show_disk_state(self, unwritable: str) -> None:
-        """Show once that and why the data folder cannot be written, and once that it can be again."""
-        if bool(unwritable) == self._unwritable:
-            return
-        self._unwritable, data = bool(unwritable), self._options.data
-        if unwritable:
+    def _write_statuses(self) -> None:
+        """Write the fleets' states, and show once that and why they cannot be written, and once that they can again."""
+        data, unwritable = self._options.data, self._runtime.write_statuses()
+        if not unwritable:
+            if self._unwritable.clear():
+                self._display.say(f"--data {data} can be written again")
+        elif self._unwritable.fail(unwritable):
             self._display.say(f"--data {data} cannot be written ({unwritable}): {MAKE_ROOM}", style="bold red")
-        else:
-            self._display.say(f"--data {data} can be written again")
 
     async def _keep_reconciling(self) -> None:
         while True:
             await self._reconcile_due(time.monotonic())
             self._write_targets()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.25):
-                    await self._dirty.wait()
+            await first_of(self._dirty.wait(), timeout=0.25)
             if self._dirty.is_set():
                 self._dirty.clear()
                 for state in self._fleets.values():
@@ -580,21 +577,16 @@ class Up:
 
     async def _keep_showing(self) -> None:
         while True:
-            link = self._dial_hub()
             try:
-                async with link:
-                    async for zones in self._poll_zones(link):
-                        self._zones, self._connected = zones, True
+                async with self._dial_hub() as link:
+                    while True:
+                        self._zones = (await AlarmsStub(link).Zones(ZonesRequest(), timeout=2.0)).zones
+                        self._connected = True
                         self._display.show(self._fleet_rows(), self._zone_rows())
+                        await asyncio.sleep(0.5)
             except grpc.aio.AioRpcError:
                 self._connected = False
                 self._display.show(self._fleet_rows(), self._zone_rows())
-            await asyncio.sleep(0.5)
-
-    async def _poll_zones(self, link: grpc.aio.Channel) -> AsyncIterator[Sequence[Zone]]:
-        while True:
-            response = await AlarmsStub(link).Zones(ZonesRequest(), timeout=2.0)
-            yield response.zones
             await asyncio.sleep(0.5)
 
     def _fleet_rows(self) -> list[FleetRow]:

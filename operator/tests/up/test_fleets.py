@@ -23,7 +23,7 @@ from embereye_operator.api.documents import read_document
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.runtime.local import runtime as local
 from embereye_operator.runtime.local.processes import Supervisor
-from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports, simulated_cameras
+from embereye_operator.runtime.local.runtime import LocalRuntime, simulated_cameras
 from embereye_operator.up import up as module
 from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
@@ -207,7 +207,7 @@ async def test_fleets_of_one_name_in_two_namespaces_have_separate_shards(begin: 
     for name in up._supervisor.names:
         environment = up._supervisor[name].spec.environment
         fleet = north if environment["EMBEREYE_FLEET"] == north.key else south
-        assert int(environment["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
+        assert int(environment["EMBEREYE_SHARED_TCP_PORT"]) == fleet.ports["tcp"]
         assert (
             up._runtime.address(fleet, "hall-sensors-0").control == f"127.0.0.1:{environment['EMBEREYE_CONTROL_PORT']}"
         )
@@ -326,10 +326,10 @@ async def test_with_a_full_disk_the_status_is_shown_and_its_file_written_later(
         for shards in (2, 3):
             await up._runtime.write_status(state.fleet, {"shards": shards})
             await up._runtime.write_status(state.fleet, {"shards": shards})
-            up._show_disk_state(up._runtime.write_statuses())
+            up._write_statuses()
     assert up._runtime.statuses[state.fleet.key] == {"shards": 3}
     assert json.loads(file.read_text())["status"] != {"shards": 3}
-    up._show_disk_state(up._runtime.write_statuses())
+    up._write_statuses()
     assert json.loads(file.read_text())["status"] == {"shards": 3}
     first, second = capsys.readouterr().out.splitlines()
     assert "cannot be written (No space left on device): free space" in first
