@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 from argparse import Namespace
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -32,32 +33,32 @@ COLUMNS = ("Type", "Device", "Zone", "Sign", "From", "Seconds", "Size", "Note")
 MEDIA_WORDS = {Clip.MEDIA_STILL: "still", Clip.MEDIA_LINES: "lines"}
 
 
+@dataclass(frozen=True)
 class ClipCommands:
     """The two commands, at the hub behind `link`."""
 
-    def __init__(self, link: grpc.aio.Channel, arguments: Namespace, console: Console) -> None:
-        self._link = link
-        self._arguments = arguments
-        self._console = console
+    link: grpc.aio.Channel
+    arguments: Namespace
+    console: Console
 
     async def run(self, action: str) -> None:
         """Run "clips" or "clip"."""
         await (self._list() if action == "clips" else self._fetch())
 
     async def _list(self) -> None:
-        name, alarms = self._arguments.alarm, AlarmsStub(self._link)
+        name, alarms = self.arguments.alarm, AlarmsStub(self.link)
         alarm = await find_alarm(alarms, name) if name else ""
-        request = ListClipsRequest(alarm=alarm, limit=self._arguments.limit)
-        clips = (await ClipsStub(self._link).List(request, timeout=TIMEOUT)).clips
+        request = ListClipsRequest(alarm=alarm, limit=self.arguments.limit)
+        clips = (await ClipsStub(self.link).List(request, timeout=TIMEOUT)).clips
         if not clips and alarm == name and name and not await has_alarm(alarms, alarm):
             raise NotFoundError(f"there is no alarm {alarm}. `embereye alarms --json history` has the ids.")
         empty = "No clips yet: a clip is listed once it is complete." if alarm else "No clips are stored."
-        columns, as_json = (whole_column("Clip"), *COLUMNS), self._arguments.json
-        print_messages(clips, columns, clip_row, empty=empty, as_json=as_json, console=self._console)
+        columns, as_json = (whole_column("Clip"), *COLUMNS), self.arguments.json
+        print_messages(clips, columns, clip_row, empty=empty, as_json=as_json, console=self.console)
 
     async def _fetch(self) -> None:
         """Write the clip to a draft, verify it, then rename it: the target is always complete."""
-        wanted, target = self._arguments.clip, self._arguments.output
+        wanted, target = self.arguments.clip, self.arguments.output
         clip, digest, draft = Clip(), hashlib.sha256(), None
         try:
             with contextlib.ExitStack() as stack:
@@ -79,7 +80,7 @@ class ClipCommands:
         finally:
             if draft is not None:
                 draft.unlink(missing_ok=True)
-        if self._arguments.json:
+        if self.arguments.json:
             print_json({"file": str(target)})
         else:
             print(target)
@@ -90,7 +91,7 @@ class ClipCommands:
         while True:
             request = FetchClipRequest(sha256=name, offset=offset)
             try:
-                async for chunk in ClipsStub(self._link).Fetch(request, timeout=FETCH_SECONDS):
+                async for chunk in ClipsStub(self.link).Fetch(request, timeout=FETCH_SECONDS):
                     name, offset = chunk.clip.sha256 or name, offset + len(chunk.data)
                     yield chunk
             except grpc.aio.AioRpcError as error:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import re
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import grpc
 
@@ -78,10 +78,8 @@ def hub_error(
     match error.code():
         case code if code in UNREACHABLE:
             return UnreachableError(unreachable(hub, reason))
-        case grpc.StatusCode.UNAUTHENTICATED if not presented:
-            return RefusedError(f"the hub at {hub} needs a token, and none was given.", TOKEN_HINT)
         case grpc.StatusCode.UNAUTHENTICATED:
-            return RefusedError(f"the hub at {hub} refuses the token: {reason.partition(';')[0]}.", TOKEN_HINT)
+            return token_error(hub, reason, presented=presented)
         case grpc.StatusCode.PERMISSION_DENIED:
             role = re.search(r"role (viewer|operator|admin)\b", reason)
             makes = f"embereye access create NAME --role {role[1] if role else 'admin'}"
@@ -97,9 +95,26 @@ def hub_error(
     return RefusedError(reason)
 
 
-def unreachable(address: str, reason: str, *, peer: str = "hub") -> str:
-    """The sentence about the `peer` at `address`, which could not be reached for `reason`."""
-    for sign, (plain, remedy) in REASONS.items():
+def token_error(hub: str, reason: str, *, presented: bool) -> RefusedError:
+    """The error for a call without a valid token; `presented`: a token was sent with it."""
+    if presented:
+        return RefusedError(f"the hub at {hub} refuses the token: {reason.partition(';')[0]}.", TOKEN_HINT)
+    return RefusedError(f"the hub at {hub} needs a token, and none was given.", TOKEN_HINT)
+
+
+def unreachable(
+    address: str,
+    reason: str,
+    *,
+    peer: str = "hub",
+    reasons: Mapping[str, tuple[str, str]] = REASONS,
+    remedy: str = "Is it running?",
+) -> str:
+    """The sentence about the `peer` at `address`, which could not be reached for `reason`.
+
+    `reasons` is as `REASONS`; `remedy` is for a reason that is not among them.
+    """
+    for sign, (plain, known_remedy) in reasons.items():
         if re.search(sign, reason):
-            return f"cannot reach the {peer} at {address}: {plain}. {remedy}"
-    return f"cannot reach the {peer} at {address}. Is it running? ({reason})"
+            return f"cannot reach the {peer} at {address}: {plain}. {known_remedy}"
+    return f"cannot reach the {peer} at {address}. {remedy} ({reason})"

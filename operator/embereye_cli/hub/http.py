@@ -5,17 +5,15 @@ proxy are ignored, because another server would receive the token. Each failure 
 hub's sentence from its JSON answer if there is one, else a plain sentence for the system's reason.
 """
 
-import http.client
 import json
-import ssl
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 from typing import Any
 
+import httpx2 as httpx  # the HTTP client of lightkube
+
 from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
 from embereye_cli.hub.connection import ConsoleConnection
-from embereye_cli.hub.errors import TOKEN_HINT
+from embereye_cli.hub.errors import token_error, unreachable
 
 SECONDS = 30.0  # to wait for an answer
 REMEDY = "--console names the hub's HTTP port"
@@ -32,44 +30,17 @@ REASONS = {
 }
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: the server that it leads to would receive our token."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Return None, as urllib wants it: the redirection is the answer."""
-
-
-class _Https(urllib.request.HTTPSHandler):
-    """HTTPS to a server whose certificate has another name than the URL."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        super().__init__(context=context)
-        self._trust = context
-        self._server_name = server_name
-
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Open the URL of `request`."""
-        name, trust = self._server_name, self._trust
-
-        class Connection(http.client.HTTPSConnection):
-            def connect(self) -> None:
-                """Connect, and check the certificate for the server's name."""
-                http.client.HTTPConnection.connect(self)
-                self.sock = trust.wrap_socket(self.sock, server_hostname=name or self.host)
-
-        return self.do_open(Connection, request, context=trust)
-
-
 class HttpHub:
     """A hub's console. Each failure raises a UserError that says what is wrong and what to do."""
 
     def __init__(self, connection: ConsoleConnection) -> None:
         self._base = connection.url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
-        # Like gRPC, without the environment's proxy: it is for the outside, and would receive our token.
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), _Https(connection.trust, connection.server_name), _NoRedirects
-        )
+        # Like gRPC, without the environment's proxy: it is for the outside, and would receive our token. A redirection
+        # is not followed, because the server that it leads to would receive the token, too.
+        self._client = httpx.Client(verify=connection.trust, trust_env=False, timeout=SECONDS, headers=self._headers)
+        # A certificate may have another name than the URL.
+        self._extensions = {"sni_hostname": connection.server_name} if connection.server_name else {}
 
     def read(self, path: str, *fields: str, body: dict[str, Any] | None = None, lister: str = "") -> dict[str, Any]:
         """The JSON object at `path`, which has `fields`, or the answer to a POST of `body`.
@@ -87,41 +58,30 @@ class HttpHub:
 
     def fetch(self, path: str, *, body: dict[str, Any] | None = None, lister: str = "") -> bytes:
         """The content at `path`, or the answer to a POST of `body`; `lister` as in `read`."""
+        method = "GET" if body is None else "POST"
         try:
-            data = None if body is None else json.dumps(body).encode()
-            headers = self._headers if data is None else {**self._headers, "Content-Type": "application/json"}
-            request = urllib.request.Request(self._base + path, data, headers)
-            with self._opener.open(request, timeout=SECONDS) as answer:
-                content: bytes = answer.read()
-        except urllib.error.HTTPError as error:
-            raise self._error(error, lister) from error
-        except http.client.HTTPException as error:
+            answer = self._client.request(method, self._base + path, json=body, extensions=self._extensions)
+        except (httpx.RemoteProtocolError, httpx.DecodingError) as error:
             raise UnreachableError(self._no_hub()) from error
-        except OSError as error:
-            raise UnreachableError(self._unreachable(str(getattr(error, "reason", error)))) from error
-        return content
-
-    def _unreachable(self, reason: str) -> str:
-        for signs, (plain, remedy) in REASONS.items():
-            if any(sign in reason for sign in signs.split("|")):
-                return f"cannot reach the hub at {self._base}: {plain}. {remedy}"
-        return f"cannot reach the hub at {self._base}. {REMEDY}. ({reason})"
+        except (httpx.HTTPError, OSError) as error:
+            sentence = unreachable(self._base, str(error), reasons=REASONS, remedy=f"{REMEDY}.")
+            raise UnreachableError(sentence) from error
+        if not answer.is_success:
+            raise self._error(answer, lister)
+        return answer.content
 
     def _no_hub(self) -> str:
         return f"{self._base} does not answer as a hub of this version. {REMEDY}, with https:// for TLS"
 
-    def _error(self, error: urllib.error.HTTPError, lister: str) -> UserError:
+    def _error(self, answer: httpx.Response, lister: str) -> UserError:
         try:
-            reason = str(json.load(error)["error"])
-        except (OSError, ValueError, KeyError, TypeError):
-            target = f", and redirects to {location}" if (location := error.headers.get("Location")) else ""
-            return UnreachableError(f"{self._no_hub()}; it answers {error.code} {error.reason}{target}")
-        match error.code:
-            case HTTPStatus.UNAUTHORIZED if not self._headers:
-                return RefusedError(f"the hub at {self._base} needs a token, and none was given.", TOKEN_HINT)
+            reason = str(answer.json()["error"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            target = f", and redirects to {location}" if (location := answer.headers.get("Location")) else ""
+            return UnreachableError(f"{self._no_hub()}; it answers {answer.status_code} {answer.reason_phrase}{target}")
+        match answer.status_code:
             case HTTPStatus.UNAUTHORIZED:
-                reason = reason.partition(";")[0]
-                return RefusedError(f"the hub at {self._base} refuses the token: {reason}.", TOKEN_HINT)
+                return token_error(self._base, reason, presented=bool(self._headers))
             case HTTPStatus.NOT_FOUND:
                 return NotFoundError(f"{reason}. {lister}" if lister else reason)
         return RefusedError(f"the hub at {self._base} refuses: {reason}")
