@@ -15,7 +15,13 @@ from embereye.process.lifecycle import NotFoundError, UserError, print_error
 from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_cli.explain.fleet import add_fleet_arguments, print_explanation, print_problem, select
+from embereye_cli.explain.fleet import (
+    add_fleet_arguments,
+    add_output_arguments,
+    print_explanation,
+    print_problem,
+    select,
+)
 from embereye_cli.main import run_process
 from embereye_cli.parser import Parser
 from embereye_operator.api.fleets import Fleet
@@ -35,6 +41,7 @@ from embereye_operator.runtime.kubernetes.hub_status import hub_troubles
 from embereye_operator.runtime.kubernetes.observers import absent_operators, refused_statuses
 
 Row = Sequence[object]
+Command = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
 class PluginParser(Parser):
@@ -48,38 +55,38 @@ def build_parser() -> argparse.ArgumentParser:
     parser = PluginParser(prog="kubectl embereye", description=__doc__)
     add_target_arguments(parser)  # kubectl accepts them before the command too
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    status = commands.add_parser("status", help="list all fleets and their state")
-    add_target_arguments(status)
+
+    def add(name: str, run: Command, text: str, add_arguments: Callable[[argparse.ArgumentParser], None]) -> Parser:
+        command: Parser = commands.add_parser(name, help=text)
+        command.set_defaults(run=run)
+        add_arguments(command)
+        return command
+
+    status = add("status", _status, "list all fleets and their state", add_target_arguments)
     status.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
-    status.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
-    status.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
-    devices = commands.add_parser("devices", help="list a fleet's devices: their shard, and why one is dark")
-    add_fleet_arguments(devices)
-    add_fleet_arguments(
-        commands.add_parser("addresses", help="list the addresses where devices outside the cluster reach a fleet")
-    )
-    add_fleet_arguments(commands.add_parser("explain", help="explain a fleet's scaling: inputs, formula, result"))
-    drain = commands.add_parser("drain", help="replace a shard by others")
-    add_fleet_arguments(drain)
-    drain.add_argument(
-        "shard", nargs="?", default="", help="name or number of the shard; without it, list the drained ones"
-    )
+    add_output_arguments(status)
+    add("devices", _devices, "list a fleet's devices: their shard, and why one is dark", add_fleet_arguments)
+    addresses = "list the addresses where devices outside the cluster reach a fleet"
+    add("addresses", _addresses, addresses, add_fleet_arguments)
+    add("explain", _explain, "explain a fleet's scaling: inputs, formula, result", add_fleet_arguments)
+    drain = add("drain", _drain, "replace a shard by others", add_fleet_arguments)
+    shard = "name or number of the shard; without it, list the drained ones"
+    drain.add_argument("shard", nargs="?", default="", help=shard)
     drain.add_argument("--undo", action="store_true", help="use the shard again")
-    add_fleet_arguments(commands.add_parser("pause", help="stop the operator from changing a fleet"))
-    add_fleet_arguments(commands.add_parser("resume", help="let the operator change a paused fleet again"))
-    rollout = commands.add_parser("rollout", help="show, pause, resume or undo a roll-out")
-    rollout.add_argument(
-        "action", choices=["status", "pause", "resume", "undo"], help="undo: return to the previous image"
-    )
-    add_fleet_arguments(rollout)
-    bundle = commands.add_parser(
-        "report", help="write everything that the cluster knows about EmberEye to an archive, without secrets"
-    )
-    add_target_arguments(bundle)
-    report.add_arguments(bundle)
-    migrate = commands.add_parser("migrate-storage", help="store every fleet in the current version of its CRD")
-    add_target_arguments(migrate)
+    add("pause", _pause, "stop the operator from changing a fleet", add_fleet_arguments)
+    add("resume", _pause, "let the operator change a paused fleet again", add_fleet_arguments)
+    add("rollout", _rollout, "show, pause, resume or undo a roll-out", _add_rollout_arguments)
+    archive = "write everything that the cluster knows about EmberEye to an archive, without secrets"
+    report.add_arguments(add("report", report.run, archive, add_target_arguments))
+    migrate = "store every fleet in the current version of its CRD"
+    add("migrate-storage", storage.run, migrate, add_target_arguments)
     return parser
+
+
+def _add_rollout_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = ["status", "pause", "resume", "undo"]
+    parser.add_argument("action", choices=actions, help="undo: return to the previous image")
+    add_fleet_arguments(parser)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,20 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     parsed = build_parser().parse_args(arguments)
-    commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
-        "status": _status,
-        "devices": _devices,
-        "addresses": _addresses,
-        "explain": _explain,
-        "drain": _drain,
-        "pause": _pause,
-        "resume": _pause,
-        "rollout": _rollout,
-        "report": report.run,
-        "migrate-storage": storage.run,
-    }
     try:
-        return asyncio.run(commands[parsed.command](parsed))
+        return int(asyncio.run(parsed.run(parsed)))
     except UserError as error:
         return print_error(error, "kubectl embereye")
 

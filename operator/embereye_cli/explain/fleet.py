@@ -29,6 +29,11 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that name a fleet, and the form of the output."""
     parser.add_argument("name", help="the fleet's name, or kind/name where both kinds have it")
     add_target_arguments(parser)
+    add_output_arguments(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare --output and --json."""
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="default: table")
     parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
 
