@@ -12,7 +12,7 @@ from typing import Any
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.units import counted
 from embereye_cli.terminal import camel_keys
-from embereye_cli.values import amount
+from embereye_cli.values import amount, check_ranges
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import SensorFleetSpec
@@ -80,11 +80,7 @@ def load_costs(path: Path | None) -> Costs:
 
 def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDemand]:
     """The devices that the arguments describe; UserError for an impossible value."""
-    for name in ("hz", "frame_hz"):
-        if not 0 <= getattr(arguments, name) <= 1e9:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a billion")
-    if arguments.fps is not None and not 0 < arguments.fps <= 1000:
-        raise UserError(f"--fps {arguments.fps:g} is not between 0 and 1000")
+    check_ranges(arguments, hz=(0, 1e9), frame_hz=(0, 1e9), fps=(0.001, 1000))
     width, times, height = arguments.size.partition("x")
     if not (times and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT in pixels')

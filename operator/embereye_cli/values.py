@@ -1,13 +1,14 @@
 """Types of option values that argparse lacks. Each raises ArgumentTypeError, with an example, for a wrong text.
 
 Options name one of these functions as `type`. argparse calls it with the text, also with a default from an environment
-variable, and prints the sentence of its error.
+variable, and prints the sentence of its error. `check_ranges` is for the bounds of options that are numbers.
 """
 
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 
+from embereye.process.lifecycle import UserError
 from embereye.units import LAST_PORT
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -104,3 +105,12 @@ def named_port(text: str) -> int:
 def split_names(texts: Sequence[str]) -> tuple[str, ...]:
     """The names in `["a,b", "c"]`, each once."""
     return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
+
+
+def check_ranges(arguments: Namespace, **ranges: tuple[float, float]) -> None:
+    """Raise UserError if a given option, such as min_rate, is not between its least and its greatest value."""
+    for name, (least, most) in ranges.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            option = name.replace("_", "-")
+            raise UserError(f"--{option} {value:g} is not between {least:.10g} and {most:.10g}")

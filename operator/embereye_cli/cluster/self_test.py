@@ -27,6 +27,7 @@ from embereye.wire.device.messages import SensorReading, SerialNumber
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.hub.connection import HubConnection, add_hub_options, hub_connection
 from embereye_cli.hub.errors import hub_error
+from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
@@ -92,8 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
     if arguments.target:
         address_option("--target", arguments.target)
-    if not 0 <= arguments.within <= 86_400:
-        raise UserError(f"--within {arguments.within:g} is not between 0 and 86400")
+    check_ranges(arguments, within=(0, 86_400))
 
     async def main(stop: asyncio.Event) -> int:
         test = _SelfTest(
@@ -149,37 +149,29 @@ class _Sensor:
         self.written.clear()
 
 
+@dataclass(eq=False)
 class _SelfTest:
-    def __init__(
-        self,
-        hub: HubConnection,
-        target: Target,
-        labels: dict[str, str],
-        template: dict[str, Any],
-        way_in: str,
-        within: float,
-    ) -> None:
-        self._hub = hub
-        self._target = target
-        self._labels = labels
-        self._template = template
-        self._way_in = way_in
-        self._within = within
-        self._began = time.monotonic()
+    hub: HubConnection
+    target: Target
+    labels: dict[str, str]
+    template: dict[str, Any]
+    way_in: str
+    within: float
+    began: float = field(default_factory=time.monotonic)
 
     async def run(self) -> None:
-        async with connected(self._target) as client, self._hub.dial() as link:
+        async with connected(self.target) as client, self.hub.dial() as link:
             alarms = AlarmsStub(link)
             try:
                 async with self._fleet(client):
                     await self._burn(client, alarms)
             except grpc.aio.AioRpcError as error:
-                presented = bool(self._hub.token)
-                raise hub_error(error, self._hub.hub, "embereye self-test", presented=presented) from error
+                presented = bool(self.hub.token)
+                raise hub_error(error, self.hub.hub, "embereye self-test", presented=presented) from error
         self._report("done, everything is removed: fires at sensors become alarms here")
 
     def _report(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
+        print(f"{time.monotonic() - self.began:6.1f} s  {text}", flush=True)
 
     @contextlib.asynccontextmanager
     async def _fleet(self, client: AsyncClient) -> AsyncIterator[None]:
@@ -188,12 +180,12 @@ class _SelfTest:
         fleet = kind(
             apiVersion=API_VERSION,
             kind="SensorFleet",
-            metadata={"name": NAME, "namespace": namespace, "labels": {LABEL: "true", **self._labels}},
+            metadata={"name": NAME, "namespace": namespace, "labels": {LABEL: "true", **self.labels}},
             spec={
                 "sensors": [{"id": NAME, "zone": NAME}],
                 "shards": 1,
                 "autoscaling": {"mode": "none"},
-                "template": self._template,
+                "template": self.template,
             },
         )
         await self._remove(client)  # left by an interrupted test
@@ -216,7 +208,7 @@ class _SelfTest:
 
     async def _burn(self, client: AsyncClient, alarms: "AlarmsAsyncStub") -> None:
         namespace = client.namespace
-        sensor = _Sensor(self._way_in or f"{NAME}-sensors.{namespace}.svc:{TEXT_PORT}")
+        sensor = _Sensor(self.way_in or f"{NAME}-sensors.{namespace}.svc:{TEXT_PORT}")
         async with beside(sensor.send(), name="sensor"):
             await self._covered(client, sensor)
             call = alarms.Subscribe(SubscribeRequest(live_only=True, zones=[NAME]))
@@ -239,7 +231,7 @@ class _SelfTest:
 
     async def _covered(self, client: AsyncClient, sensor: _Sensor) -> None:
         """Wait until the operator reports that the sensor is watched; CheckFailedError with the obstacles."""
-        deadline = time.monotonic() + self._within
+        deadline = time.monotonic() + self.within
         while True:
             fleet: Any = await client.get(FLEETS["SensorFleet"], NAME, namespace=client.namespace)
             conditions = {entry["type"]: entry for entry in fleet.get("status", {}).get("conditions", [])}
@@ -253,7 +245,7 @@ class _SelfTest:
                     if entry["status"] == {"Covered": "False", "Ready": "False", "Degraded": "True"}.get(name)
                 )
                 raise CheckFailedError(
-                    f"the sensor was not covered within {self._within:g} s: "
+                    f"the sensor was not covered within {self.within:g} s: "
                     f"{obstacles or 'no operator watches ' + json.dumps(client.namespace)}"
                     + (f"; {sensor.address}: {sensor.refused}" if sensor.refused else "")
                 )
@@ -269,5 +261,5 @@ class _SelfTest:
             pass
         word = ZoneState.Name(state).removeprefix("ZONE_STATE_").lower()
         raise CheckFailedError(
-            f"the hub at {self._hub.hub} did not report {word} for zone {namespace}/{NAME} within {seconds:g} s"
+            f"the hub at {self.hub.hub} did not report {word} for zone {namespace}/{NAME} within {seconds:g} s"
         )

@@ -11,10 +11,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
-from embereye.process.lifecycle import CheckFailedError, UserError
+from embereye.process.lifecycle import CheckFailedError
 from embereye_cli.explain.device import entries_of, known_devices
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.values import check_ranges
 from embereye_operator.api.schema import problems
 from embereye_operator.api.sensors import GasCurve, SensorCalibration
 
@@ -44,12 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Measure, then print YAML. CheckFailedError if this cannot be clean air, UserError for a wrong option."""
-    for name, least, most in (("seconds", FEWEST * PERIOD, 86_400), ("ppm", 1, 1e6), ("curve_scale", 1e-3, 1e6)):
-        if not least <= getattr(arguments, name) <= most:
-            option = name.replace("_", "-")
-            raise UserError(f"--{option} {getattr(arguments, name):g} is not between {least:g} and {most:g}")
-    if not -10 <= arguments.curve_exponent <= -0.1:
-        raise UserError(f"--curve-exponent {arguments.curve_exponent:g} is not between -10 and -0.1")
+    check_ranges(arguments, seconds=(FEWEST * PERIOD, 86_400), ppm=(1, 1e6))
+    check_ranges(arguments, curve_scale=(1e-3, 1e6), curve_exponent=(-10, -0.1))
     hub = HttpHub(console_connection(arguments))
     resistances: list[float] = []
     until = time.monotonic() + arguments.seconds

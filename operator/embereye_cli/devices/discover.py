@@ -14,6 +14,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
+from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import OBJECT_NAME, ZONE
 
 USERNAME, PASSWORD = "EMBEREYE_CAMERA_USERNAME", "EMBEREYE_CAMERA_PASSWORD"
@@ -46,8 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UserError(f'--{option} "{getattr(arguments, option)}" is not the name of a Kubernetes object')
     if not re.fullmatch(ZONE, arguments.zone) or len(arguments.zone) > 63:
         raise UserError(f'--zone "{arguments.zone}" is not a zone name')
-    if not 0.1 <= arguments.timeout <= LONGEST:
-        raise UserError(f"--timeout {arguments.timeout:g} is not between 0.1 and {LONGEST:g} seconds")
+    check_ranges(arguments, timeout=(0.1, LONGEST))
     if arguments.host and arguments.interface:
         raise UserError("--interface has no effect with --host: leave one of them out")
     user, password = read_credentials(arguments.credentials)

@@ -290,21 +290,11 @@ def _eeprom(message: Eeprom) -> dict[str, Any]:
 def _reading(message: SensorReading) -> dict[str, Any]:
     record: dict[str, Any] = {}
     full_scale, board = THRESHOLDS.full_scale, THRESHOLDS.board
-    if message.smoke_adc is not None:
-        record |= {
-            "smoke_adc": message.smoke_adc,
-            "smoke_percent": _rounded(percent(message.smoke_adc, full_scale)),
-        }
-    if message.flame_adc is not None:
-        record |= {
-            "flame_adc": message.flame_adc,
-            "flame_percent": _rounded(percent(message.flame_adc, full_scale)),
-        }
+    for name, adc in (("smoke", message.smoke_adc), ("flame", message.flame_adc)):
+        if adc is not None:
+            record |= {f"{name}_adc": adc, f"{name}_percent": _rounded(percent(adc, full_scale))}
     if message.gas_adc is not None:
-        record |= {
-            "gas_adc": message.gas_adc,
-            "gas_ppm": _rounded(ppm(message.gas_adc, board, full_scale)),
-        }
+        record |= {"gas_adc": message.gas_adc, "gas_ppm": _rounded(ppm(message.gas_adc, board, full_scale))}
     if message.flame_detected is not None:
         record["flame_detected"] = message.flame_detected
     return record

@@ -17,6 +17,7 @@ from embereye.process import lifecycle
 from embereye.process.lifecycle import CheckFailedError, RefusedError, UnreachableError, UserError
 from embereye_cli.devices.discover import read_credentials
 from embereye_cli.terminal import print_json
+from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import OBJECT_NAME, ZONE
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     lifecycle.configure_logging("WARNING")
     if not re.fullmatch(ZONE, arguments.zone) or len(arguments.zone) > 63:
         raise UserError(f'--zone "{arguments.zone}" is not a zone name')
-    if not 0.5 <= arguments.seconds <= LONGEST:
-        raise UserError(f"--seconds {arguments.seconds:g} is not between 0.5 and {LONGEST:g}")
+    check_ranges(arguments, seconds=(0.5, LONGEST))
     user, password, secret = _credentials(arguments.credentials)
     probe = Probe(arguments.address, user, password, _print_note, arguments.maker or "", arguments.seconds)
     try:

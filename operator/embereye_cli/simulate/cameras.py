@@ -32,7 +32,7 @@ from embereye_cli.simulate.load_options import (
     thresholds_of,
 )
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
-from embereye_cli.values import seconds, seed
+from embereye_cli.values import check_ranges, seconds, seed
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +136,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     if is_load_test(arguments) and not specs:
         raise UserError("a load test needs at least one camera")
     size = _size(arguments.size)
-    if not 0.1 <= arguments.fps <= 60:
-        raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")
+    check_ranges(arguments, fps=(0.1, 60))
     fires = [parse_fire(text) for text in arguments.fire]
     for fire in fires:
         if not any(fire.is_visible_to(spec.id, spec.zone) for spec in specs):

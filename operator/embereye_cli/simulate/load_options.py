@@ -16,7 +16,7 @@ from embereye.process.files import check_writable
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.figures import ClientFigures, Thresholds
 from embereye.sim.load.run import LoadTest, run_load_test, sentences, write_report
-from embereye_cli.values import duration, duration_or_seconds
+from embereye_cli.values import check_ranges, duration, duration_or_seconds
 
 MOST_CLIENTS = 10_000
 # Defaults of options that have an effect only in a load test.
@@ -57,12 +57,9 @@ def check_load_options(arguments: argparse.Namespace, rate: float) -> None:
             if getattr(arguments, name, default) != default:
                 raise UserError(f"--{name.replace('_', '-')} has no effect without --clients or --report")
         return
-    if arguments.clients is not None and not 1 <= arguments.clients <= MOST_CLIENTS:
-        raise UserError(f"--clients {arguments.clients} is not between 1 and {MOST_CLIENTS}")
+    check_ranges(arguments, clients=(1, MOST_CLIENTS), min_rate=(0, 100))
     if arguments.packets < 0 or (arguments.max_errors or 0) < 0:
         raise UserError("--packets and --max-errors cannot be less than 0")
-    if arguments.min_rate is not None and not 0 <= arguments.min_rate <= 100:
-        raise UserError(f"--min-rate {arguments.min_rate:g} is not between 0 and 100")
     if arguments.packets and arguments.seconds:
         raise UserError("--packets and --for (or --duration) both set the end: give only one")
     if not 0 < rate <= 100_000:

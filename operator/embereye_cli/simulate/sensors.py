@@ -28,7 +28,7 @@ from embereye_cli.simulate.load_options import (
     thresholds_of,
 )
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
-from embereye_cli.values import seconds, seed
+from embereye_cli.values import check_ranges, seconds, seed
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
@@ -84,9 +84,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UserError(f"--count {arguments.count} is not at least 1")
     if is_load_test(arguments) and arguments.frame_rate is not None:
         raise UserError("--frame-rate has no effect in a load test: --include-frames makes every second packet a frame")
-    for name in ("rate", "frame_rate", "duration"):
-        if not 0 <= (getattr(arguments, name) or 0.0) <= 1e6:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
+    check_ranges(arguments, rate=(0, 1e6), frame_rate=(0, 1e6), duration=(0, 1e6))
     check_load_options(arguments, arguments.rate)
 
 
