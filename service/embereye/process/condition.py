@@ -1,8 +1,10 @@
 """A failure that may last: logged once when it begins, and once when it is over."""
 
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 
 
+@dataclass(eq=False)
 class Condition:
     """A failure that may last. It is true while the failure lasts.
 
@@ -10,19 +12,12 @@ class Condition:
     `first_only`, changed reasons are not logged. Without a logger, the caller reports what is news.
     """
 
-    def __init__(
-        self,
-        logger: logging.Logger | None = None,
-        *,
-        begin: int = logging.WARNING,
-        end: int = logging.WARNING,
-        first_only: bool = False,
-    ) -> None:
-        self.why = ""  # the present reason; '' if nothing fails
-        self._logger = logger
-        self._begin = begin
-        self._end = end
-        self._first_only = first_only
+    logger: logging.Logger | None = None
+    _: KW_ONLY
+    begin: int = logging.WARNING
+    end: int = logging.WARNING
+    first_only: bool = False
+    why: str = field(default="", init=False)  # the present reason; '' if nothing fails
 
     def __bool__(self) -> bool:
         return bool(self.why)
@@ -34,15 +29,15 @@ class Condition:
         """
         why = why or "unknown"  # some errors have no text, such as httpx2's ReadTimeout
         before, self.why = self.why, why
-        if before and (self._first_only or why == before):
+        if before and (self.first_only or why == before):
             return False
-        if self._logger and sentence:
-            self._logger.log(self._begin, sentence, *args, exc_info=error)
+        if self.logger and sentence:
+            self.logger.log(self.begin, sentence, *args, exc_info=error)
         return True
 
     def clear(self, sentence: str = "", *args: object) -> bool:
         """Note that nothing fails; if a failure is over by that, log `sentence` % `args` and return True."""
         before, self.why = self.why, ""
-        if before and self._logger and sentence:
-            self._logger.log(self._end, sentence, *args)
+        if before and self.logger and sentence:
+            self.logger.log(self.end, sentence, *args)
         return bool(before)

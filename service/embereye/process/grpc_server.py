@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from embereye.process.addresses import LOOPBACK
 from embereye.process.http.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
-from embereye.process.identity.guard import HealthRegistrar, Registrar
+from embereye.process.identity.guard import Registrar
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.process.tls.folder import ServerTls
@@ -153,7 +153,8 @@ class GrpcServer:
         for service in services:
             service.add(service.servicer, registrar)
         self._names = registrar.served
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, HealthRegistrar(self._server))
+        # Every port serves health to everybody: it is not in the table, and registered as if this was no control port.
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, Registrar(self._server, control=False))
 
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""

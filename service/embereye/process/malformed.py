@@ -6,9 +6,11 @@ context variable. The wrapped servicer then ends the call with INVALID_ARGUMENT 
 of a peer in each minute is logged.
 """
 
+import contextlib
 import inspect
 import logging
 import time
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -69,43 +71,32 @@ def refusing_malformed(call: str, handler: Any) -> Any:
     return handler._replace(request_deserializer=deserialize, **{kind: wrapped})
 
 
+@contextlib.asynccontextmanager
+async def _refusing(call: str, request: Any, context: Any) -> AsyncIterator[None]:
+    """Refuse `call` if its `request`, or a message of its stream, was malformed."""
+    if request is _malformed:
+        await refused.refuse(context, call)
+    seen: list[str] = []
+    _seen.set(seen)
+    try:
+        yield
+    except Exception as error:
+        if not seen or isinstance(error, grpc.aio.AbortError):
+            raise
+    if seen:
+        await refused.refuse(context, call)
+
+
 def _wrapped(call: str, behavior: Any) -> Any:
     """The result is an async generator or a coroutine function, as `behavior` is."""
-    return _wrapped_stream(call, behavior) if inspect.isasyncgenfunction(behavior) else _wrapped_answer(call, behavior)
 
-
-def _wrapped_stream(call: str, behavior: Any) -> Any:
     async def stream(request: Any, context: Any) -> Any:
-        if request is _malformed:
-            await refused.refuse(context, call)
-        seen: list[str] = []
-        _seen.set(seen)
-        try:
+        async with _refusing(call, request, context):
             async for response in behavior(request, context):
                 yield response
-        except Exception as error:
-            if not seen or isinstance(error, grpc.aio.AbortError):
-                raise
-        if seen:
-            await refused.refuse(context, call)
 
-    return stream
-
-
-def _wrapped_answer(call: str, behavior: Any) -> Any:
     async def answer(request: Any, context: Any) -> Any:
-        if request is _malformed:
-            await refused.refuse(context, call)
-        seen: list[str] = []
-        _seen.set(seen)
-        response = None
-        try:
-            response = await behavior(request, context)
-        except Exception as error:
-            if not seen or isinstance(error, grpc.aio.AbortError):
-                raise
-        if seen:
-            await refused.refuse(context, call)
-        return response
+        async with _refusing(call, request, context):
+            return await behavior(request, context)
 
-    return answer
+    return stream if inspect.isasyncgenfunction(behavior) else answer

@@ -9,6 +9,7 @@ certificate of its connection, and asks `refusal` if that role may make the call
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +38,7 @@ def caller(context: Any) -> Identity | None:
     return _parsed(bytes(uris[0])) if len(uris) == 1 else None
 
 
+@dataclass(eq=False)
 class Registrar:
     """Takes the place of a server when generated code registers a servicer, and registers only the right calls.
 
@@ -44,19 +46,12 @@ class Registrar:
     open calls. `served` lists the services with at least one registered call. `namespaces`: see `refusal`.
     """
 
-    def __init__(
-        self,
-        server: Any,
-        *,
-        control: bool,
-        credentials: Credentials | None = None,
-        namespaces: Collection[str] = (),
-    ) -> None:
-        self._server = server
-        self._control = control
-        self._credentials = credentials
-        self._namespaces = namespaces
-        self.served: list[str] = []
+    server: Any
+    _: KW_ONLY
+    control: bool
+    credentials: Credentials | None = None
+    namespaces: Collection[str] = ()
+    served: list[str] = field(default_factory=list, init=False)
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """Do nothing: generated code calls `add_registered_method_handlers` next, which has the names."""
@@ -70,15 +65,15 @@ class Registrar:
         }
         if chosen:
             self.served.append(service)
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, chosen),))
-            self._server.add_registered_method_handlers(service, chosen)
+            self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, chosen),))
+            self.server.add_registered_method_handlers(service, chosen)
 
     def _is_served(self, call: str) -> bool:
         rule = CALLS.get(call)
-        return rule is not None if self._control else rule is None or rule.open
+        return rule is not None if self.control else rule is None or rule.open
 
     def _guarded(self, call: str, handler: Any) -> Any:
-        credentials = self._credentials
+        credentials = self.credentials
         if credentials is None:
             return handler
 
@@ -87,7 +82,7 @@ class Registrar:
             if identity is None:
                 reason = "the caller's certificate is not for a process of EmberEye"
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
-            elif reason := refusal(call, identity, credentials.identity, self._namespaces):
+            elif reason := refusal(call, identity, credentials.identity, self.namespaces):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             CALLER.set(identity)
 
@@ -95,22 +90,6 @@ class Registrar:
         kind = "_".join("stream" if streaming else "unary" for streaming in sides)
         guarded = _behind(admit, getattr(handler, kind))
         return handler._replace(**{kind: guarded})
-
-
-class HealthRegistrar:
-    """Takes the place of a server for the health service, which every port serves to everybody."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-
-    def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """Do nothing; see `Registrar`."""
-
-    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Register every call."""
-        checked = {name: refusing_malformed(f"{service}/{name}", handler) for name, handler in handlers.items()}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, checked),))
-        self._server.add_registered_method_handlers(service, checked)
 
 
 def _behind(admit: Callable[[Any], Awaitable[None]], behavior: Any) -> Any:

@@ -7,7 +7,6 @@ loop's lag is measured in between: `run` sleeps for a fixed time, again and agai
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -17,6 +16,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.malformed import refused
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.telemetry.metric import EVERYBODY, ScrapedCollector, counter, gauge, histogram
+from embereye.process.telemetry.tracing import own_version
 from embereye.process.tls.folder import ServerTls
 
 PROBE_SECONDS = 0.5  # between two measurements of the event loop's lag
@@ -61,10 +61,7 @@ class RuntimeMetrics(ScrapedCollector):
         self._tls = tls
         self._credentials = credentials
         self._lag = LatencyHistogram(LAG_BOUNDS)
-        try:
-            self._version = version("embereye")
-        except PackageNotFoundError:
-            self._version = "unknown"
+        self._version = own_version()
         registry.register(self)
         for part in (ProcessCollector, PlatformCollector, GCCollector):
             part(registry=registry)

@@ -44,7 +44,7 @@ class Tracer:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         name = os.environ.get("OTEL_SERVICE_NAME", service)
-        resource = Resource.create({"service.name": name, "service.version": _version(), **attributes})
+        resource = Resource.create({"service.name": name, "service.version": own_version(), **attributes})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("embereye")
@@ -74,7 +74,8 @@ class Tracer:
         closing.join(CLOSE_SECONDS)
 
 
-def _version() -> str:
+def own_version() -> str:
+    """The installed version of EmberEye; "unknown" if only its source is there."""
     try:
         return version("embereye")
     except PackageNotFoundError:

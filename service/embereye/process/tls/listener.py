@@ -24,11 +24,9 @@ class Caller(Protocol):
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
         """Note the start of the handshake with `address`; False if there is no room. `abort` ends the handshake."""
-        ...
 
     def abandon(self, why: str) -> None:
         """Note that the handshake failed; `why` is empty if it was aborted."""
-        ...
 
 
 class TlsListener:
