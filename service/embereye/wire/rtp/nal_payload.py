@@ -38,18 +38,15 @@ class NalFormat(Protocol):
 
         The payload is longer than `fragment_header`.
         """
-        ...
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in a packet's `payload`; PayloadError if it is malformed or unsupported.
 
         Empty payloads, which keep a NAT open, and types that receivers must ignore have none.
         """
-        ...
 
     def payloads(self, nals: Iterable[bytes], limit: int = MAX_PAYLOAD) -> Iterator[bytes]:
         """Yield the payloads, `limit` bytes at most, of one access unit's `nals`: small ones joined, large ones cut."""
-        ...
 
 
 class H264Format:

@@ -54,11 +54,9 @@ class Codec(Protocol):
 
     def inspect(self, nal: bytes) -> NalUnit:
         """Read the header of `nal`, which has no start code; VideoError if it must not be decoded."""
-        ...
 
     def is_intra(self, nal: bytes) -> bool:
         """True if the slice `nal` states that it refers to no other picture; used where its type does not say so."""
-        ...
 
 
 def checked_size(width: int, height: int) -> tuple[int, int]:
