@@ -29,6 +29,10 @@ def _fleet(metric: str, selector: str = F) -> str:
     return f"max by ({BY_FLEET}) (embereye_fleet_{metric}{{{selector}}})"
 
 
+def _per_shard(how: str, metric: str, selector: str, legend: str = "") -> Query:
+    return Query(f"{how} by ({BY_SHARD}) ({metric}{{{selector}}})", f"{legend} {SHARD_NAME}".strip())
+
+
 def _rate(metric: str, selector: str, by: str = BY_SHARD) -> str:
     return f"sum by ({by}) (rate({metric}{{{selector}}}[{RATE}]))"
 
@@ -113,16 +117,14 @@ SENSOR = Dashboard(
         Row("Coverage and load", (
             Panel("Devices owned and covered", "A shard's devices, and those of them that are watched.", "short",
                   "EmberEyeDevicesDark",
-                  (Query(f"sum by ({BY_SHARD}) (embereye_shard_devices{{{SENSOR_SHARDS}}})", f"owned {SHARD_NAME}"),
-                   Query(f"sum by ({BY_SHARD}) (embereye_shard_devices_covered{{{SENSOR_SHARDS}}})",
-                         f"covered {SHARD_NAME}"))),
+                  (_per_shard("sum", "embereye_shard_devices", SENSOR_SHARDS, "owned"),
+                   _per_shard("sum", "embereye_shard_devices_covered", SENSOR_SHARDS, "covered"))),
             Panel("Processor", "Share of one core in use; a sensor shard has one event loop.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  line(f"max by ({BY_SHARD}) (embereye_shard_utilization_ratio{{{SENSOR_SHARDS}}})", SHARD_NAME),
-                  warning=0.7, critical=0.9),
+                  (_per_shard("max", "embereye_shard_utilization_ratio", SENSOR_SHARDS),), warning=0.7, critical=0.9),
             Panel("Connections", "Open text connections and gRPC streams.", "short", "EmberEyeDevicesDark",
-                  (Query(f"sum by ({BY_SHARD}) (embereye_sensor_connections{{{SENSOR_SHARDS}}})", f"text {SHARD_NAME}"),
-                   Query(f"sum by ({BY_SHARD}) (embereye_sensor_streams{{{SENSOR_SHARDS}}})", f"gRPC {SHARD_NAME}"))),
+                  (_per_shard("sum", "embereye_sensor_connections", SENSOR_SHARDS, "text"),
+                   _per_shard("sum", "embereye_sensor_streams", SENSOR_SHARDS, "gRPC"))),
         )),
         Row("Packets", (
             Panel("Packets", "By outcome: offered = analysed + shed + duplicate + rejected.", "cps",
@@ -163,16 +165,13 @@ SENSOR = Dashboard(
         )),
         Row("Reports to the hub", (
             Panel("Hub reached", "1 while the shard is connected to the hub.", "short", "EmberEyeHubNotReached",
-                  line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{SENSOR_SHARDS}}})", SHARD_NAME), "stat",
-                  1, 0.5),
+                  (_per_shard("min", "embereye_shard_hub_connected", SENSOR_SHARDS),), "stat", 1, 0.5),
             Panel("Reports waiting",
                   "Reports not acknowledged yet; the spool has room for 20,000.", "short", "EmberEyeSpoolFilling",
-                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
-                  warning=1000, critical=10000),
+                  (_per_shard("max", "embereye_shard_evidence_spooled", SENSOR_SHARDS),), warning=1000, critical=10000),
             Panel("Reports lost", "Reports dropped because the spool was full, since the shard started.", "short",
                   "EmberEyeEvidenceLost",
-                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
-                  "stat", 1, 1),
+                  (_per_shard("max", "embereye_shard_evidence_dropped_total", SENSOR_SHARDS),), "stat", 1, 1),
         )),
     ),
 )  # fmt: skip
@@ -187,21 +186,17 @@ CAMERA = Dashboard(
             Panel("Decoders at work", "Cores used for decoding and detection, and the number of decoders.", "short",
                   "EmberEyeDecodingSaturated",
                   (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), f"cores {SHARD_NAME}"),
-                   Query(f"sum by ({BY_SHARD}) (embereye_camera_decoders{{{CAMERA_SHARDS}}})",
-                         f"decoders {SHARD_NAME}"))),
+                   _per_shard("sum", "embereye_camera_decoders", CAMERA_SHARDS, "decoders"))),
             Panel("How busy",
                   "Share of time in which decoders and event loop are busy; waiting for a CPU that a neighbour "
                   "uses counts.", "percentunit", "EmberEyeCamerasShedding",
-                  (Query(f"max by ({BY_SHARD}) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
-                         f"decoders {SHARD_NAME}"),
-                   Query(f"max by ({BY_SHARD}) (embereye_camera_loop_busy_ratio{{{CAMERA_SHARDS}}})",
-                         f"loop {SHARD_NAME}"))),
+                  (_per_shard("max", "embereye_camera_decoders_busy_ratio", CAMERA_SHARDS, "decoders"),
+                   _per_shard("max", "embereye_camera_loop_busy_ratio", CAMERA_SHARDS, "loop"))),
             Panel("Cameras slowed", "Cameras analysed less often than intended.", "short", "EmberEyeCamerasShedding",
-                  line(f"max by ({BY_SHARD}) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
+                  (_per_shard("max", "embereye_camera_slowed", CAMERA_SHARDS),)),
             Panel("Cameras refused", "Cameras not analysed because decoders lack capacity.", "short",
                   "EmberEyeDecodingSaturated",
-                  line(f"max by ({BY_SHARD}) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
-                       1, 1, 4),
+                  (_per_shard("max", "embereye_camera_refused", CAMERA_SHARDS),), "stat", 1, 1, 4),
             Panel("Suspects", "Cameras with a suspected fire.", "short", "EmberEyeHubDown",
                   line(f"sum(embereye_camera_suspects{{{CAMERA_SHARDS}}})"), "stat", 1, None, 4),
         )),
@@ -218,10 +213,8 @@ CAMERA = Dashboard(
                   needs="a camera that sends broken frames"),
             Panel("Frames in the pool",
                   "Frames that wait for a decoder, and frames in work.", "short", "EmberEyeFramesOld",
-                  (Query(f"sum by ({BY_SHARD}) (embereye_camera_frames_waiting{{{CAMERA_SHARDS}}})",
-                         f"waiting {SHARD_NAME}"),
-                   Query(f"sum by ({BY_SHARD}) (embereye_camera_frames_in_work{{{CAMERA_SHARDS}}})",
-                         f"in work {SHARD_NAME}"))),
+                  (_per_shard("sum", "embereye_camera_frames_waiting", CAMERA_SHARDS, "waiting"),
+                   _per_shard("sum", "embereye_camera_frames_in_work", CAMERA_SHARDS, "in work"))),
             Panel("Lowest rates", "The ten cameras with the lowest rate of analysed frames.", "hertz",
                   "EmberEyeCamerasShedding",
                   line(f"bottomk(10, max by ({PLACE}, camera, zone) "
@@ -245,23 +238,19 @@ CAMERA = Dashboard(
         Row("Failures", (
             Panel("Cameras degraded", "Cameras with limited detection.", "short",
                   "EmberEyeCameraDegraded",
-                  line(f"max by ({BY_SHARD}) (embereye_camera_degraded{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
-                  1, 1),
+                  (_per_shard("max", "embereye_camera_degraded", CAMERA_SHARDS),), "stat", 1, 1),
             Panel("Detector failures", "Frames per second on which a detector failed.", "cps",
                   "EmberEyeAnalysisFailing", line(_rate("embereye_camera_analysis_failures_total", CAMERA_SHARDS),
                                                   SHARD_NAME), warning=0.01, critical=1),
             Panel("Decoders replaced", "Decoders replaced since the shard started.", "short", "EmberEyeDecodersDying",
-                  line(f"max by ({BY_SHARD}) (embereye_camera_decoders_died_total{{{CAMERA_SHARDS}}})", SHARD_NAME),
-                  "stat", 1, 5),
+                  (_per_shard("max", "embereye_camera_decoders_died_total", CAMERA_SHARDS),), "stat", 1, 5),
             Panel("Clips waiting", "Clips of alarms that the hub does not have yet.", "short", "EmberEyeClipsFailing",
-                  line(f"max by ({BY_SHARD}) (embereye_camera_clips_waiting{{{CAMERA_SHARDS}}})", SHARD_NAME),
-                  warning=10, critical=100),
+                  (_per_shard("max", "embereye_camera_clips_waiting", CAMERA_SHARDS),), warning=10, critical=100),
             Panel("Model", "Cores used by the fleet's model.", "short", "EmberEyeCameraDegraded",
                   line(_rate("embereye_camera_model_cpu_seconds_total", CAMERA_SHARDS), SHARD_NAME),
                   needs="spec.detection.model"),
             Panel("Hub reached", "1 while the shard is connected to the hub.", "short", "EmberEyeHubNotReached",
-                  line(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
-                  1, 0.5),
+                  (_per_shard("min", "embereye_shard_hub_connected", CAMERA_SHARDS),), "stat", 1, 0.5),
         )),
     ),
 )  # fmt: skip
@@ -352,8 +341,7 @@ ALARMS = Dashboard(
                    Query(f"sum(rate(embereye_hub_evidence_refused_total{{{C}}}[{RATE}]))", "refused"))),
             Panel("Reports waiting in shards", "Time since the hub's last acknowledgement, while reports wait.", "s",
                   "EmberEyeEvidenceWaiting",
-                  line(f"max by ({BY_SHARD}) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
-                  critical=30),
+                  (_per_shard("max", "embereye_shard_evidence_waiting_seconds", F),), warning=5, critical=30),
             Panel("False alarms a day", "Alarms marked as false, per device and day of the last 30 days, and the upper "
                   "95 % limit.", "short", "EmberEyeHubDown",
                   line(f"max by (kind, bound) (embereye_hub_false_alarms_per_device_day{{{C}}})",
@@ -479,7 +467,7 @@ CAPACITY = Dashboard(
         Row("Cost", (
             Panel("Cost of an item", "CPU time of a shard for one reading, packet or frame.", "s",
                   "EmberEyeFleetAtMaximum",
-                  line(f"max by ({BY_SHARD}) (embereye_shard_item_cost_seconds{{{F}}})", SHARD_NAME), width=12),
+                  (_per_shard("max", "embereye_shard_item_cost_seconds", F),), width=12),
             Panel("Cores in use", "Cores used by all shards of a fleet.", "short", "EmberEyeFleetAtMaximum",
                   line(f"sum by ({BY_FLEET}) (embereye_shard_utilization_ratio{{{F}}})", FLEET_NAME), width=12),
         )),
