@@ -40,6 +40,10 @@ REANNOUNCE_MIN_NS = 60_000_000_000  # shortest interval between announcements th
 REANNOUNCE_MAX_NS = 3_600_000_000_000  # … up to this
 FORMAT = 3  # the format that `dump` writes
 FORMATS = (1, 2, FORMAT)  # the formats that `load` reads
+STORED = (  # the fields that `dump` writes under their own names
+    "namespace", "name", "state", "alarm", "since_ns", "cause", "acknowledged_by", "reset_ns", "tester",
+    "test_until_ns",
+)  # fmt: skip
 MAX_EPISODES = 1_000  # episodes remembered of the open alarm, and as many of alarms that were reset
 
 
@@ -487,19 +491,10 @@ class ZoneMachine:
         """The complete zone at `now_ns`, as JSON for `load`."""
         document = {
             "format": FORMAT,
-            "namespace": self.namespace,
-            "name": self.name,
-            "state": self.state,
-            "alarm": self.alarm,
-            "since_ns": self.since_ns,
-            "cause": self.cause,
-            "acknowledged_by": self.acknowledged_by,
-            "reset_ns": self.reset_ns,
+            **{name: getattr(self, name) for name in STORED},
             "over": list(self.closed_episodes),
             "joined": list(self.open_episodes),
             "now_ns": now_ns,
-            "tester": self.tester,
-            "test_until_ns": self.test_until_ns,
             "contributions": [
                 {
                     "item": _text(c.item),
