@@ -36,6 +36,7 @@ BY = {
     "rejected": "rejected",
     "mask": "mask",
     "silence": "silence",
+    "profile": "profile",
 }
 
 

@@ -127,3 +127,9 @@ def marks_of(marks: Iterable[FalseAlarm], fleet: str, device: str, until_ns: int
     for mark in marks:
         if mark.time_ns < until_ns and any((sign.fleet, sign.device) == (fleet, device) for sign in mark.signs):
             yield Suppressed(by="marked", why=f"signs {resemblance(mark)} are a pre-alarm only")
+
+
+def profile_reason(name: str) -> Suppressed:
+    """The effect of a zone's profile, scheduled or by a permit."""
+    why = f"the zone had the profile {name}: signs that it expects are a pre-alarm at most"
+    return Suppressed(by="profile", why=why)

@@ -13,7 +13,7 @@ from embereye.process.margins_call import SERVICE, add_margins
 def margin_parts(hub: Hub, store: MarginStore) -> Parts:
     """Make the service for shards, the route for people, and the metrics. They close `store`."""
     return Parts(
-        services=[Service(add_margins, MarginService(store), SERVICE)],
+        services=[Service(add_margins, MarginService(hub, store), SERVICE)],
         routes=[MarginRoutes(hub, store)],
         collectors=[MarginMetrics(store)],
         tasks={"margins": store.run},

@@ -18,7 +18,7 @@ from embereye.hub.roles import Role
 from embereye.hub.tables.selection import TYPES, Selection
 from embereye.margins import Margin, Measured, Peak
 from embereye.units import DAY, MINUTE, SECOND
-from embereye.zone.quiet import explain, marks_of, silences_in
+from embereye.zone.quiet import explain, marks_of, profile_reason, silences_in
 
 DELAY_NS = 60 * SECOND  # until the margins of a moment have arrived
 MAX_EVENTS = 1_000
@@ -28,7 +28,8 @@ SUPPRESSED = record(
     {
         "by": {
             "type": "string",
-            "description": "blind, familiar, marked, colourless, confirmation, test, shed, rejected, mask or silence",
+            "description": "blind, familiar, marked, colourless, confirmation, test, uncalibrated, shed, rejected, "
+            "mask, silence or profile",
         },
         "why": WORD,
     }
@@ -83,6 +84,7 @@ class MarginRoutes:
         until_ns, device, zone = from_ns + MINUTE, watched.device.id, watched.device.zone
         try:
             margins = await self._store.find(fleet.name, device, from_ns, until_ns)
+            profiles = await self._store.profiles(fleet.name, zone, from_ns, until_ns)
         except NotStoredError as error:
             raise Refused(503, str(error)) from error
         explanation = explain(margins)
@@ -101,6 +103,7 @@ class MarginRoutes:
             *explanation.suppressed,
             *marks_of(marks, fleet.name, device, until_ns),
             *silences_in(paused, device, from_ns, until_ns),
+            *map(profile_reason, profiles),
         ]
         body: Json = {
             "fleet": fleet.name,

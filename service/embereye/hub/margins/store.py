@@ -7,11 +7,12 @@ All work is done on a dedicated thread. A damaged file is replaced.
 import asyncio
 import contextlib
 import errno
+import json
 import logging
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,10 +31,11 @@ FREE_BYTES = 256 * 1024**2  # left free on the disk for the database, which alar
 LONGEST_NS = 10 * MINUTE  # of a block; a query looks no further back for blocks that overlap its span
 EXPIRE_SECONDS = 600.0  # between two deletions of what is too old
 SCHEMA = """
-create table if not exists blocks
-  (fleet text, shard text, from_ns integer, until_ns integer, shift_ns integer, content blob);
-create index if not exists blocks_by_time on blocks (fleet, until_ns);
-create index if not exists blocks_by_age on blocks (until_ns);
+create table if not exists margin_blocks
+  (fleet text, shard text, from_ns integer, until_ns integer, shift_ns integer, content blob,
+   profiles text);
+create index if not exists blocks_by_time on margin_blocks (fleet, until_ns);
+create index if not exists blocks_by_age on margin_blocks (until_ns);
 """
 
 
@@ -56,13 +58,20 @@ class MarginStore:
         self._closed = False
         self._database: sqlite3.Connection | None = None
 
-    async def add(self, block: Block, now_ns: int) -> None:
-        """Store a block that arrived at `now_ns` (Unix epoch), and delete the oldest ones. NotStoredError."""
-        await self._run(partial(self._add, block, now_ns))
+    async def add(self, block: Block, now_ns: int, profiles: Mapping[str, str] | None = None) -> None:
+        """Store a block that arrived at `now_ns` (Unix epoch), and delete the oldest ones. NotStoredError.
+
+        `profiles` are the present ones of zones, by zone.
+        """
+        await self._run(partial(self._add, block, now_ns, dict(profiles or {})))
 
     async def find(self, fleet: str, device: str, from_ns: int, until_ns: int) -> list[Margin]:
         """The margins of a device that overlap a span, in order of time. NotStoredError."""
         return await self._run(partial(self._find, fleet, device, from_ns, until_ns))
+
+    async def profiles(self, fleet: str, zone: str, from_ns: int, until_ns: int) -> list[str]:
+        """The names of the profiles that a zone had in a span. NotStoredError."""
+        return await self._run(partial(self._profiles, fleet, zone, from_ns, until_ns))
 
     async def run(self) -> None:
         """Delete what is too old, now and then, until cancelled."""
@@ -115,7 +124,7 @@ class MarginStore:
             raise
         return database
 
-    def _add(self, block: Block, now_ns: int) -> None:
+    def _add(self, block: Block, now_ns: int, profiles: dict[str, str]) -> None:
         database, capacity = self._open(), self._capacity
         if shutil.disk_usage(self._path.parent).free < FREE_BYTES:
             if self.bytes < len(block.content):
@@ -124,29 +133,38 @@ class MarginStore:
         shift_ns = now_ns - block.sent_ns  # the shard's clock may be wrong; the age of its margins is not
         from_ns, until_ns = block.from_ns + shift_ns, block.until_ns + shift_ns
         database.execute(
-            "insert into blocks values (?, ?, ?, ?, ?, ?)",
-            (block.fleet, block.shard, from_ns, until_ns, shift_ns, block.content),
+            "insert into margin_blocks values (?, ?, ?, ?, ?, ?, ?)",
+            (block.fleet, block.shard, from_ns, until_ns, shift_ns, block.content, json.dumps(profiles)),
         )
         self.bytes += len(block.content)
         self.oldest_ns = min(self.oldest_ns or from_ns, from_ns)
         while self.bytes > capacity:
-            rows = database.execute("select rowid from blocks order by until_ns limit 20").fetchall()
-            database.executemany("delete from blocks where rowid = ?", rows)
+            rows = database.execute("select rowid from margin_blocks order by until_ns limit 20").fetchall()
+            database.executemany("delete from margin_blocks where rowid = ?", rows)
             self._measure()
 
     def _expire(self, now_ns: int) -> None:
-        self._open().execute("delete from blocks where until_ns < ?", (now_ns - self._retention_ns,))
+        self._open().execute("delete from margin_blocks where until_ns < ?", (now_ns - self._retention_ns,))
         self._measure()
 
     def _measure(self) -> None:
-        row = self._open().execute("select total(length(content)), min(from_ns) from blocks").fetchone()
+        row = self._open().execute("select total(length(content)), min(from_ns) from margin_blocks").fetchone()
         self.bytes, self.oldest_ns = int(row[0]), row[1] or 0
 
-    def _find(self, fleet: str, device: str, from_ns: int, until_ns: int) -> list[Margin]:
-        rows = self._open().execute(
-            "select content, shift_ns from blocks where fleet = ? and until_ns > ? and until_ns < ? and from_ns < ?",
+    def _rows(self, columns: str, fleet: str, from_ns: int, until_ns: int) -> sqlite3.Cursor:
+        """The blocks of a fleet that overlap a span."""
+        condition = "fleet = ? and until_ns > ? and until_ns < ? and from_ns < ?"
+        return self._open().execute(
+            f"select {columns} from margin_blocks where {condition} order by from_ns",
             (fleet, from_ns, until_ns + LONGEST_NS, until_ns),
         )
+
+    def _profiles(self, fleet: str, zone: str, from_ns: int, until_ns: int) -> list[str]:
+        names = (json.loads(text).get(zone) for (text,) in self._rows("profiles", fleet, from_ns, until_ns))
+        return list(dict.fromkeys(filter(None, names)))
+
+    def _find(self, fleet: str, device: str, from_ns: int, until_ns: int) -> list[Margin]:
+        rows = self._rows("content, shift_ns", fleet, from_ns, until_ns)
         results = list[Margin]()
         for content, shift_ns in rows:
             try:

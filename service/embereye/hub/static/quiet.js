@@ -4,7 +4,7 @@ import { amount, clockTime, devicePath, fetchJson, get, make, measured, problem,
 import { figure, t } from "./messages.js";
 
 const DIFFERENCES = { "°C": "K" };  // unit of a value → unit of a difference
-const BY = { blind: t("quiet.blind"), familiar: t("quiet.familiar"), marked: t("quiet.marked"), colourless: t("quiet.colourless"), confirmation: t("quiet.confirmation"), uncalibrated: t("quiet.uncalibrated"), test: t("quiet.test"), shed: t("quiet.shed"), rejected: t("quiet.rejected"), mask: t("quiet.mask"), silence: t("quiet.silence") };
+const BY = { blind: t("quiet.blind"), familiar: t("quiet.familiar"), marked: t("quiet.marked"), colourless: t("quiet.colourless"), confirmation: t("quiet.confirmation"), uncalibrated: t("quiet.uncalibrated"), test: t("quiet.test"), shed: t("quiet.shed"), rejected: t("quiet.rejected"), mask: t("quiet.mask"), silence: t("quiet.silence"), profile: t("quiet.profile") };
 const KINDS = { heat: t("kind.heat"), smoke: t("kind.smoke"), gas: t("kind.gas"), flame: t("kind.flame") };
 let path = "", turn = 0;
 

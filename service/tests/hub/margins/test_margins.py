@@ -19,6 +19,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.margins.parts import margin_parts
 from embereye.hub.margins.store import MarginStore
+from embereye.hub.roles import Principal, Role
 from embereye.margins import Margin, Peak, measured
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.http.server import bound_port, serve_http
@@ -29,6 +30,7 @@ from embereye.shard.margins import DEVICE_DAY_BYTES, SPARE_BYTES, Margins
 from embereye.units import DAY, HOUR, MINUTE, SECOND
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
+from embereye.zone.profile import Profile
 
 FLEET, TOKEN = "default/sensors/hall", "an-admins-token-of-forty-characters-or-so"
 
@@ -43,6 +45,7 @@ class Site:
     links: Links
     registry: CollectorRegistry
     store: MarginStore
+    hub: Hub
 
     async def quiet(self, device: str = "s-1", at_ns: int = 0) -> tuple[int, dict[str, Any]]:
         """The answer to the question why there was no alarm."""
@@ -70,7 +73,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with session, beside(hub.run(), name="hub"):
         await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=1, deadline_ns=5 * SECOND, devices=devices))
         runner = await serve_http(Api(hub, addons=[parts]).app(registry), "127.0.0.1", 0)
-        yield Site(f"http://127.0.0.1:{bound_port(runner)}", session, margins, links, registry, store)
+        yield Site(f"http://127.0.0.1:{bound_port(runner)}", session, margins, links, registry, store, hub)
         await runner.cleanup()
         await control.stop(0.2)
         await hub.committer.flush(10)
@@ -121,6 +124,26 @@ async def test_a_minutes_margins_reach_the_person_who_asks(site: Site) -> None:
     assert body["suppressed"] == [{"by": "shed", "why": "4 frames or readings not analysed: overflow"}]
     assert "missing" not in body
     assert site.registry.get_sample_value("embereye_hub_margins_bytes") == site.margins.sent_bytes > 0
+
+
+async def test_a_zones_profile_at_that_time_is_named(site: Site) -> None:
+    at = minute_ago()
+    site.hub.zones.profile_of = lambda key: Profile("welding") if key == ("default", "hall") else None
+    await send(site, margin(at, 22))
+    site.hub.zones.profile_of = lambda key: None
+    why = "the zone had the profile welding: signs that it expects are a pre-alarm at most"
+    assert {"by": "profile", "why": why} in (await site.quiet(at_ns=at))[1]["suppressed"]
+
+
+async def test_a_silence_of_that_time_is_named_after_it_ended(site: Site) -> None:
+    at = (time.time_ns() // MINUTE) * MINUTE
+    admin = Principal("kim", Role.ADMIN, "")
+    event = await site.hub.silences.begin(admin, "default", "hall", reason="welding", minutes=30)
+    await site.hub.silences.end(admin, event.silence.id)
+    answers = [(await site.quiet(at_ns=each))[1] for each in (at, at + MINUTE)]
+    silences = [item["why"] for answer in answers for item in answer["suppressed"] if item["by"] == "silence"]
+    assert silences[0] == "zone hall is silenced for 30 min by kim: welding"
+    assert any(event["type"] == "TYPE_SILENCE" for answer in answers for event in answer["events"])
 
 
 async def test_an_empty_minute_says_why_it_is_empty(site: Site) -> None:
