@@ -655,7 +655,8 @@ def test_additional_arguments_are_options_of_the_program(name: str, add: Any) ->
     if name == "hub":
         valued.update(
             re.findall(
-                r"(?<=[|(])(?:archive|association|dc09|modbus|nats|notify|profiles|site|statement)\b[-a-z]*", pattern
+                r"(?<=[|(])(?:actuators|archive|association|dc09|modbus|nats|notify|profiles|site|statement)\b[-a-z]*",
+                pattern,
             )
         )
     assert pattern == f"^--({'|'.join(sorted(flags))}|({'|'.join(sorted(valued))})=.*)$"

@@ -317,7 +317,7 @@ env: {{- toYaml . | nindent 2 }}
 {{/* The files that declare add-ons of the hub, by name, as JSON. */}}
 {{- define "embereye.addons" -}}
 {{- $files := dict }}
-{{- range $addon := list "modbus" "dc09" "archive" "notify" "profiles" }}
+{{- range $addon := list "actuators" "modbus" "dc09" "archive" "notify" "profiles" }}
 {{- with (get $.Values.hub $addon | default dict).config }}
 {{- $_ := set $files (printf "%s.yaml" $addon) (toYaml .) }}
 {{- end }}

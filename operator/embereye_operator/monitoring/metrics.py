@@ -40,7 +40,7 @@ LABELS = {
     "changed": "`true`, `false`",
     "fleet": "its name; for `embereye_hub_packets_total`: NAMESPACE/KIND/NAME",
     "shard": "its name",
-    "condition": "`Ready`, `Progressing`, `Degraded`, `Covered`, `ScalingActive`, `MetricsAvailable`",
+    "condition": "`Ready`, `Progressing`, `Degraded`, `Covered`, `Reachable`, `ScalingActive`, `MetricsAvailable`",
     "device": "its id, as declared",
     "camera": "its id, as declared",
     "zone": "as declared",
@@ -60,6 +60,7 @@ LABELS = {
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",
     "type": "`state`, `fault`, `fault_cleared`, `test`, `evidence`",
+    "actuator": "an actuator that the hub steers by rules",
     "bound": "`in_force`, `target`, `least`",
     "version": "EmberEye's version",
 }

@@ -41,6 +41,7 @@ NEEDS = {
 }
 OF_ADDONS = {
     "embereye_hub_bus_failing": "hub.nats",
+    "embereye_hub_control_rules_failing": "hub.actuators",
     "embereye_hub_modbus_failing": "hub.modbus",
     "embereye_hub_notify_dead_letters": "hub.notify",
     "embereye_hub_notify_failing": "hub.notify",

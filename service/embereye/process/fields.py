@@ -6,6 +6,7 @@ A parser is a function from `Fields` to a value. `Fields` refuses unknown fields
 
 import ipaddress
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -158,6 +159,13 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self.wrong(name, f"is not a whole number from {least} to {most}")
         return value
+
+    def number(self, name: str, default: float) -> float:
+        """The number `name`, which is finite."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.wrong(name, "is not a number")
+        return float(value)
 
     def seconds(self, name: str, default: float, least: float, most: float) -> float:
         """The duration `name` in seconds."""

@@ -6,7 +6,7 @@ them; it forwards the association port to the owner.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from embereye.addons.control import echo, store, stream
@@ -14,6 +14,8 @@ from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.associations import Associations
 from embereye.addons.control.http import ActuatorRoutes, actuator_schema
 from embereye.addons.control.metrics import ControlMetrics
+from embereye.addons.control.options import OPTION, ActuatorOptions, read_actuators
+from embereye.addons.control.rules import Reactions
 from embereye.addons.control.service import ROLES, ControlService, handshake_recorder, worst_state
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
@@ -32,20 +34,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     text = "port for control loops with low latency: delimited protobuf over TCP, or over TLS with --tls; default: none"
     Option("--association-port", text, default="0", type=port_number, metavar="PORT").add_to(group)
     text = "Unix socket of the same, for processes of this user; default: none"
+    text = "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none"
+    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
     Option("--association-socket", text, type=Path, metavar="PATH").add_to(group)
 
 
 def read(arguments: Namespace) -> Addon:
     """The add-on with its options."""
-    return ControlAddon(arguments.association_port, arguments.association_socket)
+    rules = read_actuators(arguments.actuators) if arguments.actuators else []
+    return ControlAddon(arguments.association_port, arguments.association_socket, rules)
 
 
 class ControlAddon(Addon):
     """Serves control and Echo over gRPC, and over associations at a port, a Unix socket, or neither."""
 
-    def __init__(self, port: int = 0, socket: Path | None = None) -> None:
+    def __init__(self, port: int = 0, socket: Path | None = None, rules: Sequence[ActuatorOptions] = ()) -> None:
         self._port = port  # 0: none
         self._socket = socket
+        self._rules = rules
 
     @property
     def ports(self) -> Mapping[str, int]:
@@ -55,6 +61,7 @@ class ControlAddon(Addon):
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make actuators and associations; see `Addon.attach`."""
         actuators, note = Actuators(worst=worst_state(hub)), handshake_recorder(hub)
+        reactions = Reactions(self._rules, actuators, hub)
         calls = {
             stream.CALL: stream.control_call(actuators, note),
             echo.CALL: echo.echo_call(),
@@ -76,8 +83,12 @@ class ControlAddon(Addon):
             roles=ROLES,
             routes=[ActuatorRoutes(actuators)],
             schemas={"Actuator": actuator_schema()},
-            collectors=[ControlMetrics(actuators, associations)],
-            tasks={"actuators": actuators.run, "associations": associations.run},
+            collectors=[ControlMetrics(actuators, associations, reactions)],
+            tasks={
+                "actuators": actuators.run,
+                "associations": associations.run,
+                **({"actuator-rules": reactions.run} if self._rules else {}),
+            },
             listen=listen,
             close=lambda: associations.close("the hub stops: dial again"),
         )

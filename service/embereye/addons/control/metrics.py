@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.associations import Associations
+from embereye.addons.control.rules import Reactions
 from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
 
 ACTUATORS = gauge("embereye_hub_control_actuators", "Actuators that are connected.")
@@ -25,12 +26,18 @@ ASSOCIATIONS = gauge("embereye_hub_associations", "Associations that are open.")
 ASSOCIATIONS_REFUSED = counter("embereye_hub_associations_refused_total", "Associations that were refused.")
 
 
+RULES_FAILING = gauge(
+    "embereye_hub_control_rules_failing", "1 while an actuator does not follow the hub's rules.", ["actuator"]
+)
+
+
 class ControlMetrics(ScrapedCollector):
     """Collects the metrics that start with embereye_hub_control_ or embereye_hub_associations."""
 
-    def __init__(self, actuators: Actuators, associations: Associations) -> None:
+    def __init__(self, actuators: Actuators, associations: Associations, reactions: Reactions) -> None:
         self._actuators = actuators
         self._associations = associations
+        self._reactions = reactions
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families."""
@@ -43,5 +50,6 @@ class ControlMetrics(ScrapedCollector):
         yield CONTROL_MISSED.value(counts.missed)
         yield CONTROL_FALLBACKS.value(counts.fallbacks)
         yield CONTROL_REFUSED.value(counts.refused)
+        yield RULES_FAILING.counts({each.options.name: bool(each.failing) for each in self._reactions.all})
         yield ASSOCIATIONS.value(len(self._associations))
         yield ASSOCIATIONS_REFUSED.value(self._associations.refused)

@@ -1,0 +1,142 @@
+"""Rules from zones to outputs of actuators: the hub itself steers the actuators that the file names.
+
+An output has the rule's value while a zone of it is in the declared state, else its safe value. A zone in test switches
+nothing on, but what was on before the test stays on. Everything falls to safe values if the hub stops, stalls for a
+second, or loses the actuator: its controller is one like any other, with the same time-out.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from embereye.addons.control.actuators import Actuators, RefusedError, bounds
+from embereye.addons.control.options import FAULT, PRE_ALARM, ActuatorOptions, Rule
+from embereye.addons.control.session import VERSION, ControlSession
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
+from embereye.levels import ZoneState
+from embereye.process.condition import Condition
+from embereye.v1.alarms_pb2 import Zone
+from embereye.v1.control_pb2 import (
+    Command,
+    Controller,
+    ControlRequest,
+    ControlResponse,
+    Handshake,
+    Output,
+)
+
+logger = logging.getLogger(__name__)
+NAME = "rules"  # of the controller
+HUB = Principal("hub", Role.OPERATOR, "hub")
+PERIOD_SECONDS = 0.2  # between two commands; a controller counts as lost after a second
+OPEN = frozenset({ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED})
+
+
+def is_reached(rule: Rule, zone: Zone) -> bool:
+    """True if the zone's state is the one that the rule waits for."""
+    state = ZoneState(zone.state)
+    if rule.when == FAULT:
+        return bool(zone.faults)
+    if rule.until_acknowledged and state in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}:
+        return False
+    return state in OPEN or (rule.when == PRE_ALARM and state == ZoneState.PRE_ALARM)
+
+
+class Reaction:
+    """Steers one actuator by its rules. Call `step` each period, and `close` at the end."""
+
+    def __init__(self, options: ActuatorOptions, actuators: Actuators) -> None:
+        self.options = options
+        self.failing = Condition(logger, begin=logging.ERROR)
+        self._actuators = actuators
+        self._session: ControlSession | None = None
+        self._outputs: Sequence[Output] = ()
+        self._sequence = 0
+        self._on = set[tuple[int, str, str]]()  # what is on: the rule's number, and the zone
+
+    def step(self, zones: Sequence[Zone]) -> None:
+        """Command the outputs' values for the present state of `zones`; connect before that."""
+        wanted = [self._is_on(number, rule, zones) for number, rule in enumerate(self.options.rules)]
+        try:
+            session = self._session or self._connect()
+            command = Command(values=self._values(wanted), time_ns=time.time_ns(), sequence=self._sequence + 1)
+            session.receive(ControlRequest(command=command))
+        except RefusedError as error:
+            self._end(str(error))
+            return
+        self._sequence += 1
+        if self._session:
+            self.failing.clear("actuator %s follows its rules again", self.options.name)
+
+    def _is_on(self, number: int, rule: Rule, zones: Sequence[Zone]) -> bool:
+        followed = [zone for zone in zones if rule.has_zone(zone.namespace, zone.name)]
+        before = {key for key in self._on if key[0] == number}
+        on = {
+            key
+            for zone in followed
+            if is_reached(rule, zone) and (not zone.testing or (number, zone.namespace, zone.name) in before)
+            for key in [(number, zone.namespace, zone.name)]
+        }
+        self._on = (self._on - before) | on
+        return bool(on)
+
+    def _connect(self) -> ControlSession:
+        """Begin to steer; RefusedError if the actuator is gone, has another controller, or lacks an output."""
+        session = ControlSession(self._actuators, HUB, self._receive, self._end)
+        steered = Controller(actuator=self.options.name, mode=Controller.MODE_FREE_RUNNING)
+        session.receive(ControlRequest(handshake=Handshake(version=VERSION, name=NAME, controller=steered)))
+        self._session, self._sequence = session, self._actuators.find(self.options.name).command.sequence
+        return session
+
+    def _receive(self, response: ControlResponse) -> None:
+        if response.HasField("welcome"):
+            self._outputs = list(response.welcome.actuator.outputs)
+
+    def _values(self, wanted: Sequence[bool]) -> list[float]:
+        values = {output.name: output.safe for output in self._outputs}
+        limits = {output.name: bounds(output) for output in self._outputs}
+        for rule, is_on in zip(self.options.rules, wanted, strict=True):
+            if rule.output not in values:
+                raise RefusedError(f'it has no output "{rule.output}". It has {", ".join(values)}.')
+            low, high = limits[rule.output]
+            if not low <= rule.value <= high:
+                raise RefusedError(f'output "{rule.output}": {rule.value:g} is not between {low:g} and {high:g}')
+            if is_on:
+                values[rule.output] = rule.value
+        return list(values.values())
+
+    def _end(self, why: str) -> None:
+        session, self._session = self._session, None
+        if session:
+            session.close()
+        self.failing.fail(why, "actuator %s does not follow its rules: %s", self.options.name, why)
+
+    def close(self) -> None:
+        """Let the actuator have its safe values."""
+        session, self._session = self._session, None
+        if session:
+            session.close()
+
+
+class Reactions:
+    """All actuators that the hub steers."""
+
+    def __init__(self, options: Sequence[ActuatorOptions], actuators: Actuators, hub: Hub) -> None:
+        self.all = [Reaction(each, actuators) for each in options]
+        self._hub = hub
+
+    async def run(self) -> None:
+        """Steer until cancelled."""
+        zones, seen = self._hub.zones.messages(), self._hub.feed.latest
+        try:
+            while True:
+                if self._hub.feed.latest != seen:  # every change of a zone is an event
+                    zones, seen = self._hub.zones.messages(), self._hub.feed.latest
+                for reaction in self.all:
+                    reaction.step(zones)
+                await asyncio.sleep(PERIOD_SECONDS)
+        finally:
+            for reaction in self.all:
+                reaction.close()
