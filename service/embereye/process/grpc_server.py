@@ -10,7 +10,6 @@ channels verify the server by the process's certificate. Each channel has a sepa
 
 import asyncio
 import logging
-import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +18,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from embereye.process.addresses import LOOPBACK
+from embereye.process.admission import descriptors
+from embereye.process.grpc_front import FRONT_DESCRIPTORS, Front
 from embereye.process.http.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import Registrar
@@ -50,6 +51,7 @@ SERVER_OPTIONS = (
     ),  # close connections without calls; the client dials again for its next call
     ("grpc.max_concurrent_streams", 1_000),  # per connection
 )
+GREETING_SECONDS = 10.0  # for a new connection to exchange its HTTP/2 settings
 # Longest attempt to connect. gRPC's default is 20 s, too long if a machine was powered off and another one serves the
 # address now.
 CONNECT_MS = 3_000
@@ -82,8 +84,12 @@ CONTROL_OPTIONS = (("grpc.max_connection_age_ms", 12 * 3_600_000), ("grpc.max_co
 
 def most_connections(*, control: bool) -> int:
     """The number of connections that one server accepts, so that descriptors remain for everything else."""
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return max(64, min(4_000, descriptors // 16) if control else min(10_000, descriptors // 8))
+    return max(64, min(4_000 if control else 10_000, descriptors() // 16))
+
+
+def most_descriptors() -> int:
+    """The number of descriptors that the two servers of a process may use for connections."""
+    return FRONT_DESCRIPTORS * most_connections(control=False) + most_connections(control=True)
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no types
@@ -133,20 +139,24 @@ class GrpcServer:
         credentials: Credentials | None = None,
         tls: ServerTls | None = None,
         namespaces: Collection[str] = (),
+        greeting_seconds: float = GREETING_SECONDS,
     ) -> None:
         """`tls` is for a port that is not for control; None: plain TCP.
 
-        Only shards of `namespaces` may make control calls; empty: all shards.
+        Only shards of `namespaces` may make control calls; empty: all shards. `greeting_seconds`: see `Front`.
         """
-        # Without this, SO_REUSEPORT is on, and a second process would silently take half of the connections.
         services = list(services)
         extra = [option for service in services for option in service.options]
         extra += CONTROL_OPTIONS if credentials or (tls and tls.has_client_authorities) else ()
         self._credentials = credentials
-        self._tls = tls
-        most = ("grpc.max_allowed_incoming_connections", most_connections(control=control))
-        options = [*SERVER_OPTIONS, *extra, most, ("grpc.so_reuseport", int(share_port))]
+        most = most_connections(control=control)
+        # Without so_reuseport=0, a second process would silently take half of the connections.
+        options = [*SERVER_OPTIONS, *extra, ("grpc.so_reuseport", 0)]
+        options += [("grpc.max_allowed_incoming_connections", most)] if control else []  # else the front counts them
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
+        self._front = (
+            None if control else Front(self._server, most, tls, shared=share_port, greeting_seconds=greeting_seconds)
+        )
         self._health = _Health()
         self.not_serving = "starting"  # why it does not serve; '' if it does
         registrar = Registrar(self._server, control=control, credentials=credentials, namespaces=namespaces)
@@ -159,11 +169,13 @@ class GrpcServer:
     def listen(self, address: str) -> int:
         """Bind `address` ("host:port", port 0 for any) and return the port."""
         try:
-            if secure := self._credentials.for_server() if self._credentials else self._tls and self._tls.for_grpc():
-                port = self._server.add_secure_port(address, secure)
+            if self._front:
+                port = self._front.listen(address)
+            elif self._credentials:
+                port = self._server.add_secure_port(address, self._credentials.for_server())
             else:
                 port = self._server.add_insecure_port(address)
-        except RuntimeError:
+        except (RuntimeError, OSError):
             port = 0
         if not port:
             raise UserError(f"cannot listen for gRPC on {address}: the port is taken or the address is not this host's")
@@ -173,6 +185,8 @@ class GrpcServer:
         """Start to answer; health is NOT_SERVING until `set_serving(True)`."""
         await self.set_serving(False)
         await self._server.start()
+        if self._front:
+            await self._front.start()
 
     async def set_serving(self, serving: bool) -> None:
         """Set the health of the process and of each service."""
@@ -187,7 +201,11 @@ class GrpcServer:
     async def stop(self, grace: float = 0.5) -> None:
         """Refuse new calls, give running ones `grace` seconds, then cancel them."""
         await self._health.enter_graceful_shutdown()
+        if self._front:
+            self._front.close()
         await self._server.stop(grace)
+        if self._front:
+            await self._front.stop()
 
 
 def control_host(host: str, credentials: Credentials | None) -> str:

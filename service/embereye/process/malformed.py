@@ -9,7 +9,6 @@ of a peer in each minute is logged.
 import contextlib
 import inspect
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
@@ -17,11 +16,10 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from embereye.process.addresses import peer_host
+from embereye.process.grpc_front import peer_of
+from embereye.process.throttle import PerPeer
 
 logger = logging.getLogger(__name__)
-LOG_SECONDS = 60.0  # between two lines about one peer
-PEERS = 1_000  # most peers that are remembered for this
 WHY = "a message is not valid protobuf for this call"
 
 _malformed = object()  # takes the place of an only request
@@ -33,18 +31,14 @@ class MalformedCalls:
 
     def __init__(self) -> None:
         self.count = 0
-        self._due: dict[str, float] = {}  # peer → when it may be logged again, monotonic seconds; oldest first
+        self._logged = PerPeer()
 
     async def refuse(self, context: Any, call: str) -> NoReturn:
         """End the call with INVALID_ARGUMENT."""
         self.count += 1
-        peer, now = peer_host(context.peer()), time.monotonic()
-        if now >= self._due.get(peer, now):
-            self._due.pop(peer, None)
-            self._due[peer] = now + LOG_SECONDS
+        peer = peer_of(context).host
+        if self._logged.is_due(peer):
             logger.warning("%s: %s from %s: refused. Further ones are only counted for a minute", call, WHY, peer)
-            if len(self._due) > PEERS:
-                del self._due[next(iter(self._due))]
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, WHY)
         raise AssertionError  # abort raises
 

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import cast
 
 from embereye.process.admission import Admission, descriptors
-from embereye.process.grpc_server import most_connections
+from embereye.process.grpc_server import most_descriptors
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import EPOCH_OFFSET_NS, now_ns
@@ -51,8 +51,7 @@ class Sessions:
         self.tasks = Tasks()  # tasks that the sessions started
         self._owner = owner
         self._latest_number = 0
-        reserved = RESERVED + most_connections(control=False) + most_connections(control=True)
-        most = min(MAX_CONNECTIONS, descriptors() - reserved)
+        most = min(MAX_CONNECTIONS, descriptors() - RESERVED - most_descriptors())
         self._open: Admission[TextSession] = Admission(most, make_room=self._make_room)
         self._mute: dict[TextSession, float] = {}  # no valid line yet → when they connected, monotonic seconds
         self._unverified: dict[TextSession, None] = {}  # not yet known to serve a fleet's device, oldest first

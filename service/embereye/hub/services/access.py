@@ -16,7 +16,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.refusals import InvalidError
 from embereye.hub.roles import CALLER, Principal, Role, read_scope
 from embereye.hub.services.statuses import AnyContext, abort_on_error, end_with_status
-from embereye.process.addresses import peer_host
+from embereye.process.grpc_front import peer_of
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessServicer
 
@@ -114,7 +114,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
     async def _check(self, context: AnyContext, method: str, role: Role) -> Principal:
         async with abort_on_error(context):
             try:
-                principal = self._access.identify(_bearer(context), peer_host(context.peer()))
+                principal = self._access.identify(_bearer(context), peer_of(context).host)
             except DeniedError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error}; {REMEDY}")
             principal.check_role(role)

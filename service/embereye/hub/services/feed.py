@@ -23,7 +23,7 @@ from embereye.hub.roles import CALLER
 from embereye.hub.services.statuses import AnyContext, end_with_status
 from embereye.hub.tables.selection import Selection, parse_selection
 from embereye.hub.tables.subscriptions import StoredSubscription
-from embereye.process.addresses import peer_host
+from embereye.process.grpc_front import peer_of
 from embereye.process.tasks import beside
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2 import FollowRequest, HistoryRequest, HistoryResponse, SubscribeRequest
@@ -136,7 +136,7 @@ class FeedCalls(AlarmsServicer):
         feed = self._hub.feed
         after = feed.latest if request.live_only else request.cursor
         selection = self._selection(request.selection, request.zones, request.subscription)
-        with feed.subscribe(after, selection, peer_host(context.peer()), coalescing=request.coalesce,
+        with feed.subscribe(after, selection, peer_of(context).host, coalescing=request.coalesce,
                             unstored=request.unstored) as subscription:  # fmt: skip
             await context.send_initial_metadata(())  # lets the client know that it is subscribed
             yield subscription

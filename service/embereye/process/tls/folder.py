@@ -9,15 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from embereye.process.condition import Condition
 from embereye.process.identity.credentials import (
     expiry,
     load_authorities,
     load_chain,
     read_files,
-    server_credentials,
     verify_certificate,
 )
 from embereye.process.lifecycle import UserError
@@ -37,18 +34,16 @@ class ServedCertificate:
     clients: bytes  # authorities of clients' certificates; empty: clients need none
     expires: float  # seconds since the Unix epoch
 
-    def for_servers(self) -> grpc.ServerCertificateConfiguration:
-        """The configuration for a gRPC server."""
-        return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.clients or None)
-
-    def context(self) -> ssl.SSLContext:
-        """The context for any other server."""
+    def context(self, *protocols: str) -> ssl.SSLContext:
+        """The context for a server that speaks the `protocols` (ALPN), if there are any."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # No session resumption: it would skip authentication, even after an authority has lost our trust.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         load_chain(context, self.chain, self.key)
+        if protocols:
+            context.set_alpn_protocols(protocols)
         if self.clients:
             context.verify_mode = ssl.CERT_REQUIRED
             load_authorities(context, self.clients)
@@ -59,7 +54,7 @@ class ServerTls:
     """A server's certificate, `tls.crt` and `tls.key` of a folder. Use it on the event loop.
 
     `clients` is a folder with `ca.crt`: clients need a certificate of these authorities. `follow` polls the files; the
-    next handshake uses a changed certificate, also on gRPC's threads.
+    next handshake uses a changed certificate.
     """
 
     def __init__(self, folder: Path, clients: Path | None = None) -> None:
@@ -71,7 +66,7 @@ class ServerTls:
             self.current = self._read()
         except ValueError as error:
             raise UserError(f"TLS cannot be served: {error}") from error
-        self._context = self.current.context()
+        self._contexts = self.current.context(), self.current.context("h2")
         self._subscribers: list[Callable[[], None]] = []
 
     @property
@@ -79,14 +74,9 @@ class ServerTls:
         """True if clients need a certificate."""
         return self._clients is not None
 
-    @property
-    def context(self) -> ssl.SSLContext:
+    def context(self, *, http2: bool = False) -> ssl.SSLContext:
         """The context for the next connection."""
-        return self._context
-
-    def for_grpc(self) -> grpc.ServerCredentials:
-        """Credentials for a gRPC server; they always use the current certificate."""
-        return server_credentials(lambda: self.current, require_clients=self.has_client_authorities)
+        return self._contexts[http2]
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Call `changed` when the authorities of clients' certificates change."""
@@ -104,7 +94,7 @@ class ServerTls:
         try:
             latest = self._read()
             if latest != before:
-                self._context, self.current = latest.context(), latest
+                self._contexts, self.current = (latest.context(), latest.context("h2")), latest
                 logger.info("%s: the server's certificate or its clients' authorities have changed", self._folder)
             self.failing.clear()
         except ValueError as error:

@@ -36,10 +36,13 @@ class TlsListener:
     `close` leaves open connections open.
     """
 
-    def __init__(self, host: str, port: int, tls: ServerTls, make: Callable[[], Caller], *, shared: bool) -> None:
+    def __init__(
+        self, host: str, port: int, tls: ServerTls, make: Callable[[], Caller], *, shared: bool, http2: bool = False
+    ) -> None:
         self._tls = tls
+        self._http2 = http2
         self._make = make
-        self._listening = _listen(host, port, shared=shared)
+        self._listening = open_port(host, port, shared=shared)
         self._shaking = Tasks()
         self._accepting: asyncio.Task[None] | None = None
 
@@ -56,6 +59,8 @@ class TlsListener:
         """Stop accepting connections."""
         if self._accepting is not None:
             self._accepting.cancel()
+        else:
+            self._listening.close()
 
     async def _accept(self) -> None:
         loop, failing = asyncio.get_running_loop(), Condition(logger)
@@ -80,7 +85,10 @@ class TlsListener:
         why, made = "", False
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: cast("Any", caller), connection, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
+                lambda: cast("Any", caller),
+                connection,
+                ssl=self._tls.context(http2=self._http2),
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
             )
             made = True
         except OSError as error:  # includes ssl.SSLError and timeouts
@@ -101,7 +109,8 @@ class _Handshake:
             self.task.cancel()
 
 
-def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
+def open_port(host: str, port: int, *, shared: bool) -> socket.socket:
+    """Bind `host:port` and listen; `shared`: together with other processes. OSError if that fails."""
     address = all_interfaces(host)
     both = address is None and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or (address and ":" in address) else socket.AF_INET
