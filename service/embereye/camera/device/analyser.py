@@ -163,9 +163,9 @@ class Analyser:
         """True if `frame` is not analysed and counts as showing the same as the previous one."""
         return not is_radiometric(frame) and self._pictures.is_repeat(frame)
 
-    def analyse_temperatures(self, frame: Picture) -> AnalysedFrame:
-        """Analyse a `frame` of temperatures. Called on a thread."""
-        return self._thermal.analyse_temperatures(frame)
+    def analyse_temperatures(self, frame: Picture, *, shown: bool = False) -> AnalysedFrame:
+        """Analyse a `frame` of temperatures; `shown`: somebody looks at it live. Called on a thread."""
+        return self._thermal.analyse_temperatures(frame, shown=shown)
 
     def analyse_picture(self, frame: Frame, decoded: Decoded) -> AnalysedFrame | Exception:
         """Analyse the `decoded` picture of `frame`. Returns any exception, because it concerns only this camera."""

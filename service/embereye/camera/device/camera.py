@@ -258,7 +258,7 @@ class CameraDevice:
     def analyse_on_thread(self, frame: Frame) -> object:
         """Analyse a `frame` of temperatures. Called on a thread."""
         assert isinstance(frame, Picture)
-        return self.analyser.analyse_temperatures(frame)
+        return self.analyser.analyse_temperatures(frame, shown=self.device.id in self._links.live.wanted)
 
     def finish_turn(self, turn: Turn) -> None:
         """Analyse the decoded picture, count the frame and report the observation. Does nothing once closed."""

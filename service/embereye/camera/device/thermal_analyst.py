@@ -2,7 +2,7 @@
 
 A frame is a 16-bit TIFF. `RadiometricWatch` converts its words to °C and assesses the heat, which becomes one finding.
 Such frames need no decoder process: the pool calls `analyse_temperatures` on a thread, one frame at a time. Pictures
-are drawn at intervals, and for every frame while heat is suspected.
+are drawn at intervals, and for every frame while heat is suspected or somebody looks.
 """
 
 import time
@@ -54,8 +54,11 @@ class ThermalAnalyst:
         self._still_ns = 0
         self._still_level: Level = Level.CLEAR
 
-    def analyse_temperatures(self, frame: Picture) -> AnalysedFrame:
-        """Analyse `frame`, a 16-bit TIFF, given all frames before it. Raises JpegError if it is cut short."""
+    def analyse_temperatures(self, frame: Picture, *, shown: bool = False) -> AnalysedFrame:
+        """Analyse `frame`, a 16-bit TIFF, given all frames before it; draw it in any case if it is `shown`.
+
+        Raises JpegError if it is cut short.
+        """
         began, now = time.thread_time(), frame.received_ns
         words = read_words(frame.data)
         if words.shape != self._shape:
@@ -63,7 +66,7 @@ class ThermalAnalyst:
             self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
         heat = self._watch.observe(words, now, self._ignored)
         finding = self._finding(heat, now)
-        clip_frame, still = self._pictures(heat, finding, frame)
+        clip_frame, still = self._pictures(heat, finding, frame, shown=shown)
         seen = Observation(frame.time_ns, (finding,))
         return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, clip_frame)
 
@@ -79,10 +82,10 @@ class ThermalAnalyst:
             Kind.HEAT, level, assessment.score, heat.box, assessment.terms, lasted, decisive=assessment.decisive
         )
 
-    def _pictures(self, heat: Heat, finding: Finding, frame: Picture) -> tuple[ClipFrame | None, bytes]:
+    def _pictures(self, heat: Heat, finding: Finding, frame: Picture, *, shown: bool) -> tuple[ClipFrame | None, bytes]:
         """Draw the picture for the ring and the still for people, each only if it is due."""
         now = frame.received_ns
-        if not finding.lasted_ns and 0 <= now - self._drawn_ns < SPACING_NS:
+        if not shown and not finding.lasted_ns and 0 <= now - self._drawn_ns < SPACING_NS:
             return None, b""
         self._drawn_ns = now
         picture = draw(heat.celsius)
