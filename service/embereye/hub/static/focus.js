@@ -196,6 +196,7 @@ function drawCamera(zone, device) {
   }
   const live = get("focus-live"), regions = (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet);
   showLive(live, device, (context, width, height) => {
+    if (get("focus-none").textContent === t("focus.loading")) say(get("focus-none"), "");
     Object.assign(context, { strokeStyle: "#ff2b2b", lineWidth: Math.max(2, width / 240) });
     for (const { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } } of regions) context.strokeRect(x * width, y * height, wide * width, high * height);
   });

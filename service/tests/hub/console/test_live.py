@@ -1,6 +1,7 @@
 """The console plays a camera's H.264 as the camera sends it, and shows pictures where a browser cannot."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 
@@ -24,14 +25,13 @@ from .house import CAMERAS, House, picture
 
 pytestmark = pytest.mark.needs(BROWSER)
 WIDTH, HEIGHT, FRAMES = 320, 240, 256
-CANVAS = "document.querySelector('#device-live')"
 # The number that is painted on the picture, in eight black or white fields; -1: there is no picture.
-NUMBER = f"""(() => {{
-  const canvas = {CANVAS};
+NUMBER = """(() => {
+  const canvas = document.querySelector('#device-live');
   if (!canvas || canvas.classList.contains("blank")) return -1;
   const pixels = canvas.getContext("2d").getImageData(0, 20, canvas.width, 1).data;
   return [...Array(8).keys()].reduce((sum, bit) => sum + (pixels[4 * (40 * bit + 20)] > 128 ? 2 ** bit : 0), 0);
-}})()"""
+})()"""
 
 
 def numbered(number: int, width: int, height: int, _: int) -> np.ndarray:
@@ -103,3 +103,17 @@ async def test_a_browser_that_cannot_play_the_video_shows_pictures_and_says_so(
         await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
         await browser.until(f"{NUMBER} >= 0")
         await browser.until("document.querySelector('#device-why').textContent.includes('H.265')")
+
+
+async def test_the_page_of_an_alarm_plays_the_video_of_the_burning_camera(
+    house: House, browser: Browser, live: LivePictures
+) -> None:
+    number = NUMBER.replace("#device-live", "#focus-live")
+    async with beside(Camera(live, "H264").run(), name="camera"):
+        await house.burn_before("cam-0", "kitchen")
+        await browser.until(f"{number} >= 0")
+        first = await browser.ask("evaluate", script=number)
+        await browser.until(f"{number} !== {first}")
+        assert await browser.text("#focus-none") == ""
+        if folder := os.environ.get("EMBEREYE_SCREENSHOTS"):
+            await browser.ask("screenshot", path=f"{folder}/alarm-video.png")
