@@ -219,7 +219,8 @@ function drawVerdict(stale) {
     detail = page.answered ? t("verdict.last-known", { worst: stateWord(worst) }) : t("verdict.nothing-known");
   } else if (worst !== "normal") {
     const zones = named(worst);
-    word = `${word} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? t("and-more", { number: zones.length - 3 }) : ""}`;
+    const number = zones.length > 3 ? ` (${zones.length})` : "";  // first, because a phone cuts the names off
+    word = `${word}${number} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? t("and-more", { number: zones.length - 3 }) : ""}`;
     detail = zones[0].why || "";
   } else if (page.failing) {
     look = "fault";
