@@ -67,20 +67,25 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     user, password = _read(arguments.user)
     folder = (arguments.folder or default_folder()) / name
+    store(folder, user, password, suffix=NEXT if arguments.next else "")
+    print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
+    return 0
+
+
+def store(folder: Path, user: str, password: str, *, suffix: str = "") -> None:
+    """Write user and password to the folder of a name; `suffix` NEXT: beside the present ones. UserError."""
+    _check(user, password)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if arguments.next and not (folder / PASSWORD).exists():
+        if suffix and not (folder / PASSWORD).exists():
             raise UserError(f"{folder}: has no present password: store it without --next")
-        suffix = NEXT if arguments.next else ""
         for key, value in ((f"{USER}{suffix}", user), (f"{PASSWORD}{suffix}", password)):
             write_whole(folder / key, value.encode(), private=True)
-        if not arguments.next:
+        if not suffix:
             for key in (f"{PASSWORD}{NEXT}", f"{USER}{NEXT}"):
                 (folder / key).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
-    print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
-    return 0
 
 
 def _read(user: str) -> tuple[str, str]:
@@ -93,9 +98,12 @@ def _read(user: str) -> tuple[str, str]:
         if not user:
             user, *lines = lines or [""]
         password = lines[0] if lines else ""
+    return user, password
+
+
+def _check(user: str, password: str) -> None:
     for label, value in (("user", user), ("password", password)):
         if not value:
             raise UserError(f"the {label} is missing: write it to standard input, in a separate line")
         if len(value.encode()) > MOST or not value.isprintable():
             raise UserError(f"the {label} is longer than {MOST} bytes or contains control characters")
-    return user, password

@@ -2,6 +2,7 @@
 
 import argparse
 import ipaddress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from embereye.process import lifecycle
@@ -12,10 +13,13 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.options import options_of
 from embereye_cli.processes.hub import BASE_PATH, base_path
 from embereye_cli.values import duration_or_seconds, named_port, port_number
+from embereye_operator.api.shared import API_VERSIONS
 from embereye_operator.runtime.local.runtime import HOST, Reach
 from embereye_operator.up.folder import load_fleets, load_webhooks, locked
 from embereye_operator.up.options import SIMULATE, UpOptions
 from embereye_operator.up.up import Up
+
+API_VERSION = API_VERSIONS[-1]  # of new manifests
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +99,11 @@ def read_options(arguments: argparse.Namespace) -> UpOptions:
         hub_arguments=[word for addon in addon_modules("up") for word in addon.hub_arguments(arguments)],
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
+
+
+def check_manifests(paths: Sequence[Path], changed: Mapping[Path, bytes]) -> None:
+    """Check manifests as `embereye up` does, with the content that some are going to have; UserError."""
+    load_fleets(paths, changed)
 
 
 def run(arguments: argparse.Namespace) -> int:

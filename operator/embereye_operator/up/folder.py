@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from embereye.camera.sources.declared import SourceError, parse_source
@@ -30,15 +31,15 @@ LOCKED = b"held\n"  # content of the lock while a process has it
 Version = tuple[int, int, int, int] | None
 
 
-def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
+def load_fleets(paths: Sequence[Path], changed: Mapping[Path, bytes] = MappingProxyType({})) -> dict[str, Fleet]:
     """Read the fleets in these files by key, with the devices of the ConfigMaps that they name.
 
-    UserError has the file, the field and the remedy.
+    `changed` has the content that files are going to have. UserError has the file, the field and the remedy.
     """
     fleets: dict[str, tuple[Path, Fleet]] = {}
     maps: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
-        content = _content(path)
+        content = changed[path] if path in changed else _content(path)
         for number, manifest in _manifests(path, content):
             try:
                 if manifest.get("kind") == "ConfigMap":

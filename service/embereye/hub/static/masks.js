@@ -10,16 +10,23 @@ const SIDE = 1000;           // of the drawing, in its own units
 const STEP = 20, FINE = 4;   // by which an arrow key moves the cross
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const drawn = { camera: "", masks: [], corners: [], cross: null };
+const drawn = { device: null, masks: [], corners: [], cross: null };
 
 const share = (value) => Math.round(Math.min(SIDE, Math.max(0, value))) / SIDE;
+
+/** The regions drawn last, as fields of manifests, and their camera. A kind without a region stays as it is. */
+export function drawnMasks() {
+  const points = (corners) => ({ points: corners.map(([left, top]) => ({ left: share(left), top: share(top) })) });
+  const [privacyMasks, masks] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide).map(({ corners }) => points(corners)));
+  return { device: drawn.device, fields: { ...(masks.length && { masks }), ...(privacyMasks.length && { privacyMasks }) } };
+}
 
 /** The lines of the camera in its CameraFleet. */
 function lines() {
   const points = (corners) => corners.map(([left, top]) => `{left: ${share(left)}, top: ${share(top)}}`).join(", ");
   const group = (name, masks) => (masks.length ? [`  ${name}:`, ...masks.map(({ corners }) => `    - points: [${points(corners)}]`)] : []);
   const [hidden, ignored] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide));
-  return [`- id: ${drawn.camera}`, ...group("masks", ignored), ...group("privacyMasks", hidden)].join("\n");
+  return [`- id: ${drawn.device.id}`, ...group("masks", ignored), ...group("privacyMasks", hidden)].join("\n");
 }
 
 function draw() {
@@ -73,7 +80,7 @@ function byKey(event) {
 
 /** Draw masks for the camera `device`. */
 export function drawMasks(device) {
-  Object.assign(drawn, { camera: device.id, masks: [], corners: [], cross: null });
+  Object.assign(drawn, { device, masks: [], corners: [], cross: null });
   say(get("masks-title"), t("masks.title", { id: device.id }));
   load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("masks-picture").alt = t("picture.sees", { id: device.id });

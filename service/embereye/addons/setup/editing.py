@@ -1,0 +1,227 @@
+"""Change the devices of a fleet in the text of a manifest, and leave all else as it is (pure).
+
+PyYAML gives the lines of each device and field; only these change. So comments, order and style of the file stay.
+A new device is written in the style of the device before it. Texts that YAML readers could take for numbers or truth
+values are quoted.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import yaml
+
+PLAIN = re.compile(r"[A-Za-z0-9][\w./@?=&%~+:-]*")
+KINDS = {"CameraFleet": "cameras", "SensorFleet": "sensors"}
+BLOCK_SCALARS = ("|", ">")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, because lists can have thousands of devices
+
+
+class Action(StrEnum):
+    """A kind of change."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+class EditError(ValueError):
+    """The change cannot be made; the text says why."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a device."""
+
+    fleet: str  # namespace/cameras/name
+    action: Action
+    device: str  # id
+    fields: Mapping[str, Any]  # as in manifests, without the id; None removes a field
+
+
+def edit(text: str, change: Change) -> str:
+    """Return the file's text after `change`.
+
+    EditError if it has no such fleet or device, if it has the device to add, or if its form has no place for it.
+    """
+    try:
+        documents = list(yaml.compose_all(text, LOADER))
+    except yaml.YAMLError as error:
+        raise EditError(f"the file is not YAML: {' '.join(str(error).split())[:200]}") from error
+    for node in documents:
+        if fleet_of(_shallow(node)) == change.fleet:
+            return "".join(_edited(text.splitlines(keepends=True), node, change))
+    raise EditError(f"the file has no fleet {change.fleet}")
+
+
+def fleet_of(document: Any) -> str:
+    """The key of the fleet in a document of a manifest; empty if it is none."""
+    if not isinstance(document, Mapping) or document.get("kind") not in KINDS:
+        return ""
+    metadata = document.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{KINDS[document['kind']]}/{metadata.get('name')}"
+
+
+def declared(text: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Yield the key and the devices of each fleet in a manifest that `load_fleets` accepts."""
+    for document in yaml.load_all(text, LOADER):
+        if key := fleet_of(document):
+            yield key, (document.get("spec") or {}).get(key.split("/")[1]) or []
+
+
+def device_text(device: Mapping[str, Any]) -> str:
+    """A device in one line, as in a manifest's list."""
+    return _flow(device)
+
+
+def _shallow(node: yaml.Node | None) -> Mapping[str, Any]:
+    """The texts at the top of a document, and those in its metadata."""
+    fields: dict[str, Any] = {}
+    for key, (_, value) in _pairs(node).items():
+        fields[key] = _shallow(value) if key == "metadata" else getattr(value, "value", None)
+    return fields
+
+
+def _pairs(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    return {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+
+
+def _edited(lines: list[str], fleet: yaml.Node, change: Change) -> list[str]:
+    """Return the file's lines with the device of `fleet` changed."""
+    kind = change.fleet.split("/")[1]
+    key, spec = _pairs(fleet)["spec"]
+    devices = _pairs(spec).get(kind, (None, None))[1]
+    if isinstance(devices, yaml.SequenceNode) and devices.flow_style and devices.value:
+        raise EditError(f"the file has all {kind} in one pair of brackets: write a line for each, with - before it")
+    items = devices.value if isinstance(devices, yaml.SequenceNode) else []
+    item = next((each for each in items if _pairs(each)["id"][1].value == change.device), None)
+    if change.action is Action.ADD:
+        if item is not None:
+            raise EditError(f"{change.fleet} has a device {change.device} already")
+        return _with_device(lines, (key, spec), kind, change)
+    if item is None:
+        raise EditError(
+            f"{change.fleet} does not declare {change.device} itself. If it is listed in a ConfigMap, change it there"
+        )
+    if change.action is Action.REMOVE:
+        if len(items) == 1:
+            raise EditError(f"{change.device} is the last device of {change.fleet}: delete the fleet instead")
+        return [*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]]
+    return _with_fields(lines, item, change.fields)
+
+
+def _with_device(lines: list[str], spec: tuple[yaml.Node, yaml.Node], kind: str, change: Change) -> list[str]:
+    """Return the lines with a new device behind the last one."""
+    device = {name: value for name, value in {"id": change.device, **change.fields}.items() if value is not None}
+    key, devices = _pairs(spec[1]).get(kind, (None, None))
+    if isinstance(devices, yaml.SequenceNode) and devices.value:
+        last = devices.value[-1]
+        column = _dash(lines, last)
+        added = [f"- {_flow(device)}"] if last.flow_style else _block(device)
+        place = _last_line(last) + 1
+    else:
+        fields = _pairs(spec[1])
+        column = (next(iter(fields.values()))[0].start_mark.column if fields else 2) + 2
+        added = _block(device)
+        if key is None:
+            place = spec[0].start_mark.line + 1
+            added = [f"{kind}:", *(f"  {line}" for line in added)]
+            column -= 2
+        else:
+            place = key.start_mark.line + 1
+            lines = [*lines[: place - 1], f"{' ' * (column - 2)}{kind}:\n", *lines[place:]]
+    before = lines[:place]
+    if before and not before[-1].endswith("\n"):
+        before[-1] += "\n"
+    return [*before, *(f"{' ' * column}{line}\n" for line in added), *lines[place:]]
+
+
+def _with_fields(lines: list[str], item: yaml.CollectionNode, fields: Mapping[str, Any]) -> list[str]:
+    """Return the lines with these fields of a device changed."""
+    pairs = _pairs(item)
+    if item.flow_style:
+        if item.start_mark.line != item.end_mark.line:
+            raise EditError("the device spans several lines within { }: change it in the file")
+        line = lines[item.start_mark.line]
+        texts = {name: line[value.start_mark.column : value.end_mark.column] for name, (_, value) in pairs.items()}
+        texts |= {name: _flow(value) for name, value in fields.items() if value is not None}
+        entries = [f"{name}: {text}" for name, text in texts.items() if name not in fields or fields[name] is not None]
+        changed = f"{line[: item.start_mark.column]}{{{', '.join(entries)}}}{line[item.end_mark.column :]}"
+        return [*lines[: item.start_mark.line], changed, *lines[item.start_mark.line + 1 :]]
+    column = item.start_mark.column
+    last = _last_line(item)
+    added = [
+        line
+        for name, value in fields.items()
+        if value is not None and name not in pairs
+        for line in _field(name, value)
+    ]
+    lines = [*lines[: last + 1], *(f"{' ' * column}{line}\n" for line in added), *lines[last + 1 :]]
+    for name in sorted(pairs.keys() & fields.keys(), key=lambda name: -pairs[name][0].start_mark.line):  # from below
+        lines = _with_field(lines, pairs[name], fields[name])
+    return lines
+
+
+def _with_field(lines: list[str], pair: tuple[yaml.Node, yaml.Node], value: Any) -> list[str]:
+    """Return the lines with one field of a block replaced, or removed if `value` is None."""
+    key, old = pair
+    first, last = key.start_mark.line, _last_line(old)
+    if value is not None and isinstance(old, yaml.ScalarNode) and old.style not in BLOCK_SCALARS and first == last:
+        line = lines[first]  # a remark behind the value stays
+        changed = [f"{line[: old.start_mark.column]}{_flow(value)}{line[old.end_mark.column :]}"]
+    else:
+        head = lines[first][: key.start_mark.column]
+        texts = [] if value is None else _field(key.value, value)
+        changed = [f"{head if not index else ' ' * len(head)}{text}\n" for index, text in enumerate(texts)]
+        if not texts and head.strip():  # the dash needs another field behind it
+            following = lines[last + 1]
+            changed = [f"{head}{following[len(head) :]}"]
+            last += 1
+    return [*lines[:first], *changed, *lines[last + 1 :]]
+
+
+def _dash(lines: Sequence[str], item: yaml.Node) -> int:
+    """The column of the dash before an item."""
+    dash = lines[item.start_mark.line][: item.start_mark.column].rfind("-")
+    if dash < 0:
+        raise EditError("the file has a dash in a separate line before a device: put them into one line")
+    return dash
+
+
+def _last_line(node: yaml.Node) -> int:
+    """The line in which the content of a node ends, without comments and empty lines below it."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _last_line(last[1] if isinstance(last, tuple) else last)
+    end = node.end_mark
+    return end.line - 1 if isinstance(node, yaml.ScalarNode) and node.style in BLOCK_SCALARS else end.line
+
+
+def _block(device: Mapping[str, Any]) -> list[str]:
+    """The lines of a device, the first with its dash."""
+    lines = [line for name, value in device.items() for line in _field(name, value)]
+    return [f"{'  ' if index else '- '}{line}" for index, line in enumerate(lines)]
+
+
+def _field(name: str, value: Any) -> list[str]:
+    """The lines of a field: a line for each entry of a list with anything but plain values."""
+    if isinstance(value, list) and any(isinstance(each, Mapping | list) for each in value):
+        return [f"{name}:", *(f"  - {_flow(each)}" for each in value)]
+    return [f"{name}: {_flow(value)}"]
+
+
+def _flow(value: Any) -> str:
+    """`value` in one line of YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_flow(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str) and PLAIN.fullmatch(value) and not value.endswith(":") and yaml.safe_load(value) == value:
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and "e" in text and "." not in text:
+        return text.replace("e", ".0e")  # without the point, YAML 1.1 reads a text
+    return text

@@ -1,0 +1,229 @@
+"""Routes of the set-up: what can be edited, trying and finding cameras, changes of devices, and undo."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from embereye.addons.setup.editing import KINDS, Action, Change, EditError
+from embereye.addons.setup.editor import Edited, Editor, command
+from embereye.addons.setup.trial import TrialError, Trials
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.committer import StoreFailingError
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.openapi.parts import (
+    CHANGES,
+    JPEG,
+    NOTHING,
+    WORD,
+    Json,
+    answer,
+    file_of,
+    json_body,
+    list_of,
+    part,
+    record,
+    whole,
+)
+from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.http.route import Route
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role
+from embereye.process.lifecycle import UserError
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+FILES = {"setup.js": "text/javascript", "setup.css": "text/css"}
+NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+FLEET = re.compile(rf"{NAME}/({'|'.join(KINDS.values())})/{NAME}")
+ABOUT = {Action.ADD: "add", Action.CHANGE: "change", Action.REMOVE: "remove"}
+FLAG: Json = {"type": "boolean"}
+ADDRESS: Json = {"type": "string", "minLength": 1, "maxLength": 1024}
+LOGIN: Json = {"type": "string", "maxLength": 1024}
+NOTES = list_of(WORD)
+DIFF: Json = {"type": "string", "description": "as `diff --unified` prints it"}
+STREAM = record(
+    {
+        "source": WORD, "codec": WORD, "width": whole(), "height": whole(),
+        "framesPerSecond": {"type": "number"}, "kilobitsPerSecond": {"type": "number"},
+    }
+)  # fmt: skip
+TRIED = record(
+    {"problem": {"type": "string", "description": "why it does not play; empty: it does"}},
+    host=WORD, maker=WORD, guarded=FLAG, streams=list_of(STREAM), notes=NOTES,
+    picture={**FLAG, "description": "true: it can be fetched"},
+)  # fmt: skip
+FLEETS = list_of(record({"fleet": WORD, "file": WORD, "writable": FLAG, "devices": list_of(NOTHING)}))
+EDITED = record({"applied": FLAG}, file=WORD, diff=DIFF, about=WORD, command=WORD)
+
+
+class SetupRoutes:
+    """Serves the set-up."""
+
+    def __init__(self, editor: Editor, hub: Hub) -> None:
+        self._editor = editor
+        self._hub = hub
+        self._trials = Trials()
+        self._turn = asyncio.Lock()  # of changes
+
+    @Route(
+        "GET", "/v1/setup", Role.ADMIN, "The manifests that the console can edit, and the change that can be undone",
+        {200: answer("none in a cluster", record({"editable": FLAG, "fleets": FLEETS}, undo=WORD, undoDiff=DIFF))},
+        fails=(409,),
+    )  # fmt: skip
+    async def _show(self, _: web.Request) -> web.Response:
+        fleets = await self._edit(self._editor.fleets)
+        last = await self._edit(self._editor.last)
+        undo = {"undo": last[0], "undoDiff": last[1].diff} if last else {}
+        return web.json_response({"editable": self._editor.is_there, "fleets": fleets, **undo})
+
+    @Route(
+        "POST", "/v1/setup/try", Role.ADMIN, "Try the camera at an address: its streams and a picture",
+        {200: answer("what was found, or why not", TRIED)},
+        fails=(*CHANGES, 409),
+        body=json_body(record({"address": ADDRESS}, user=LOGIN, password=LOGIN)),
+    )  # fmt: skip
+    async def _try(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        address, user, password = (text_of(body, name) for name in ("address", "user", "password"))
+        if not address or not all(text.isprintable() for text in (address, user, password)):
+            raise Refused(400, "address: is missing, or a text has control characters")
+        self._refuse_trial()
+        try:
+            result = await self._trials.probe(address, user, password)
+        except TrialError as error:
+            result = {"problem": str(error)}
+        return web.json_response({"problem": "", **result})
+
+    @Route(
+        "GET", "/v1/setup/picture.jpg", Role.ADMIN, "The picture of the camera that was tried last",
+        {200: file_of("the picture", JPEG)},
+        fails=[404],
+    )  # fmt: skip
+    async def _picture(self, _: web.Request) -> web.Response:
+        if not self._trials.picture:
+            raise Refused(404, "no camera was tried, or it had no picture")
+        headers = {"Cache-Control": "no-store"}
+        return web.Response(body=self._trials.picture, content_type=JPEG, headers=headers)
+
+    @Route(
+        "POST", "/v1/setup/search", Role.ADMIN, "Search this machine's network for ONVIF cameras",
+        {
+            200: answer(
+                "those that answered",
+                record({"cameras": list_of(record({"id": WORD, "location": WORD, "address": WORD})), "notes": NOTES}),
+            )
+        },
+        fails=(*CHANGES, 409),
+        body=json_body(NOTHING),
+    )  # fmt: skip
+    async def _search(self, request: web.Request) -> web.Response:
+        await read_json(request)
+        self._refuse_trial()
+        return web.json_response(await self._trials.search())
+
+    @Route(
+        "POST", "/v1/setup/changes", Role.ADMIN, "Show or apply a change of one device in its manifest",
+        {200: answer("the difference, or in a cluster the command", EDITED)},
+        fails=(*CHANGES, 409),
+        body=json_body(
+            record(
+                {"fleet": WORD, "action": {"type": "string", "enum": list(Action)}, "device": WORD},
+                fields={"type": "object", "description": "of the device, as in manifests; null removes one"},
+                login=record({"name": WORD, "user": LOGIN, "password": LOGIN}),
+                apply=FLAG,
+            )
+        ),
+    )  # fmt: skip
+    async def _change(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        change, apply = _read_change(body), body.get("apply") is True
+        if not self._editor.is_there:
+            return web.json_response({"applied": False, "command": command(change)})
+        async with self._turn:
+            edited = await self._edit(lambda: self._editor.preview(change))
+            about = f"{ABOUT[change.action]} {change.device} in {change.fleet}"
+            if apply:
+                if login := body.get("login"):
+                    await self._edit(lambda: _store_login(login))
+                await self._edit(lambda: self._editor.apply(edited, about))
+                await self._note(request[PRINCIPAL], about, edited)
+        return web.json_response({"applied": apply, "file": str(edited.path), "diff": edited.diff, "about": about})
+
+    @Route(
+        "POST", "/v1/setup/undo", Role.ADMIN, "Undo the latest change of a manifest",
+        {200: answer("the difference", EDITED)},
+        fails=(*CHANGES, 409),
+        body=json_body(NOTHING),
+    )  # fmt: skip
+    async def _undo(self, request: web.Request) -> web.Response:
+        await read_json(request)
+        async with self._turn:
+            last = await self._edit(self._editor.last)
+            about = await self._edit(self._editor.undo)
+            assert last is not None
+            await self._note(request[PRINCIPAL], f"undo: {about}", last[1])
+        return web.json_response({"applied": True, "file": str(last[1].path), "diff": last[1].diff, "about": about})
+
+    @Route(
+        "GET", "/setup/{file}", None, "The script and the style with which the console edits devices",
+        {200: file_of("the file", *FILES.values())},
+        takes=[part("file", {"type": "string", "enum": list(FILES)})],
+        fails=[404],
+    )  # fmt: skip
+    async def _file(self, request: web.Request) -> web.Response:
+        name = request.match_info["file"]
+        if name not in FILES:
+            raise web.HTTPNotFound
+        text = resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+        return web.Response(text=text, content_type=FILES[name], headers={"Cache-Control": "no-cache"})
+
+    def _refuse_trial(self) -> None:
+        if not self._editor.is_there:
+            raise Refused(409, "cameras are tried on a machine that runs `embereye up`: use `embereye camera probe`")
+        if self._trials.is_busy:
+            raise Refused(409, "another camera is being tried: wait until that is done")
+
+    async def _edit(self, step: Callable[[], Result]) -> Result:
+        """Run `step`, which reads and writes files, in a thread; Refused with its reason."""
+        try:
+            return await asyncio.to_thread(step)
+        except (EditError, UserError) as error:
+            raise Refused(409, str(error)) from error
+
+    async def _note(self, who: Principal, about: str, edited: Edited) -> None:
+        """Add an entry to the audit trail; the change stays if nothing can be stored."""
+        try:
+            await self._hub.committer.commit(lambda draft: add_entry(draft, who, "set up", about, edited.diff[:2000]))
+        except StoreFailingError as error:
+            logger.warning("set up: %s by %s is not in the audit trail: %s", about, who.name, error)
+
+
+def _read_change(body: dict[str, Any]) -> Change:
+    """The change in a request; Refused names what is wrong with its form."""
+    fleet, device, action = (text_of(body, name) for name in ("fleet", "device", "action"))
+    if not FLEET.fullmatch(fleet):
+        raise Refused(400, f'fleet: "{fleet[:80]}" is not of the form NAMESPACE/cameras/NAME')
+    if action not in list(Action):
+        raise Refused(400, f'action: "{action[:80]}" is not one of {", ".join(Action)}')
+    fields = body.get("fields", {})
+    if not device or not isinstance(fields, dict) or "id" in fields:
+        raise Refused(400, "device: is missing, or fields: is not an object of fields other than the id")
+    return Change(fleet, Action(action), device, fields)
+
+
+def _store_login(login: object) -> None:
+    """Store user and password for cameras; EditError or UserError."""
+    from embereye_cli.devices.credentials import default_folder, store
+
+    if not isinstance(login, dict):
+        raise EditError("login: is not an object")
+    name, user, password = (str(login.get(key) or "") for key in ("name", "user", "password"))
+    if not re.fullmatch(NAME, name):
+        raise EditError(f'login: "{name[:80]}" is not a name: use lower-case letters, digits and -')
+    store(default_folder() / name, user, password)

@@ -1,0 +1,44 @@
+"""The option of `embereye hub` for the set-up, and the parts that it adds to the hub.
+
+`embereye up` passes its manifests. In a cluster there are none: the console then prints commands instead.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from embereye.addons.setup.editor import Editor
+from embereye.addons.setup.http import SetupRoutes
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+
+OPTION = "--edit"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the option of `embereye hub`."""
+    group = parser.add_argument_group("set-up", "edit devices in the console (addons/setup/README.md)")
+    text = "manifest that admins can edit in the console; repeatable; default: none, and the console prints commands"
+    group.add_argument(OPTION, action="append", default=[], type=Path, metavar="FLEET.yaml", help=text)
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options."""
+    return SetupAddon(arguments.edit, arguments.data / "setup")
+
+
+class SetupAddon(Addon):
+    """Edits the manifests at `paths`; `folder` keeps what can be undone."""
+
+    def __init__(self, paths: Sequence[Path], folder: Path) -> None:
+        self._editor = Editor(paths, folder)
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make its routes; see `Addon.attach`."""
+        return Parts(
+            routes=[SetupRoutes(self._editor, hub)],
+            scripts=["/setup/setup.js"],
+            messages=[resources.files(__package__).joinpath("messages")],
+        )

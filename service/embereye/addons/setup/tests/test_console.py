@@ -1,0 +1,84 @@
+"""Devices are added, changed and removed in a real Chromium."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from harness.browser import Browser, run_browser
+from harness.need import BROWSER
+
+from .conftest import CAMERAS, TOKEN, Site, Start
+
+pytestmark = pytest.mark.needs(BROWSER)
+ADD = "document.querySelector('#setup-adders button')"
+OK = "document.querySelector('#setup-ok')"
+
+
+@contextlib.asynccontextmanager
+async def signed_in(site: Site) -> AsyncIterator[Browser]:
+    async with run_browser() as window:
+        await window.sign_in(site.base, TOKEN)
+        yield window
+
+
+async def press(browser: Browser, element: str) -> None:
+    await browser.ask("evaluate", script=f"{element}.click()")
+
+
+async def test_a_camera_is_tried_added_and_undone(start: Start, camera: str) -> None:
+    async with start("cameras.yaml") as site, signed_in(site) as browser:
+        await browser.ask("goto", url=f"{site.base}/#devices")
+        await browser.until(f"{ADD} && !document.querySelector('#setup-adders').hidden")
+        await press(browser, ADD)
+        await browser.ask("fill", selector="#setup-address", text=camera)
+        await press(
+            browser, "[...document.querySelectorAll('#setup button')].find((one) => one.innerText === 'Try it')"
+        )
+        await browser.until("document.querySelector('#setup-still').naturalWidth === 160")
+        assert await browser.ask("evaluate", script="document.querySelector('#setup-source').value") == camera
+        await browser.ask("fill", selector="#setup-id", text="dock")
+        await browser.ask("fill", selector="#setup-zone", text="dock")
+        await press(browser, OK)
+        await browser.until("document.querySelector('#setup-diff').innerText.includes('+    - {id: dock, zone: dock')")
+        assert await browser.ask("axe") == []
+        assert (site.folder / "cameras.yaml").read_text() == CAMERAS
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup').open")
+        assert "id: dock" in (site.folder / "cameras.yaml").read_text()
+        await browser.until("!document.querySelector('#setup-undo').hidden")
+        await press(browser, "document.querySelector('#setup-undo')")
+        await browser.until("document.querySelector('#toast').innerText.startsWith('Undone: add dock')")
+        assert (site.folder / "cameras.yaml").read_text() == CAMERAS
+        assert await browser.ask("problems") == []
+
+
+async def test_a_device_is_changed_masked_and_removed(start: Start) -> None:
+    async with start("cameras.yaml") as site, signed_in(site) as browser:
+        await browser.ask("goto", url=f"{site.base}/#device?fleet=default/cameras/yard&id=gate")
+        await browser.until("document.querySelector('#setup-edit') && !document.querySelector('#setup-edit').hidden")
+        await press(browser, "document.querySelector('#setup-edit')")
+        await browser.until("document.querySelector('#setup-zone').value === 'yard'")
+        await browser.ask("fill", selector="#setup-zone", text="gate")
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup-diff').hidden")
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup').open")
+        assert "zone: gate   # not the street" in (site.folder / "cameras.yaml").read_text()
+        await press(browser, "document.querySelector('#device-masks')")
+        await browser.until("document.querySelector('#masks').open")
+        await browser.ask("evaluate", script="document.querySelector('#masks-drawing').focus()")
+        for key in ("ArrowLeft", "Enter", "ArrowUp", "Enter", "ArrowLeft", "Enter", "Space"):
+            await browser.ask("press", key=key)
+        await press(browser, "document.querySelector('#setup-save-masks')")
+        await browser.until("!document.querySelector('#masks').open")
+        assert "- {points: [{left: " in (site.folder / "cameras.yaml").read_text()
+        await press(browser, "document.querySelector('#setup-edit')")
+        await press(
+            browser, "[...document.querySelectorAll('#setup button')].find((one) => one.innerText === 'Remove …')"
+        )
+        await browser.until(f"{OK}.innerText === 'Remove'")
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup').open")
+        assert "gate" not in (site.folder / "cameras.yaml").read_text()
+        missing = "Failed to load resource: the server responded with a status of 404 (Not Found)"  # no camera plays
+        assert set(await browser.ask("problems")) <= {missing}

@@ -1,0 +1,147 @@
+"""Changes of manifests by HTTP: preview, apply, undo, and cameras that are tried."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from embereye.addons.setup.editor import UNDOABLE
+
+from .conftest import CAMERAS, SENSORS, Start
+
+BOTH = ("cameras.yaml", "sensors.yaml")
+DOCK = {"zone": "dock", "source": "rtsp://10.0.0.3/1"}
+
+
+async def test_a_change_is_shown_first_then_written_and_undone(start: Start) -> None:
+    async with start(*BOTH) as site:
+        file = site.folder / "cameras.yaml"
+        shown = await site.change("add", "dock", fields=DOCK, apply=False)
+        assert "+    - {id: dock, zone: dock, source: rtsp://10.0.0.3/1}" in shown["diff"]
+        assert not shown["applied"]
+        assert file.read_text() == CAMERAS
+        assert (await site.change("add", "dock", fields=DOCK))["applied"]
+        assert (await site.change("change", "gate", fields={"zone": "gate"}))["applied"]
+        _, state = await site.ask("GET", "/v1/setup")
+        assert [device["id"] for device in state["fleets"][0]["devices"]] == ["gate", "ramp", "dock"]
+        assert state["undo"] == "change gate in default/cameras/yard"
+        for _ in range(2):
+            status, _ = await site.ask("POST", "/v1/setup/undo", {})
+            assert status == 200
+        assert file.read_text() == CAMERAS
+        assert (await site.ask("POST", "/v1/setup/undo", {}))[0] == 409
+        _, trail = await site.ask("GET", "/v1/audit")
+        assert [entry["subject"] for entry in trail["entries"] if entry["action"] == "set up"] == [
+            "undo: add dock in default/cameras/yard", "undo: change gate in default/cameras/yard",
+            "change gate in default/cameras/yard", "add dock in default/cameras/yard",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"action": "add", "device": "gate", "fields": DOCK}, "already"),
+        ({"action": "add", "device": "dock", "fields": {"source": "rtsp://10.0.0.3/1"}}, "zone"),
+        ({"action": "add", "device": "dock", "fields": {**DOCK, "source": "nowhere"}}, "source"),
+        ({"action": "change", "device": "gate", "fields": {"colour": "red"}}, "colour"),
+        ({"action": "change", "device": "roof", "fields": {"zone": "roof"}}, "does not declare roof"),
+    ],
+)
+async def test_a_change_that_up_would_refuse_is_refused(start: Start, change: dict[str, object], reason: str) -> None:
+    async with start(*BOTH) as site:
+        status, body = await site.ask("POST", "/v1/setup/changes", {"fleet": "default/cameras/yard", **change})
+        assert status == 409
+        assert reason in body["error"]
+        assert (site.folder / "cameras.yaml").read_text() == CAMERAS
+
+
+async def test_another_hand_in_the_file_is_respected(start: Start) -> None:
+    async with start(*BOTH) as site:
+        file = site.folder / "cameras.yaml"
+        await site.change("add", "dock", fields=DOCK)
+        file.write_text(f"{file.read_text()}# a remark\n")
+        status, body = await site.ask("POST", "/v1/setup/undo", {})
+        assert status == 409
+        assert "was changed since then" in body["error"]
+        assert (await site.change("remove", "dock"))["applied"]
+        assert file.read_text() == f"{CAMERAS}# a remark\n"
+
+
+async def test_the_first_camera_gets_a_fleet(start: Start) -> None:
+    async with start("sensors.yaml") as site:
+        answer = await site.change("add", "dock", "default/cameras/cameras", fields=DOCK)
+        assert answer["applied"], answer
+        assert (site.folder / "sensors.yaml").read_text() == (
+            f"{SENSORS}---\napiVersion: embereye.dev/v1beta1\nkind: CameraFleet\nmetadata: {{name: cameras}}\nspec:\n"
+            "  cameras:\n    - id: dock\n      zone: dock\n      source: rtsp://10.0.0.3/1\n"
+        )
+
+
+async def test_a_login_is_stored_where_shards_find_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_CREDENTIALS", str(tmp_path / "logins"))
+    login = {"name": "dock", "user": "ada", "password": "p@ss word"}
+    async with start(*BOTH) as site:
+        fields = {**DOCK, "credentialsRef": {"name": "dock"}}
+        await site.change("add", "dock", fields=fields, login=login, apply=False)
+        assert not (tmp_path / "logins").exists()
+        assert (await site.change("add", "dock", fields=fields, login=login))["applied"]
+    assert (tmp_path / "logins" / "dock" / "password").read_text() == "p@ss word"
+    assert "p@ss" not in (site.folder / "cameras.yaml").read_text()
+    assert not any("p@ss" in entry.read_text() for entry in (tmp_path / "undo").iterdir())
+
+
+async def test_only_the_latest_changes_are_kept(start: Start) -> None:
+    async with start(*BOTH) as site:
+        for number in range(UNDOABLE + 3):
+            assert (await site.change("change", "gate", fields={"zone": f"z-{number}"}))["applied"]
+        assert len(list((site.folder / "undo").iterdir())) == UNDOABLE
+
+
+async def test_in_a_cluster_the_answer_is_a_command(start: Start) -> None:
+    async with start() as site:
+        assert await site.ask("GET", "/v1/setup") == (200, {"editable": False, "fleets": []})
+        answer = await site.change("add", "dock", fields=DOCK)
+        assert not answer["applied"]
+        assert answer["command"].startswith("kubectl --namespace default patch camerafleet yard --type=json")
+        assert '"path": "/spec/cameras/-"' in answer["command"]
+        assert (await site.ask("POST", "/v1/setup/try", {"address": "10.0.0.1"}))[0] == 409
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"fleet": "yard", "action": "add", "device": "a"},
+        {"fleet": "default/cameras/yard", "action": "burn", "device": "a"},
+        {"fleet": "default/cameras/yard", "action": "add", "device": ""},
+        {"fleet": "default/cameras/yard", "action": "add", "device": "a", "fields": {"id": "b"}},
+        {"fleet": "default/cameras/yard", "action": "add", "device": "a", "fields": []},
+    ],
+)
+async def test_a_request_of_another_form_is_refused(start: Start, body: dict[str, object]) -> None:
+    async with start(*BOTH) as site:
+        assert (await site.ask("POST", "/v1/setup/changes", body))[0] == 400
+
+
+async def test_a_camera_is_tried_with_its_picture(start: Start, camera: str) -> None:
+    async with start(*BOTH) as site:
+        assert (await site.ask("GET", "/v1/setup/picture.jpg"))[0] == 404
+        answers = await asyncio.gather(*(site.ask("POST", "/v1/setup/try", {"address": camera}) for _ in range(2)))
+        assert sorted(status for status, _ in answers) == [200, 409]
+        result = min(answers, key=lambda answer: answer[0])[1]
+        assert result["problem"] == ""
+        assert result["streams"][0]["source"] == camera
+        assert (result["streams"][0]["width"], result["streams"][0]["height"]) == (160, 120)
+        async with site.session.get(f"{site.base}/v1/setup/picture.jpg") as response:
+            assert (await response.read()).startswith(b"\xff\xd8")
+        _, result = await site.ask("POST", "/v1/setup/try", {"address": "127.0.0.1:9"})
+        assert "refuses port 9" in result["problem"]
+
+
+async def test_viewers_may_not_edit(start: Start) -> None:
+    async with start(*BOTH) as site:
+        _, made = await site.ask("POST", "/v1/access/tokens", {"name": "eve", "role": "operator"})
+        headers = {"Authorization": f"Bearer {made['token']}"}
+        async with site.session.get(f"{site.base}/v1/setup", headers=headers) as response:
+            assert response.status == 403
