@@ -25,6 +25,7 @@ from embereye.hub.http.access.routes import AccessRoutes
 from embereye.hub.http.base_path import BASE, first_segment
 from embereye.hub.http.clips import ClipRoutes
 from embereye.hub.http.devices import DeviceRoutes
+from embereye.hub.http.export import ExportRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes
 from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
@@ -86,6 +87,7 @@ class Api:
             DeviceRoutes(hub),
             CanaryRoutes(hub),
             PastRoutes(hub, clips),
+            ExportRoutes(hub, clips),
             QualityRoutes(hub),
             ClipRoutes(hub, clips),
             FeedSocket(hub),

@@ -41,6 +41,7 @@ function draw(alarm, clips) {
     return item;
   });
   drawClips(get("alarm-clips"), clips);
+  get("alarm-day").onclick = () => { get("alarm").close(); location.hash = `day?at=${Math.round(milliseconds(alarm.beganNs))}`; };
   const button = get("alarm-mark");
   button.disabled = !mayAct() || Boolean(page.failing);
   say(button, mark ? t("alarm.remove-mark") : t("alarm.mark"));
