@@ -46,7 +46,7 @@ class Block:
             and all(type(fields.get(name)) is int and abs(fields[name]) < 2**63 for name in times)
         ):
             raise ValueError("a block of margins names its fleet, its shard and its times")
-        return cls(*(fields[name] for name in (*texts, *times)), content)
+        return cls(**{name: fields[name] for name in (*texts, *times)}, content=content)
 
 
 def line_of(margin: Margin) -> bytes:
