@@ -62,9 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(("quantity", "value", "meaning"), rows, empty="")
     if report.readings:
         return 0
-    keys = "\n".join(f"  {path}: {value}" for path, value in _list_leaves(parse_document(payload)))
+    leaves = _list_leaves(parse_document(payload))
+    if not arguments.json:
+        print_table(("field", "value"), leaves, empty="The message has no field.")
     raise CheckFailedError(
-        f"no quantity is in this message. Name one with --field QUANTITY=FIELD; the message has:\n{keys}"
+        "no quantity is in this message. Name its field with --field, such as --field smoke=alarm.state=ON"
     )
 
 
@@ -89,7 +91,7 @@ def _run_entries(payload: bytes, *, json_lines: bool) -> int:
     if not json_lines:
         print_table(("device", "quantity", "value", "quality"), rows, empty="")
     if problems:
-        raise CheckFailedError("\n".join(problems))
+        raise CheckFailedError("; ".join(problems))
     return 0
 
 

@@ -451,3 +451,21 @@ def test_only_our_processes_reach_a_shard_without_a_name(number: str, control: s
     peer = peer_address(fleet(), "hall-sensors-0", number)
     assert peer.control == control
     assert peer.grpc == "hall-sensors-0.default.svc:50051"
+
+
+def test_a_port_for_readings_by_http_is_open_at_shard_service_and_policy_with_its_tokens() -> None:
+    owner = fleet(listen={"http": 9080}, access={"tokensRef": {"name": "device-tokens"}})
+    children = built(owner)
+    container = next(
+        child["spec"]["template"]["spec"] for child in children if child["kind"] == "Deployment"
+    )["containers"][0]  # fmt: skip
+    assert {"name": "http", "containerPort": 9080, "protocol": "TCP"} in container["ports"]
+    assert {"name": "EMBEREYE_HTTP_PORT", "value": "9080"} in container["env"]
+    services = [child["spec"]["ports"] for child in children if child["kind"] == "Service"]
+    assert services
+    for ports in [*services, build_fleet_service(owner)["spec"]["ports"]]:
+        assert {"name": "http", "port": 9080, "targetPort": "http", "protocol": "TCP"} in ports
+    for policy in (child for child in children if child["kind"] == "NetworkPolicy"):
+        assert {"port": "http", "protocol": "TCP"} in policy["spec"]["ingress"][0]["ports"]
+    volumes = str([child["spec"]["template"]["spec"]["volumes"] for child in children if child["kind"] == "Deployment"])
+    assert "device-tokens" in volumes
