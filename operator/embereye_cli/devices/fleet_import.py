@@ -22,6 +22,7 @@ from embereye.process.files import write_whole
 from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError
 from embereye.units import counted
 from embereye_cli.parser import did_you_mean
+from embereye_operator.api.cameras import Camera, exposed_passwords
 from embereye_operator.api.fleets import FleetError, parse_devices
 
 Kind = Literal["cameras", "sensors"]
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{arguments.table}: and {len(refused) - LISTED} more lines", file=sys.stderr)
     if refused and not arguments.skip_refused:
         raise CheckFailedError(f"{counted(len(refused), 'line')} refused: nothing was written")
+    _warn_of_passwords(arguments.table, kind, devices)
     name = arguments.name or kind
     out = arguments.out or arguments.table.with_suffix(".yaml")
     text = config_map(kind, devices, name, arguments.namespace)
@@ -85,6 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 1 if refused else 0
+
+
+def _warn_of_passwords(table: Path, kind: Kind, devices: list[dict[str, Any]]) -> None:
+    """Print which cameras' addresses contain a password: everybody who reads the ConfigMap sees it."""
+    suspects = [device for device in devices if kind == "cameras" and "@" in json.dumps(device)]
+    cameras = (device for device in parse_devices(kind, json.dumps(suspects), "line") if isinstance(device, Camera))
+    if why := exposed_passwords(cameras):
+        print(f"{table}: warning: {why}: the column credentials", file=sys.stderr)
 
 
 def print_difference(before: str, after: str) -> None:
@@ -108,7 +118,7 @@ def convert(
             device = _device(kind, row | ({"zone": zone} if zone and not row.get("zone") else {}))
             parse_devices(kind, json.dumps([device]), "line")
         except FleetError as error:
-            refused.append((line, "; ".join(error.problems).replace("[0].", "")))
+            refused.append((line, "; ".join(error.problems).replace(f"{kind}[0].", "")))
             continue
         except ValueError as error:
             refused.append((line, str(error)))

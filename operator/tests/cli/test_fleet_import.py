@@ -79,7 +79,7 @@ def test_every_refused_line_is_reported_with_its_reason(table, capsys):
     printed = capsys.readouterr().err
     for line, reason in (
         (3, "id: gate is in line 2 already"),
-        (4, "zone"),
+        (4, "csv:4: zone: "),
         (5, "Did you mean rtsp"),
         (6, "masks: not JSON"),
     ):
@@ -87,6 +87,14 @@ def test_every_refused_line_is_reported_with_its_reason(table, capsys):
     assert not table.with_suffix(".yaml").exists()
     assert main(["fleet", "import", str(table), "--skip-refused", "--zone", "yard"]) == 1
     assert table.with_suffix(".yaml").read_text().count('"id"') == 2
+
+
+def test_a_password_in_an_address_is_a_warning_that_names_the_camera(table, capsys):
+    table.write_text("id,zone,source\ngate,yard,rtsp://me:secret@h/x\ndoor,yard,rtsp://h/user@x\n")
+    assert main(["fleet", "import", str(table)]) == 0
+    warning = next(line for line in capsys.readouterr().err.splitlines() if "warning" in line)
+    assert "the source of gate contains a password" in warning
+    assert "secret" not in warning
 
 
 def test_a_workbook_and_two_thousand_sensors_are_read(tmp_path, capsys):
