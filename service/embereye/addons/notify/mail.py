@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import apprise.plugins.email.base
 from apprise.plugins.email.smtp import SMTP_EXCEPTIONS, AppriseSMTPController, SMTPSecureMode
@@ -49,15 +50,16 @@ def _own_name(connected: socket.socket) -> str:
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 
 
-class Connection(AppriseSMTPController):  # type: ignore[misc]  # untyped
+class Connection(AppriseSMTPController):
     """A connection to a mail server for one message."""
 
     authority: Callable[[], Path | None] = staticmethod(lambda: None)  # of the present attempt
+    _socket: Any  # smtplib's client, which Apprise leaves without a type
 
     def __enter__(self) -> "Connection":
         """Connect and log in; raises what smtplib raises."""
         try:
-            self._socket = self._connect()
+            self._connect()
             if self.user and self.password:
                 self._socket.login(self.user, self.password)
         except SMTP_EXCEPTIONS:
@@ -68,7 +70,7 @@ class Connection(AppriseSMTPController):  # type: ignore[misc]  # untyped
             raise
         return self
 
-    def _connect(self) -> smtplib.SMTP:
+    def _connect(self) -> None:
         place, timeout = (self.host, self.port, "localhost"), self.socket_connect_timeout
         if self.secure_mode == SMTPSecureMode.SSL:
             self._socket = smtplib.SMTP_SSL(*place, timeout=timeout, context=self._tls())
@@ -77,7 +79,6 @@ class Connection(AppriseSMTPController):  # type: ignore[misc]  # untyped
         self._socket.local_hostname = _own_name(self._socket.sock)
         if self.secure_mode == SMTPSecureMode.STARTTLS:
             self._socket.starttls(context=self._tls())
-        return self._socket
 
     def _tls(self) -> ssl.SSLContext:
         return context_for(self.authority(), verify=self.verify_certificate)
@@ -86,4 +87,5 @@ class Connection(AppriseSMTPController):  # type: ignore[misc]  # untyped
 def install(authority: Callable[[], Path | None]) -> None:
     """Let Apprise's mails use `Connection`; `authority` returns the file to trust in the present attempt."""
     Connection.authority = staticmethod(authority)
-    apprise.plugins.email.base.AppriseSMTPController = Connection
+    module: Any = apprise.plugins.email.base  # it does not export the name
+    module.AppriseSMTPController = Connection
