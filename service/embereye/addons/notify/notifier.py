@@ -22,7 +22,7 @@ from embereye.addons.notify import links, replies
 from embereye.addons.notify.calendars import Calendars
 from embereye.addons.notify.incidents import ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident, Incidents
 from embereye.addons.notify.links import BadLinkError, Link
-from embereye.addons.notify.messages import Message, News, compose
+from embereye.addons.notify.messages import MAX_NAMES, Message, News, compose
 from embereye.addons.notify.options import ALARM, FIRES, NORMAL, Canary, NotifyOptions, Route
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, Proofs, Reachable
 from embereye.addons.notify.rows import Rows
@@ -260,7 +260,7 @@ class Notifier:
                 if (wait := outlet.quiet_until - loop.time()) > 0:
                     await asyncio.sleep(wait)
                     continue
-                await self._send(outlet, self._ready(outlet))
+                await self._send(outlet, self._ready(outlet)[:MAX_NAMES])  # the others are in the next message
 
     def _ready(self, outlet: Outlet) -> list[News]:
         """The news that the route should get now."""

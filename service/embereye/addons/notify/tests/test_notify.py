@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import time
 from collections import Counter
 from email.utils import formatdate
@@ -212,6 +213,20 @@ async def test_quiet_hours_hold_faults_and_never_alarms(stored: Stored, service:
         site.ignite("hall")
         await eventually(lambda: service.requests)
         assert Counter(service.titles()) == {"ALARM: default/hall": 1}
+
+
+async def test_a_message_names_no_more_zones_than_fit_and_the_next_one_the_others(
+    stored: Stored, service: HttpService
+) -> None:
+    async with running(stored, options(route("phone", service.url), fold=0.5)) as site:
+        zones = {f"zone-{number}" for number in range(MAX_NAMES + 30)}
+        for zone in sorted(zones):
+            site.ignite(zone)
+
+        def named() -> set[str]:
+            return set(re.findall(r"default/(zone-\d+)", str(service.requests)))
+
+        await eventually(lambda: named() == zones, goal="every zone is named")
 
 
 async def test_the_newest_zones_of_a_long_storm_are_named_first(stored: Stored, service: HttpService) -> None:
