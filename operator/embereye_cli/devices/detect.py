@@ -23,6 +23,7 @@ from embereye.process.telemetry.logs import visible
 from embereye.units import counted
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
+from embereye.zone.quiet import explain
 from embereye.zone.sentences import quantity
 from embereye_cli.parser import did_you_mean
 from embereye_cli.terminal import Terminal
@@ -169,7 +170,15 @@ def _is_missing_file(source: str) -> bool:
 def _unread(source: str, reason: str) -> dict[str, Any]:
     """The result for a source that could not be read."""
     faults = [{"start": 0.0, "reason": reason}]
-    return {"file": redact(source), "seconds": 0.0, "frames": 0, "detections": [], "alarms": [], "faults": faults}
+    return {
+        "file": redact(source),
+        "seconds": 0.0,
+        "frames": 0,
+        "detections": [],
+        "alarms": [],
+        "faults": faults,
+        "nearest": [],
+    }
 
 
 def as_json(name: str, replay: Replay) -> dict[str, Any]:
@@ -197,6 +206,7 @@ def as_json(name: str, replay: Replay) -> dict[str, Any]:
             {"time": round(alarm.time, 3), "kind": alarm.kind.word, "why": alarm.why} for alarm in replay.alarms
         ],
         "faults": [{"start": round(fault.start, 3), "reason": fault.reason} for fault in replay.faults],
+        "nearest": [nearest.words for nearest in explain(replay.margins).nearest],
     }  # fmt: skip
 
 
@@ -224,6 +234,8 @@ def _lines(result: dict[str, Any]) -> Iterator[Text]:
         terms = ", ".join(_term(Term(**term)) for term in detection["why"])
         sign = f"{detection['kind']:5} {detection['level']:9} score {detection['score']:.2f}"
         yield Text(f"  {detection['start']:7.1f} s  {sign} {place}: {terms}")
+    for words in () if alarms else result["nearest"]:
+        yield Text(f"    nearest to an alarm: {words}", style="dim")
     for fault in result["faults"]:
         yield Text(f"  {fault['start']:7.1f} s  fault: {fault['reason']}", style="yellow")
 

@@ -75,12 +75,16 @@ def test_json_has_all_results_also_after_an_unreadable_source(folder, tmp_path, 
     assert [entry["file"] for entry in results] == [
         str(broken), str(folder / "fire.avi"), str(folder / "walk.avi"), "/does/not/exist.mp4",
     ]  # fmt: skip
-    assert all(set(entry) == {"file", "seconds", "frames", "detections", "alarms", "faults"} for entry in results)
+    assert all(
+        set(entry) == {"file", "seconds", "frames", "detections", "alarms", "faults", "nearest"} for entry in results
+    )
     fire, walk = results[1], results[2]
     assert [alarm["kind"] for alarm in fire["alarms"]] == ["flame"]
     assert set(fire["detections"][0]) >= {"start", "kind", "score", "box", "why"}
     assert set(fire["detections"][0]["why"][0]) == {"name", "value", "threshold", "unit"}
     assert walk["alarms"] == walk["detections"] == walk["faults"] == []
+    assert {words.partition(":")[0] for words in walk["nearest"]} == {"flame", "smoke"}
+    assert all(" short, " in words for words in walk["nearest"])
     assert f"{broken}: not a readable video" in err
     assert "exist.mp4: does not exist. Name a video file" in err
 

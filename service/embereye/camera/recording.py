@@ -62,6 +62,7 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
         _play(path or parse_source(source).address, show, settings.most)
     else:
         asyncio.run(_pull(source, settings.seconds, show))
+    replay.end_margin()
     return replay
 
 

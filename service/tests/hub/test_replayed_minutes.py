@@ -31,9 +31,7 @@ FLEET, SEED, MINUTES, RATE = "default/cameras/yard", 55, 100, 6.0
 
 def replayed(clip: Path) -> list[Margin]:
     """The margins of a clip's first minute."""
-    replay = watch(str(clip), Settings(camera_settings(), fps=RATE, most=60.0))
-    replay.end_margin()
-    return replay.margins
+    return watch(str(clip), Settings(camera_settings(), fps=RATE, most=60.0)).margins
 
 
 def as_json(value: Any) -> Any:
