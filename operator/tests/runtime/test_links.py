@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from embereye.process.grpc_server import PEOPLE, GrpcServer, Service
-from embereye.v1.roster_pb2 import FleetRoster, RosterResponse
+from embereye.v1.roster_pb2 import FleetRoster, RosterResponse, TellScalingResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime import links
@@ -128,6 +128,12 @@ class Rosters(RosterServicer):
 
     async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
         return RosterResponse()
+
+    async def Retain(self, request: object, context: object) -> RosterResponse:
+        raise NotImplementedError
+
+    async def TellScaling(self, request: object, context: object) -> TellScalingResponse:
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize("answer", [True, False, None])

@@ -146,7 +146,8 @@ def test_at_night_one_weak_sign_of_a_named_kind_is_an_alarm() -> None:
 
 
 def measured(kind: Kind, level: Level, *terms: tuple[str, float]) -> EvidenceItem:
-    return sign("s1", kind, level, why=[Term(name=name, value=value, threshold=10, unit="%") for name, value in terms])
+    why = tuple(Term(name=name, value=value, threshold=10, unit="%") for name, value in terms)
+    return sign("s1", kind, level, why=why)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import ssl
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -35,7 +36,8 @@ async def test_mail_goes_only_to_a_server_that_the_authority_vouches_for(mode: s
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     server = MailServer()
     server.port = free_ports(1)[0]
-    controller = Controller(server, hostname="127.0.0.1", port=server.port, **{form: context})
+    forms: dict[str, Any] = {form: context}
+    controller = Controller(server, hostname="127.0.0.1", port=server.port, **forms)
     controller.start()
     url = f"mailtos://localhost:{server.port}?from=hub@example.com&to=guard@example.com&mode={mode}&format=text"
     try:
