@@ -33,9 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("control", "serve control loops with low latency (addons/control/README.md)")
     text = "port for control loops with low latency: delimited protobuf over TCP, or over TLS with --tls; default: none"
     Option("--association-port", text, default="0", type=port_number, metavar="PORT").add_to(group)
-    text = "Unix socket of the same, for processes of this user; default: none"
     text = "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none"
     Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
+    text = "Unix socket of the same, for processes of this user; default: none"
     Option("--association-socket", text, type=Path, metavar="PATH").add_to(group)
 
 
