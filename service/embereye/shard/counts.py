@@ -5,7 +5,7 @@ from collections import Counter
 from embereye.margins import Margin
 from embereye.shard.ledger import Ledger
 
-NONE = Counter[str]()
+NONE = Counter[str]()  # never changed
 
 
 class CountedSpan:
@@ -15,8 +15,7 @@ class CountedSpan:
 
     def __init__(self) -> None:
         self._read_ns = self._analysed = 0
-        self._shed: Counter[str] = Counter()
-        self._rejected: Counter[str] = Counter()
+        self._shed = self._rejected = NONE  # shared, because most devices never have any
 
     def begin_margin(self, device: str, ledger: Ledger, now_ns: int) -> Margin | None:
         """Return a margin with what `ledger` counted since the last call; None for the first call."""

@@ -260,6 +260,14 @@ async def test_blocks_wait_for_the_hub_and_the_oldest_are_dropped(
     assert margins._ready_bytes <= 400
 
 
+async def test_a_shard_that_ends_does_not_wait_for_an_absent_hub() -> None:
+    margins = Margins(lambda: (FLEET, "hall-0"))
+    margins.add(margin(minute_ago(), 22))
+    await margins.drain(Links("127.0.0.1:1"), 0.2)
+    assert margins.sent_bytes == 0
+    assert margins.next_block()
+
+
 async def test_the_store_keeps_the_newest_within_its_size_and_age(tmp_path: Path) -> None:
     store, at = MarginStore(tmp_path, capacity=1_000, retention_ns=DAY), minute_ago()
     for number in range(30):
