@@ -453,7 +453,7 @@ def test_only_our_processes_reach_a_shard_without_a_name(number: str, control: s
     assert peer.grpc == "hall-sensors-0.default.svc:50051"
 
 
-def test_a_port_for_readings_by_http_is_open_at_shard_service_and_policy_with_its_tokens() -> None:
+def test_a_port_for_readings_by_http_is_open_everywhere_with_its_tokens() -> None:
     owner = fleet(listen={"http": 9080}, access={"tokensRef": {"name": "device-tokens"}})
     children = built(owner)
     container = next(

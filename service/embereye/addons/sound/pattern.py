@@ -7,11 +7,11 @@ near 3,100 Hz (piezo) or 520 Hz (square wave, for sleepers).
 Levels are measured in dB, per frequency and each 10 ms. For each possible start and tempo, the levels in the pulses are
 compared with those in the gaps and pauses: every pulse must be louder than every gap, by as much as a room with echoes
 leaves of it. A pulse must also be steady, as loud as the others, and a narrow line. Two such groups in a row at the
-right distance and frequency are an alarm. Speech, music and machines fail one of these; a reversing beeper has no
-pause.
+right distance and frequency, with no other group between them, are an alarm. Speech, music and machines fail one of
+these; beepers have other pauses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,12 +43,13 @@ class Template:
 
     pattern: Pattern
     pulses: tuple[tuple[float, float], ...]
-    gaps: tuple[tuple[float, float], ...]  # between the pulses: their ends, which reverberation reaches last
+    gaps: tuple[tuple[float, float], ...]  # between the pulses: their ends, when echoes are faintest
     pauses: tuple[tuple[float, float], ...]  # before and after the group
     period: float  # from group to group
     gap_contrast: float  # dB, of every pulse above every gap
     pause_contrast: float  # dB, of every pulse above every pause
     unsteadiness: float  # dB, most standard deviation within a pulse
+    neighbours: tuple[tuple[float, float], ...] = ()  # where one more pulse would be; echoes are loud there
 
 
 TEMPLATES = (
@@ -63,12 +64,16 @@ TEMPLATES = (
         "carbonMonoxide",
         pulses=((0.02, 0.09), (0.22, 0.29), (0.42, 0.49), (0.62, 0.69)),
         gaps=((0.14, 0.19), (0.34, 0.39), (0.54, 0.59)),
-        pauses=((-1.5, -0.06), (1.1, 2.6)),
+        pauses=((-1.5, -0.06), (1.1, 2.6)), neighbours=((-0.26, -0.06), (0.80, 1.10)),
         period=5.7, gap_contrast=1.5, pause_contrast=14.0, unsteadiness=6.0,
     ),
 )  # fmt: skip
+# The mean level of a pause does not show a short beep in it, such as one of a reversing lorry. So no line that lasts …
+BEEP = 0.06  # … seconds in a pause may come nearer to the pulses than …
+BEEP_CONTRAST = 4.0  # … dB
 PERIOD_TOLERANCE = 0.1  # of the period
 MISSED = 2.3  # periods without a group after which an alarm has ended
+MIN_LINES = 3  # frames of a group in which its tone is a line, at least
 BEFORE = int(1.7 * FRAMES)  # frames that a search needs before a group, and …
 AFTER = int(3.8 * FRAMES)  # … after its start
 
@@ -139,9 +144,13 @@ class AlarmSounds:
         levels, lines, raw = self._levels[window], self._lines[window], self._raw[window]
         if levels.max() < MIN_LEVEL:
             return []
-        groups = []
+        # In each pulse, a frame is a line at least once: nearly all bins can be left out.
+        columns = np.flatnonzero(np.count_nonzero(lines > 0, axis=0) >= MIN_LINES)
+        if not len(columns):
+            return []
+        groups, sums = [], _Sums.of(levels[:, columns], lines[:, columns])
         for template in TEMPLATES:
-            group = _best(template, levels, lines, raw, (self._first + start) / FRAMES)
+            group = _best(template, sums, columns, raw, (self._first + start) / FRAMES)
             if group:
                 groups.append(group)
                 self._note(template, group)
@@ -156,7 +165,7 @@ class AlarmSounds:
                 self.alarms[group.pattern] = Alarm(
                     group.pattern, alarm.since, group.at, group.frequency, group.level, alarm.groups + 1
                 )
-        elif first := next((last for last in recent if _is_next(template, last, group)), None):
+        elif first := next((last for last in recent if _is_next(template, last, group, recent)), None):
             self.alarms[group.pattern] = Alarm(group.pattern, first.at, group.at, group.frequency, group.level, 2)
         self._recent[group.pattern] = [*recent, group]
 
@@ -169,12 +178,13 @@ class AlarmSounds:
                 del self.alarms[template.pattern]
 
 
-def _is_next(template: Template, last: Group, group: Group) -> bool:
-    """True if `group` continues the alarm of `last`; one group between them may have been missed."""
-    periods = (group.at - last.at) / template.period
-    return _is_same_tone(last.frequency, group) and any(
-        abs(periods - count) <= PERIOD_TOLERANCE * count for count in (1, 2)
-    )
+def _is_next(template: Template, last: Group, group: Group, recent: Sequence[Group]) -> bool:
+    """True if `group` is a period after `last` in the same tone, and none of `recent` is between them."""
+    distance = (group.at - last.at) / template.period
+    if not _is_same_tone(last.frequency, group) or abs(distance - 1) > PERIOD_TOLERANCE:
+        return False
+    between = [other.at for other in recent if _is_same_tone(other.frequency, group)]
+    return not any(min(at - last.at, group.at - at) > template.period / 4 for at in between)
 
 
 def _is_same_tone(frequency: float, group: Group) -> bool:
@@ -231,29 +241,52 @@ class _Means:
         return result
 
 
-def _best(template: Template, levels: Levels, lines: Levels, raw: Levels, at: float) -> Group | None:
-    """The best group that starts within STEP frames from second `at`; None if there is none."""
-    sums, squares, prominence = _sums(levels), _sums(levels**2), _sums(lines)
+@dataclass(frozen=True)
+class _Sums:
+    """The levels, their squares and the prominence of lines in one search."""
+
+    levels: _Means
+    squares: _Means
+    lines: _Means
+
+    @classmethod
+    def of(cls, levels: Levels, lines: Levels) -> "_Sums":
+        return cls(_sums(levels), _sums(levels**2), _sums(lines))
+
+
+def _loudest_beep(intervals: Sequence[tuple[float, float]], sums: _Sums, tempo: float) -> NDArray[np.float64]:
+    """The level (STEP, bins) of the loudest line that lasts BEEP seconds in one of `intervals`; FLOOR: none."""
+    parts = [(start, start + BEEP) for begin, end in intervals for start in np.arange(begin, end - BEEP, BEEP / 2)]
+    loudest = np.full((1, 1), FLOOR)
+    for part in parts:
+        loudest = np.maximum(loudest, np.where(sums.lines.over(part, tempo) > 0, sums.levels.over(part, tempo), FLOOR))
+    return loudest
+
+
+def _best(template: Template, sums: _Sums, columns: NDArray[np.intp], raw: Levels, at: float) -> Group | None:
+    """The best group at one of `columns` that starts within STEP frames from second `at`; None if there is none."""
     best: tuple[float, int, int, float, float] | None = None
     for tempo in TEMPI:
-        pulses = np.stack([sums.over(interval, tempo) for interval in template.pulses])
+        pulses = np.stack([sums.levels.over(interval, tempo) for interval in template.pulses])
         faintest, loudest = pulses.min(axis=0), pulses.max(axis=0)
-        gaps = np.stack([sums.over(interval, tempo) for interval in template.gaps]).max(axis=0)
-        pauses = np.stack([sums.over(interval, tempo) for interval in template.pauses]).max(axis=0)
+        gaps = np.stack([sums.levels.over(interval, tempo) for interval in template.gaps]).max(axis=0)
+        pauses = np.stack([sums.levels.over(interval, tempo) for interval in template.pauses]).max(axis=0)
         margin = np.minimum(faintest - gaps - template.gap_contrast, faintest - pauses - template.pause_contrast)
         good = (margin > 0) & (faintest > MIN_LEVEL) & (loudest - faintest < SPREAD)
         if not good.any():
             continue
+        beep = _loudest_beep((*template.pauses, *template.neighbours), sums, tempo)
+        good &= faintest - beep > BEEP_CONTRAST
         for interval, pulse in zip(template.pulses, pulses, strict=True):
-            good &= squares.over(interval, tempo) - pulse**2 < template.unsteadiness**2
-            good &= prominence.over(interval, tempo) > 0
+            good &= sums.squares.over(interval, tempo) - pulse**2 < template.unsteadiness**2
+            good &= sums.lines.over(interval, tempo) > 0
         if not good.any():
             continue
         score = np.where(good, margin, -np.inf)
         row, column = divmod(int(score.argmax()), score.shape[1])
         if best is None or score[row, column] > best[0]:
             level = float(faintest[row, column])
-            best = (float(score[row, column]), row, column, level, float(level - gaps[row, column]))
+            best = (float(score[row, column]), row, int(columns[column]), level, float(level - gaps[row, column]))
     if best is None:
         return None
     _, row, column, level, contrast = best

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from embereye.addons.sound.bench import judging
 from embereye.addons.sound.pattern import RATE, AlarmSounds, blocks, describe
 from embereye.addons.sound.synthesis import NOISES, alarm, at_ratio, beeper, room
 
@@ -32,7 +33,7 @@ def heard(samples):
 )
 def test_an_alarm_in_a_room_is_heard_within_twelve_seconds(noise, pattern, tone, tempo, decay):
     dice = np.random.default_rng(7)
-    sound = np.concatenate((SILENCE, alarm(pattern, 12.0, tone=tone, tempo=tempo, drift=0.02)))
+    sound = np.concatenate((SILENCE, alarm(pattern, 12.0, tone=tone, tempo=tempo, drift=0.005)))
     known, sounds = heard(at_ratio(room(sound, dice, decay=decay), NOISES[noise](14.0, dice), 15.0))
     assert list(known) == [pattern]
     assert sounds.alarms[pattern].frequency == pytest.approx(tone, rel=0.04)
@@ -47,8 +48,40 @@ def test_two_minutes_of_noise_are_no_alarm(noise):
 @pytest.mark.slow
 def test_beepers_with_the_tone_of_an_alarm_are_none():
     for seed in range(20):
-        known, _ = heard(beeper(60.0, np.random.default_rng(seed)) * 0.1)
+        dice = np.random.default_rng(seed)
+        known, _ = heard(room(beeper(60.0, dice), dice, decay=dice.uniform(0.1, 0.8)) * 0.1)
         assert known == {}, seed
+
+
+def beeping(device, seconds=30.0):
+    """The sound of `device` in a quiet room."""
+    quiet = np.random.default_rng(1).standard_normal(int(seconds * RATE)) * 0.0003
+    return (0.1 * judging.beeps(device, seconds, 3100.0) + quiet).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "reversing lorry", "three every eight seconds", "four every three seconds", "five short every six seconds",
+        "three short every six seconds",
+    ],
+)  # fmt: skip
+def test_pulses_with_other_pauses_are_no_alarm(device):
+    assert heard(beeping(device))[0] == {}
+
+
+@pytest.mark.slow
+def test_nothing_that_beeps_in_a_building_is_an_alarm():
+    assert [device for device in judging.BEEPS if heard(beeping(device, 40.0))[0]] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "seed"), [("smoke", 1), ("smoke", 2), ("carbonMonoxide", 3), ("carbonMonoxide", 4)]
+)
+def test_an_alarm_whose_phases_have_their_own_tolerance_is_heard(pattern, seed):
+    dice = np.random.default_rng(seed)
+    sound = np.concatenate((SILENCE, judging.alarm(pattern, 12.0, dice, tone=3100.0)))
+    assert list(heard(judging.room(0.1 * sound, dice, decay=0.5))[0]) == [pattern]
 
 
 def test_the_alarm_ends_after_the_sound_and_says_what_it_was():
