@@ -1,9 +1,9 @@
 """Builds all files of a release into one folder: `make release` uses dist/VERSION.
 
-The wheels of the service and of its simulators, the source, the image, its bill of materials as CycloneDX and SPDX,
-the licences of what it contains, the chart as an archive and as an OCI layout, the Compose file, the kubectl plugin for
-Krew, notes, the provenance, and checksums of all of them. With --key FILE, provenance and checksums are signed. Nothing
-is uploaded: the last line says what is left to do.
+The wheels of the service and of its simulators, the source, the image for amd64 and arm64, its bills of materials as
+CycloneDX and SPDX, licences of what it contains, the chart as an archive and as an OCI layout, the Compose file and the
+unit for systemd, the kubectl plugin for Krew, notes, the provenance, and checksums of all of them. With --key FILE,
+provenance and checksums are signed. Nothing is uploaded: the last line says what is left to do.
 """
 
 import argparse
@@ -25,12 +25,16 @@ from typing import Any
 
 import yaml
 
+from deploy.image import __main__ as images
+from deploy.image.debian import ImageError, own_architecture
+from deploy.image.packages import build_wheel
 from deploy.release import oci, provenance, spdx
 from deploy.release.signing import Key, KeyFileError
 
 ROOT = Path(__file__).parents[2]
 HOME = "https://github.com/embereye/embereye"  # releases are downloaded from here, unless --home says otherwise
 SIMULATORS = ROOT / "service/embereye/sim"  # a separate wheel
+ARCHITECTURES = ("amd64", "arm64")
 PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
 # The plugin is Python: at its first call it installs itself and its dependencies.
 LAUNCHER = """#!/bin/sh
@@ -52,10 +56,11 @@ exec "$home/bin/kubectl-embereye" "$@"
 
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors)(?!.*\.pyc?$)", re.IGNORECASE)
-LICENCES_HEAD = "Packages in the image of EmberEye, their licences and the texts that their wheels contain."
+LICENCES_HEAD = """Packages in the image of EmberEye, their licences and the texts that their wheels contain.
+Debian's packages of its base follow at the end."""
 NOTES = {  # about what a wheel contains beside its code
     "av": "\nThe wheel contains FFmpeg's libraries, with x264 and x265, which are under the GPL, version 2 or later. "
-    "An image with it distributes them, too.",
+    "An image with it distributes them, too: NOTICE names their sources.",
 }
 
 
@@ -165,7 +170,7 @@ def _licence_name(about: Any) -> str:
 def checksums(folder: Path) -> str:
     """Make the input of `sha256sum --check` for every file in `folder`."""
     files = sorted(path for path in folder.iterdir() if not path.name.startswith("SHA256SUMS"))
-    return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    return "".join(f"{provenance.digest(path)}  {path.name}\n" for path in files)
 
 
 def release(folder: Path, home: str, *, image: bool, key: Key | None) -> str:
@@ -177,32 +182,32 @@ def release(folder: Path, home: str, *, image: bool, key: Key | None) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ReleaseError(f"{folder} is not empty. Delete it, or name another folder with --to.")
-    python = [sys.executable, "-W", "ignore", "-c"]
-    for kind in ("wheel", "sdist"):
-        run(*python, f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})")
-    (wheel,) = folder.glob("*.whl")
-    with tempfile.TemporaryDirectory() as name:
-        source = shutil.copytree(SIMULATORS, Path(name) / "simulators")
-        pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
-        run(*pip, "--wheel-dir", folder, source)
+    run(
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})",
+    )
+    for project in (ROOT, SIMULATORS):
+        with tempfile.TemporaryDirectory() as name:
+            shutil.copy(build_wheel(project, Path(name)), folder)
+    (wheel,) = folder.glob("embereye-*.whl")
     (folder / "NOTES.md").write_text(build_notes(version, (ROOT / "CHANGELOG.md").read_text(), commits()))
     helm = Path(run(ROOT / "e2e/cluster/binaries", "helm").splitlines()[-1]) / "helm"
     run(helm, "package", ROOT / "charts/embereye", "--destination", folder)
     chart = (folder / f"embereye-{version}.tgz").read_bytes()
     (folder / f"embereye-{version}-chart-oci.tar").write_bytes(oci.pack_chart(chart, created))
-    shutil.copy(ROOT / "deploy/compose.yaml", folder)
+    for name in ("compose.yaml", "embereye.service"):
+        shutil.copy(ROOT / "deploy" / name, folder)
     plugin = folder / f"kubectl-embereye-{version}.tar.gz"
     plugin.write_bytes(build_plugin(version, wheel, ROOT / "LICENSE"))
     digest = hashlib.sha256(plugin.read_bytes()).hexdigest()
     (folder / "krew.yaml").write_text(build_krew(version, digest, f"{home}/releases/download/v{version}/{plugin.name}"))
-    (folder / f"embereye-{version}-licences.txt").write_text(build_licences((ROOT / "requirements.txt").read_text()))
+    licences = build_licences((ROOT / "requirements.txt").read_text())
     if image:
-        run(ROOT / "e2e/cluster/build-image", f"embereye:{version}")
-        run(ROOT / "e2e/cluster/image-archive", f"embereye:{version}", folder / f"embereye-{version}-image.tar.gz")
-        materials = (ROOT / "build/embereye.cdx.json").read_bytes()
-        (folder / f"embereye-{version}.cdx.json").write_bytes(materials)
-        converted = spdx.convert(json.loads(materials), created=created, home=home)
-        (folder / f"embereye-{version}.spdx.json").write_text(json.dumps(converted, indent=2) + "\n")
+        licences += build_image(folder, version, created=created, home=home)
+    (folder / f"embereye-{version}-licences.txt").write_text(licences)
     statement = provenance.build_statement(
         folder.iterdir(),
         home=home,
@@ -213,6 +218,24 @@ def release(folder: Path, home: str, *, image: bool, key: Key | None) -> str:
     )
     finish(folder, version, statement, key)
     return version
+
+
+def build_image(folder: Path, version: str, *, created: str, home: str) -> str:
+    """Build the image and its bills of materials in `folder`; return the licences of its base."""
+    tag = f"embereye:{version}"
+    built = images.build(folder, tag, ARCHITECTURES, cache=ROOT / ".cache/image")
+    for materials in folder.glob("*.cdx.json"):
+        converted = spdx.convert(json.loads(materials.read_text()), created=created, home=home)
+        materials.with_name(materials.name.replace(".cdx.", ".spdx.")).write_text(
+            json.dumps(converted, indent=2) + "\n"
+        )
+    own = own_architecture()
+    if shutil.which("docker"):
+        run(ROOT / "e2e/cluster/try-image", folder / f"embereye-{version}-image-{own}.tar", tag)
+    else:
+        print(f"the image for {own} was not tried: Docker is not installed", file=sys.stderr)
+    texts = {path.parent.name: path.read_text(errors="replace") for path in built.copyrights}
+    return "\n\n".join(f"{'=' * 80}\n{name}, from Debian\n\n{text}" for name, text in texts.items())
 
 
 def finish(folder: Path, version: str, statement: dict[str, Any], key: Key | None) -> None:
@@ -246,11 +269,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = (chosen.to or ROOT / "dist" / versions()).resolve()
         key = Key(chosen.key) if chosen.key else None
         version = release(folder, chosen.home, image=not chosen.without_image, key=key)
-    except (ReleaseError, KeyFileError) as error:
+    except (ReleaseError, KeyFileError, ImageError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(folder.iterdir()):
         print(f"{path.stat().st_size / 1e6:9.1f} MB  {path.name}")
+    if not chosen.without_image:
+        foreign = [name for name in ARCHITECTURES if name != own_architecture()]
+        print(f"built and checked file by file, but not run here: the image for {', '.join(foreign)}")
     if key is None:
         print("not signed: --key FILE signs; docs/how-to/verify.md says how to make a key")
     print(f"{folder}: git tag v{version}, push it, and upload these files to that release")

@@ -14,13 +14,17 @@ def builder(environment: Mapping[str, str], home: str) -> str:
     return f"{home}#make-release"
 
 
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def build_statement(
     files: Iterable[Path], *, home: str, commit: str, version: str, builder: str, started: datetime
 ) -> dict[str, Any]:
     """Make the statement about `files`, built from `commit` of the repository at `home`."""
-    subjects = [
-        {"name": path.name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}} for path in files
-    ]
+    subjects = [{"name": path.name, "digest": {"sha256": digest(path)}} for path in files]
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": sorted(subjects, key=lambda subject: str(subject["name"])),

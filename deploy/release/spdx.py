@@ -15,8 +15,9 @@ def convert(document: dict[str, Any], *, created: str, home: str) -> dict[str, A
     identifiers = {product["bom-ref"]: ROOT}
     packages = [{**_package(product), "SPDXID": ROOT}]
     for component in document["components"]:
-        plain = re.sub(r"[^A-Za-z0-9.-]", "-", f"{component['name']}-{component['version']}")
-        identifier = f"SPDXRef-{component['purl'].split(':')[1].split('/')[0]}-{plain}"
+        name = f"{component['name']}-{component['version']}" if "purl" in component else component["bom-ref"]
+        kind = component["purl"].split(":")[1].split("/")[0] if "purl" in component else "bundled"
+        identifier = f"SPDXRef-{kind}-{re.sub(r'[^A-Za-z0-9.-]', '-', name)}"
         identifiers[component["bom-ref"]] = identifier
         packages.append({**_package(component), "SPDXID": identifier})
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -55,7 +56,8 @@ def _package(component: dict[str, Any]) -> dict[str, Any]:
         package["externalRefs"] = [
             {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}
         ]
-    hashed = [digest for source in component.get("externalReferences", ()) for digest in source.get("hashes", ())]
+    sources = (component, *component.get("externalReferences", ()))
+    hashed = [digest for source in sources for digest in source.get("hashes", ())]
     if hashed and len(hashed) == 1:  # several are those of wheels for several platforms, and not one package's
         package["checksums"] = [{"algorithm": ALGORITHMS[hashed[0]["alg"]], "checksumValue": hashed[0]["content"]}]
     return package

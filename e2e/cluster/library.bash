@@ -13,10 +13,10 @@ metallb=0.14.9 # a load balancer
 prometheus_adapter=0.12.0 # Prometheus' numbers as the API server's, for HorizontalPodAutoscalers
 keda=2.17.2
 go2rtc=1.9.9 mediamtx=1.12.3 # cameras and their servers, which ours are tested against
+cosign=2.6.5 # which checks signatures of a release
 nats_server=2.11.4 # by which the evidence of several hubs comes
 # The stock image of that minor which belongs to that kind.
 stock_node=kindest/node:v1.34.11@sha256:44e222ee2132dab25ff87301682f89eb82c7880ea3a1bf543bfe9708fd08d67d
-stock_base=python:3.11-slim own_base=embereye-base:bookworm
 debian=bookworm # its Python is 3.11, the oldest that the project supports
 
 root=$(cd "$here/../.." && pwd)

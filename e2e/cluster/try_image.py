@@ -30,6 +30,16 @@ def decode_jpeg() -> None:
         assert decode(film()[3], 1, size).shape == (120, 160, 3)
 
 
+def solve_equations() -> None:
+    """Use the LAPACK that replaces OpenCV's."""
+    matrix = np.random.default_rng(1).random((64, 64)) + np.eye(64) * 64
+    for method in (cv2.DECOMP_LU, cv2.DECOMP_QR, cv2.DECOMP_SVD):
+        solved, inverse = cv2.solve(matrix, np.eye(64), flags=method)
+        assert solved
+        assert np.allclose(matrix @ inverse, np.eye(64)), method
+    assert np.allclose(cv2.gemm(matrix, matrix, 1, None, 0), matrix @ matrix)
+
+
 def decode_video() -> None:
     import av
 
@@ -115,5 +125,6 @@ if __name__ == "__main__":
     load_everything()
     decode_jpeg()
     decode_video()
+    solve_equations()
     run_network()
     asyncio.run(archive())

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.need import HELM, ROOT, program
+from harness.need import COSIGN, HELM, ROOT, program
 
 from deploy.release import __main__ as release
 from deploy.release import oci, provenance, spdx
@@ -149,6 +149,34 @@ def test_checksums_are_signed_as_openssl_checks_them(tmp_path: Path, key: Path) 
     assert not verified(public, signature, sums.replace(b"NOTES", b"notes"), tmp_path)
 
 
+@pytest.mark.needs(COSIGN)
+def test_the_commands_of_the_page_verify_a_release_and_refuse_a_changed_one(tmp_path: Path, key: Path) -> None:
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    (folder / "compose.yaml").write_text("services: {}\n")
+    (folder / "embereye-0.1.0-amd64.cdx.json").write_text('{"components": [{"name": "aiohttp", "version": "3"}]}')
+    release.finish(folder, "0.1.0", build_statement(folder), Key(key))
+    page = (ROOT / "docs/how-to/verify.md").read_text().partition("\n## Build it yourself")[0]
+    lines = "\n".join(page.split("```\n")[1::2]).replace("VERSION", "0.1.0").splitlines()
+    # A proxy that does not exist prevents cosign from asking sigstore.dev for keys, which it does not need.
+    path = f"{Path(str(program('cosign'))).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "HOME": str(tmp_path), "HTTPS_PROXY": "http://127.0.0.1:9"}
+
+    def type_all() -> list[int]:
+        return [
+            subprocess.run(
+                ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, check=False
+            ).returncode
+            for line in filter(None, lines)
+        ]
+
+    assert type_all() == [0, 0, 0, 0, 0]
+    (folder / "compose.yaml").write_text("services: {more: {}}\n")
+    assert type_all() == [1, 0, 0, 1, 0], "the file's checksum, and the provenance"
+    (folder / "SHA256SUMS").write_text(release.checksums(folder))
+    assert type_all() == [0, 1, 1, 1, 0], "the signatures"
+
+
 def test_a_release_without_a_key_has_no_signatures(tmp_path: Path) -> None:
     release.finish(tmp_path, "0.1.0", build_statement(tmp_path), None)
     assert {path.name for path in tmp_path.iterdir()} == {"SHA256SUMS", "embereye-0.1.0.intoto.json"}
@@ -197,11 +225,15 @@ def test_the_spdx_document_has_the_packages_of_the_other() -> None:
     product = {"bom-ref": "root", "name": "embereye", "version": "0.1.0"}
     aiohttp = {"bom-ref": "r1", "name": "aiohttp", "version": "3.1", "purl": "pkg:pypi/aiohttp@3.1"}
     libc = {"bom-ref": "r2", "name": "libc6", "version": "2.36", "purl": "pkg:deb/debian/libc6@2.36?distro=debian-12"}
+    digest = {"alg": "SHA-256", "content": "ab"}
+    x264 = {"bom-ref": "av.libs/libx264-d6.so.165", "name": "libx264", "version": "165", "hashes": [digest]}
     edges = [{"ref": "root", "dependsOn": ["r1"]}]
-    document = {"metadata": {"component": product}, "components": [aiohttp, libc], "dependencies": edges}
+    document = {"metadata": {"component": product}, "components": [aiohttp, libc, x264], "dependencies": edges}
     made = spdx.convert(document, created="2026-01-31T00:00:00Z", home="https://example.com")
     identifiers = [package["SPDXID"] for package in made["packages"]]
-    assert identifiers == ["SPDXRef-embereye", "SPDXRef-pypi-aiohttp-3.1", "SPDXRef-deb-libc6-2.36"]
+    assert identifiers[:3] == ["SPDXRef-embereye", "SPDXRef-pypi-aiohttp-3.1", "SPDXRef-deb-libc6-2.36"]
+    assert identifiers[3] == "SPDXRef-bundled-av.libs-libx264-d6.so.165"
+    assert made["packages"][3]["checksums"] == [{"algorithm": "SHA256", "checksumValue": "ab"}]
     related = {(edge["relationshipType"], edge["relatedSpdxElement"]) for edge in made["relationships"]}
     assert ("DEPENDS_ON", "SPDXRef-pypi-aiohttp-3.1") in related
     assert ("CONTAINS", "SPDXRef-deb-libc6-2.36") in related

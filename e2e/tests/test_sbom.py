@@ -1,15 +1,15 @@
 """The image's bill of materials (SBOM): cyclonedx-py's of the pinned requirements, fitted to what is installed."""
 
-import json
-import subprocess
-import sys
+import hashlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.fit_sbom import debian, fit, plain
 from harness.need import ROOT
+
+from deploy.image.materials import bundled, debian, fit, pinned
+from deploy.image.packages import plain
 
 PINNED = {
     plain(line.partition("==")[0]): line.partition("==")[2].split()[0]
@@ -19,18 +19,9 @@ PINNED = {
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The bill of materials as e2e/cluster/build-image makes it."""
-    path = tmp_path_factory.mktemp("sbom") / "sbom.json"
-    command = [
-        str(Path(sys.executable).with_name("cyclonedx-py")), "requirements",
-        "--pyproject", str(ROOT / "pyproject.toml"),
-        "--mc-type", "application", "--output-reproducible", "--output-format", "JSON", "--output-file", str(path),
-        str(ROOT / "requirements.txt"),
-    ]  # fmt: skip
-    made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert made.returncode == 0, made.stderr
-    return json.loads(path.read_text())
+def document() -> Any:
+    """The bill of materials of the pinned requirements."""
+    return pinned()
 
 
 def test_every_pinned_requirement_is_in_it_with_its_hashes(document: Any) -> None:
@@ -48,9 +39,22 @@ def test_it_lists_only_installed_packages(document: Any) -> None:
 
 
 def test_packages_of_the_base_are_named_as_scanners_expect() -> None:
-    (component,) = debian({"libstdc++6": "12.2.0-14+deb12u1"}, "debian-12")
-    assert component["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?distro=debian-12"
+    (component,) = debian({"libstdc++6": "12.2.0-14+deb12u1"}, "debian-12", "arm64")
+    assert component["purl"] == "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=arm64&distro=debian-12"
     assert component["bom-ref"] == component["purl"]
+
+
+def test_libraries_inside_wheels_are_listed_with_their_digests(tmp_path: Path) -> None:
+    (tmp_path / "av.libs").mkdir()
+    (tmp_path / "av.libs/libx264-d6533a8d.so.165").write_bytes(b"x264")
+    (tmp_path / "av.libs/libscipy_openblas64_-32a4b2a6.so").write_bytes(b"BLAS")
+    (tmp_path / "av.libs/libz-1.so.1").symlink_to("libx264-d6533a8d.so.165")
+    parts = {part["name"]: part for part in bundled(tmp_path)}
+    assert {name: part["version"] for name, part in parts.items()} == {
+        "libx264": "165", "libscipy_openblas64_": "unknown"
+    }  # fmt: skip
+    assert parts["libx264"]["hashes"][0]["content"] == hashlib.sha256(b"x264").hexdigest()
+    assert parts["libx264"]["properties"] == [{"name": "embereye:bundled-in", "value": "av"}]
 
 
 @pytest.mark.parametrize("installed", [{"stranger": "1.0"}, {"aiohttp": "0.0.1"}])

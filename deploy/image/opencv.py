@@ -1,11 +1,13 @@
-"""Let OpenCV use PyAV's FFmpeg if both have the same ABI: share_ffmpeg.py SITE-PACKAGES.
+"""Makes OpenCV's wheel smaller by 60 MB: it uses PyAV's FFmpeg, and Debian's LAPACK.
 
 Both wheels bundle FFmpeg. OpenCV's copy takes 29 MB and brings an OpenSSL 1.1.1 without maintenance. FFmpeg's ABI is
-stable within the major number of a library's name; if these numbers differ, nothing is shared.
+stable within the major number of a library's name; if these numbers differ, FFmpeg is not shared.
+
+OpenBLAS takes another 39 MB. OpenCV uses it for large systems of equations, which no detector solves: the appearance
+network takes the same time, and gives the same numbers, with Debian's LAPACK.
 """
 
 import re
-import sys
 from pathlib import Path
 
 LIBRARIES = ("avcodec", "avformat", "avutil", "swresample", "swscale")
@@ -20,7 +22,7 @@ def library(folder: Path, name: str) -> tuple[Path, str] | None:
     return None
 
 
-def share(site_packages: Path) -> bool:
+def share_ffmpeg(site_packages: Path) -> bool:
     """Replace OpenCV's libraries by links to PyAV's, all or none. Returns True if they were replaced."""
     theirs, ours = site_packages / "opencv_python_headless.libs", site_packages / "av.libs"
     pairs = [(library(theirs, name), library(ours, name)) for name in LIBRARIES]
@@ -40,5 +42,12 @@ def share(site_packages: Path) -> bool:
     return True
 
 
-if __name__ == "__main__":
-    print("one FFmpeg" if share(Path(sys.argv[1])) else "two FFmpegs: their major numbers differ")
+def use_lapack(site_packages: Path, lapack: str) -> None:
+    """Replace OpenCV's OpenBLAS, with its Fortran runtime, by a link to the library `lapack` of the base."""
+    theirs = site_packages / "opencv_python_headless.libs"
+    for path in theirs.glob("libopenblas*.so"):
+        path.unlink()
+        path.symlink_to(lapack)
+        for name in ("gfortran", "quadmath"):
+            if unused := library(theirs, name):
+                unused[0].unlink()
