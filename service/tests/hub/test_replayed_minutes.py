@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from embereye.margins import Margin
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs(FOOTAGE)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs(FOOTAGE), pytest.mark.timeout(1800)]
 FLEET, SEED, MINUTES, RATE = "default/cameras/yard", 55, 100, 6.0
 
 
