@@ -13,7 +13,7 @@ from .site import SMOKE, Site
 from .test_strangers import _resident
 
 CONNECTIONS = 8
-MOST = 100 * MIB  # that a process may grow
+MOST = 200 * MIB  # that a process may grow
 MOST_MESSAGES = 400 * MIB  # for parts of messages: 48 kB of each of a thousand calls on each connection
 SECONDS = 2.0
 # Most ways never acknowledge the server's settings, without which gRPC's core limits no headers.
