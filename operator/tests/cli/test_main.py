@@ -123,7 +123,7 @@ def exit_code(words):
     ("words", "sentence"),
     [
         (["alrms"], "alrms: there is no such command. Did you mean alarms?"),
-        (["explain", "alrm"], "explain alrm: not one of alarm, device, fleet, replay. Did you mean alarm?"),
+        (["explain", "alrm"], "explain alrm: not one of alarm, device, quiet, fleet, replay. Did you mean alarm?"),
         (["explain"], "usage: embereye explain KIND"),
         (["alarms", "lst"], "Did you mean list?"),
         (["alarms", "list", "--jsn"], "--jsn: there is no such option. Did you mean --json?"),

@@ -45,13 +45,17 @@ class ExportRoutes:
         "GET", "/v1/timeline/export.zip", Role.VIEWER,
         "The events and clips of a span of time, with SHA256SUMS, as one file",
         {200: file_of("the file", ZIP)},
-        takes=[query("from", whole(), TIME), query("until", whole(), f"{TIME}; at most a day after `from`")],
+        takes=[
+            query("from", whole(), f"{TIME}; missing: a day before `until`"),
+            query("until", whole(), f"{TIME}; at most a day after `from`; 0: now"),
+        ],
         fails=(400, 409, 413, 503),
         head=False,
         scoped=True,
     )  # fmt: skip
     async def _export(self, request: web.Request) -> web.StreamResponse:
-        from_ns, until_ns = number_of(request, "from", 0), number_of(request, "until", 0)
+        until_ns = number_of(request, "until", 0) or time.time_ns()
+        from_ns = number_of(request, "from", until_ns - DAY)
         if not 0 < until_ns - from_ns <= DAY:
             raise Refused(400, "until: is not after from, or more than a day after it")
         scope = request[PRINCIPAL].scope

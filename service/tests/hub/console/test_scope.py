@@ -18,11 +18,14 @@ from embereye.hub.http.api import Api
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.live.parts import live_parts
+from embereye.hub.margins.parts import margin_parts
+from embereye.hub.margins.store import MarginStore
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.roles import Principal, Role, read_scope
 from embereye.hub.tables.overlays import Overlay
 from embereye.hub.tables.plans import Place
 from embereye.process.http.server import bound_port, serve_http
+from embereye.units import DAY
 
 from .house import CAMERAS, SENSORS, TOKEN, House, picture
 
@@ -78,10 +81,11 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     await clips.open()
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
-    api = Api(hub, clips, addons=[live_parts(hub)])
+    margins = MarginStore(tmp_path, retention_ns=DAY)
+    api = Api(hub, clips, addons=[live_parts(hub), margin_parts(hub, margins)])
     runner = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
+        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, margins, "")
         await house.furnish()
         alarms = {zone: await house.burn_before(CAMERA[zone], zone) for zone in (OWN, OTHER)}
         stored = {zone: await house.clips.of_episodes([house.episodes[CAMERA[zone]]]) for zone in (OWN, OTHER)}
@@ -98,6 +102,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await clips.close()
+    await margins.close()
     await store.close()
 
 

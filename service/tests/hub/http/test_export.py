@@ -25,7 +25,7 @@ async def test_events_of_the_span_are_exported(served: Served) -> None:
     assert archive.read("SHA256SUMS") == b""
 
 
-@pytest.mark.parametrize("span", [(0, 0), (5, 5), (9, 5), (1, 2 * DAY)])
+@pytest.mark.parametrize("span", [(5, 5), (9, 5), (1, 2 * DAY)])
 async def test_an_impossible_span_is_refused(served: Served, span: tuple[int, int]) -> None:
     status, body = await served.get(f"/v1/timeline/export.zip?from={span[0]}&until={span[1]}")
     assert status == 400
