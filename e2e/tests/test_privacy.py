@@ -30,10 +30,11 @@ kind: CameraFleet
 metadata: {{name: yard, namespace: default}}
 spec:
   cameras:
-  - {{id: pictures, zone: yard, source: "http://127.0.0.1:{http}/pictures.mjpg", privacyMasks: &hidden [{{points: [
+  - {{id: pictures, zone: yard, source: "rtsp://127.0.0.1:{rtsp}/pictures?codec=jpeg",
+     privacyMasks: &hidden [{{points: [
       {{left: 0, top: 0}}, {{left: 1, top: 0}}, {{left: 1, top: 0.2}}, {{left: 0, top: 0.2}}]}}]}}
   - {{id: video, zone: yard, source: "rtsp://127.0.0.1:{rtsp}/video?codec=h264", privacyMasks: *hidden}}
-  - {{id: open, zone: hall, source: "http://127.0.0.1:{http}/open.mjpg"}}
+  - {{id: open, zone: hall, source: "rtsp://127.0.0.1:{rtsp}/open?codec=jpeg"}}
   deadline: 5s
   listen: {{grpc: {grpc}}}
   fps: {{target: 15, min: 5}}
@@ -43,8 +44,7 @@ spec:
 """
 NOTIFY = """
 routes:
-- {{name: guard, url: "json://127.0.0.1:{port}/"}}
-allow: [127.0.0.0/8]
+- {{name: guard, url: "json://127.0.0.1:{port}/", allow: [127.0.0.0/8]}}
 """
 
 
@@ -73,7 +73,7 @@ class Site:
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """Two cameras with a hidden part that see the same fire, and one without."""
-    http, rtsp, grpc, console, hub = free_ports(5)
+    rtsp, grpc, console, hub = free_ports(4)
     messages: list[dict[str, Any]] = []
 
     async def receive(request: web.Request) -> web.Response:
@@ -85,15 +85,14 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    (tmp_path / "fleet.yaml").write_text(FLEET.format(http=http, rtsp=rtsp, grpc=grpc))
+    (tmp_path / "fleet.yaml").write_text(FLEET.format(rtsp=rtsp, grpc=grpc))
     (tmp_path / "notify.yaml").write_text(NOTIFY.format(port=runner.addresses[0][1]))
     program = sys.executable, "-m", "embereye_cli"
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
-        cameras = "--cameras", "pictures=yard,video=yard,open=hall", "--fire", "at=25,for=60,zone=yard"
+        cameras = "--cameras", "pictures=yard,video=yard,open=hall", "--fire", "at=40,for=120,zone=yard"
         await start(
-            stack, *program, "simulate", "cameras", *cameras, "--size", "320x240", "--listen", f"127.0.0.1:{http}",
-            "--rtsp", f"127.0.0.1:{rtsp}",
+            stack, *program, "simulate", "cameras", *cameras, "--size", "320x240", "--rtsp", f"127.0.0.1:{rtsp}",
         )  # fmt: skip
         up = await start(
             stack, *program, "up", "--json", "--data", tmp_path / "data", "--console-port", console, "--hub-port", hub,
