@@ -148,9 +148,8 @@ async def test_the_video_of_a_camera_plays_live_or_as_pictures_with_the_reason(s
         assert ages[len(ages) // 2] <= 1000, "the machine may be busy for a moment, but not for half of the time"
 
         await _open(site, other, "delete window.MediaSource; delete window.ManagedMediaSource")
-        assert await other.text("#device-why") == (
-            "This browser does not play the camera's H.264 video. It shows 2 pictures a second instead."
-        )
+        sentence = "This browser does not play the camera's H.264 video. It shows 2 pictures a second instead."
+        await other.until(f"document.querySelector('#device-why').innerText === {json.dumps(sentence)}")
         shown = await other.ask("evaluate", script=f"{CANVAS}.getContext('2d').getImageData(0, 20, 640, 1).data.join()")
         now = f"{CANVAS}.getContext('2d').getImageData(0, 20, 640, 1).data.join()"
         await other.until(f"{now} !== {json.dumps(shown)}")
