@@ -43,6 +43,7 @@ from embereye.process.lifecycle import UserError
 MAX_ABANDONED = 2  # threads of one route that did not end in time and may still send
 SOCKET_ERROR = "Socket Exception: "  # begins Apprise's line with the system's reason
 ERRNO = re.compile(r"\[Errno -?\d+\] ")
+PART_SECONDS = 0.2  # at most, between two parts of a message that is too long for its service
 MAX_SMS = 1_600  # characters that Twilio sends as the parts of one message
 MIN_SECRET = 4  # characters of a part of an address that is hidden in reasons
 # Messages have our name and, so that no service loads a picture from elsewhere, no icon.
@@ -343,6 +344,8 @@ def plugin_of(url: str, route: Route) -> Any:
         raise ValueError(f"its {scheme}:// address is not one that Apprise can use. Check it against Apprise's page.")
     plugin.socket_connect_timeout = plugin.socket_read_timeout = max(1.0, route.timeout / 2)
     plugin.overflow_mode = apprise.OverflowMode.SPLIT
+    # By default Apprise waits 5.5 s between the parts of a long message: three parts would not be sent in time.
+    plugin.request_rate_per_sec = min(plugin.request_rate_per_sec, PART_SECONDS)
     if hasattr(plugin, "body_sms_maxlen"):
         plugin.body_sms_maxlen = MAX_SMS  # Apprise would split a link
     return plugin

@@ -11,8 +11,9 @@ import pytest
 from harness.eventually import eventually
 from harness.stored import Stored
 
+from embereye.addons.notify.channel import Channel
 from embereye.addons.notify.incidents import ACKNOWLEDGED
-from embereye.addons.notify.messages import MAX_NAMES
+from embereye.addons.notify.messages import MAX_NAMES, Message
 from embereye.addons.notify.options import ALARM, FAULT, PRE_ALARM, Escalation, Step
 from embereye.hub.actions import Action
 from embereye.levels import Level
@@ -227,6 +228,13 @@ async def test_a_message_names_no_more_zones_than_fit_and_the_next_one_the_other
             return set(re.findall(r"default/(zone-\d+)", str(service.requests)))
 
         await eventually(lambda: named() == zones, goal="every zone is named")
+
+
+async def test_the_parts_of_a_long_message_are_sent_within_its_time(service: HttpService) -> None:
+    lines = "\n".join(f"- default/zone-{number}" for number in range(1_000))  # three parts of 7,800 characters
+    assert await Channel(route("phone", service.url, timeout=8.0), time.time).send(Message("ALARM", lines)) is None
+    assert len(service.requests) >= 3
+    assert len(set(re.findall(r"default/zone-\d+", str(service.requests)))) >= 998, "one may be cut at an edge"
 
 
 async def test_the_newest_zones_of_a_long_storm_are_named_first(stored: Stored, service: HttpService) -> None:
