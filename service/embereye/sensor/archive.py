@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.process.condition import Condition
+from embereye.process.extras import needed_by
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.clock import stepped_ns
 
@@ -86,7 +87,9 @@ class Archive:
         retention_bytes: int = RETENTION_BYTES,
         share_free: Callable[[Path], float] = disk_share_free,
     ) -> None:
-        _require_arrow()
+        with needed_by("telemetry.archive", "arro3", "parquet"):
+            import arro3.core
+            import arro3.io  # noqa: F401
         self._folder = folder
         self._shard = shard
         self._rotate_seconds = rotate_seconds
@@ -253,11 +256,3 @@ def _device_and_time(devices: list[str], times: list[int], counts: list[int]) ->
         "time": Array(np.repeat(np.array(times, np.int64), counts)).cast(DataType.timestamp("ns", tz="UTC")),
         "device": device.cast(DataType.dictionary(DataType.int32(), DataType.utf8())),
     }
-
-
-def _require_arrow() -> None:
-    try:
-        import arro3.core
-        import arro3.io  # noqa: F401
-    except ImportError as error:
-        raise UserError("arro3 is missing: install the extra embereye[parquet]") from error

@@ -3,16 +3,15 @@
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.telemetry.metric import counter, gauge, histogram
 from embereye.process.timing.clock import now_ns
-from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements
+from embereye.sensor.sessions import Sessions
+from embereye.sensor.tick import TickBatcher
 from embereye.shard.ledger import Ledger
 from embereye.shard.series import DEVICE_SERIES, over_limit
 
@@ -62,36 +61,20 @@ GAUGES = {
 }
 
 
-class ShardCounts(NamedTuple):
-    """The counts of a shard, besides its devices' ledgers."""
-
-    connections: int  # open text connections
-    handshakes_failed: int  # of text connections with TLS
-    streams: int  # open gRPC streams
-    waiting_bytes: int  # waiting for a tick
-    ticks: int
-    relayed: int  # messages relayed to the shard that owns their device
-    relay_dropped: int
-    garbage: Counter[str]  # invalid lines, by reason
-    archive: Archive | None
-    waits: LatencyHistogram  # wait of a tick's first packet for the tick
-    works: LatencyHistogram  # duration of ticks
-
-
-def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
-    """Yield counters of the whole shard."""
-    yield CONNECTIONS.value(counts.connections)
-    yield HANDSHAKES_FAILED.value(counts.handshakes_failed)
-    yield STREAMS.value(counts.streams)
-    yield WAITING_BYTES.value(counts.waiting_bytes)
-    yield TICKS.value(counts.ticks)
-    yield LATENCY.histograms([(("wait",), counts.waits), (("analyse",), counts.works)])
-    yield RELAYED.value(counts.relayed)
-    yield RELAY_DROPPED.value(counts.relay_dropped)
-    if (archive := counts.archive) is not None:
+def shard_metrics(sessions: Sessions, batcher: TickBatcher, *, streams: int, garbage: Counter[str]) -> Iterator[Metric]:
+    """Yield counters of the whole shard; `streams` are its open gRPC streams, `garbage` invalid lines by reason."""
+    yield CONNECTIONS.value(len(sessions))
+    yield HANDSHAKES_FAILED.value(sessions.handshakes_failed)
+    yield STREAMS.value(streams)
+    yield WAITING_BYTES.value(batcher.waiting)
+    yield TICKS.value(batcher.ticks)
+    yield LATENCY.histograms([(("wait",), batcher.waits), (("analyse",), batcher.works)])
+    yield RELAYED.value(sessions.relayed)
+    yield RELAY_DROPPED.value(sessions.relay_dropped)
+    if (archive := batcher.archive) is not None:
         yield ARCHIVE_ITEMS.counts({"written": archive.written, "dropped": archive.dropped})
         yield ARCHIVE_FAILING.value(bool(archive.failing))
-    yield GARBAGE.counts(counts.garbage)
+    yield GARBAGE.counts(garbage)
 
 
 def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Iterator[Metric]:

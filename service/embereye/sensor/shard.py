@@ -33,7 +33,7 @@ from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.listeners import Listeners
 from embereye.sensor.margins import margins_of
 from embereye.sensor.messages import MessageRouter
-from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
+from embereye.sensor.metrics import device_metrics, shard_metrics
 from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
@@ -246,26 +246,11 @@ class SensorShard:
 
     def metrics(self) -> Iterator[Metric]:
         """Yield counters over all devices and gauges of each device."""
-        yield from shard_metrics(self._counts())
+        yield from shard_metrics(self._sessions, self.batcher, streams=len(self._ingest), garbage=self.garbage)
         yield from device_metrics(self.fleet.owned_devices.values(), self.fleet.totals)
         if self._recorder:
             yield from self._recorder.metrics()
         yield from self._sources.metrics()
-
-    def _counts(self) -> ShardCounts:
-        return ShardCounts(
-            connections=len(self._sessions),
-            handshakes_failed=self._sessions.handshakes_failed,
-            streams=len(self._ingest),
-            waiting_bytes=self.batcher.waiting,
-            ticks=self.batcher.ticks,
-            relayed=self._sessions.relayed,
-            relay_dropped=self._sessions.relay_dropped,
-            garbage=self.garbage,
-            archive=self.batcher.archive,
-            waits=self.batcher.waits,
-            works=self.batcher.works,
-        )
 
     async def drain(self, successor: str = "") -> None:
         """Accept no new device, redirect gRPC senders, and give them a moment to leave."""
