@@ -17,6 +17,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 from embereye.hub.switches import ZoneSwitch
 from embereye.process.grpc_server import Service
+from embereye.process.telemetry.metric import Scraped, unsampled
 from embereye.process.tls.folder import ServerTls
 
 
@@ -45,6 +46,8 @@ class Parts:
 class Addon:
     """An add-on with its options. These methods add nothing; an add-on overrides those that it needs."""
 
+    metrics = ""  # the start of its metrics' names, which a standby replica lists without samples; '': it has none
+
     @property
     def ports(self) -> Mapping[str, int]:
         """Its ports by role, which standby replicas forward to the owner; 0: none."""
@@ -56,4 +59,4 @@ class Addon:
 
     def stand_by(self) -> Parts:
         """Make its parts for a standby replica; only bus, collectors and tasks count."""
-        return Parts()
+        return Parts(collectors=[Scraped(lambda: unsampled(self.metrics))] if self.metrics else ())

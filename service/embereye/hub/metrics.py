@@ -1,12 +1,12 @@
 """The hub's metrics, collected from counters and gauges of its parts when they are scraped.
 
-Nothing is counted here. The parts count in plain attributes, and `collect` reads them at each scrape. Each metric is
-declared once as a constant; `collect` and its helpers yield the values. The numbers of zones and shards with separate
-series are limited; the most urgent zones come first.
+Nothing is counted here. The parts count in plain attributes, and `hub_metrics` reads them at each scrape. Each metric
+is declared once as a constant. The numbers of zones and shards with separate series are limited; the most urgent zones
+come first.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,7 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.levels import Kind, ZoneState
-from embereye.process.telemetry.metric import HUB, ScrapedCollector, counter, gauge, histogram, summary
-from embereye.process.telemetry.metric import Metric as Declaration
+from embereye.process.telemetry.metric import HUB, counter, gauge, histogram, summary, unsampled
 from embereye.process.telemetry.runtime_metrics import HUB_DISK
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import Zone
@@ -91,24 +90,10 @@ WEBHOOK_DEAD_LETTERS = gauge(
     "embereye_hub_webhook_dead_letters", "Events that the webhook gave up and that were not sent again.", ["webhook"]
 )
 WEBHOOK_FAILING = gauge("embereye_hub_webhook_failing", "1 while the webhook's latest attempt failed.", ["webhook"])
-MQTT: tuple[tuple[Declaration, Callable[["MqttPublisher"], float]], ...] = (
-    (
-        gauge("embereye_hub_mqtt_behind_topics", "Topics whose current state the broker has not acknowledged."),
-        lambda mqtt: mqtt.behind,
-    ),
-    (
-        gauge("embereye_hub_mqtt_connected", "1 while the hub is connected to the MQTT broker."),
-        lambda mqtt: mqtt.connected,
-    ),
-    (
-        counter("embereye_hub_mqtt_published_total", "Messages that the broker acknowledged."),
-        lambda mqtt: mqtt.published,
-    ),
-    (
-        counter("embereye_hub_mqtt_failures_total", "Connections to the broker that failed or broke."),
-        lambda mqtt: mqtt.failures,
-    ),
-)
+MQTT_BEHIND = gauge("embereye_hub_mqtt_behind_topics", "Topics whose current state the broker has not acknowledged.")
+MQTT_CONNECTED = gauge("embereye_hub_mqtt_connected", "1 while the hub is connected to the MQTT broker.")
+MQTT_PUBLISHED = counter("embereye_hub_mqtt_published_total", "Messages that the broker acknowledged.")
+MQTT_FAILURES = counter("embereye_hub_mqtt_failures_total", "Connections to the broker that failed or broke.")
 SHARD = ("namespace", "kind", "fleet", "shard")
 CANARY_ALARMED = gauge(
     "embereye_canary_alarmed_timestamp_seconds",
@@ -139,68 +124,58 @@ CANARY_DELAY = histogram(
 )
 
 
-class HubCollector(ScrapedCollector):
-    """Collects the hub's own metrics, which start with embereye_hub_ or embereye_canary_; add-ons collect theirs."""
+def hub_metrics(
+    hub: Hub,
+    evidence: EvidenceService,
+    clips: ClipStore | None = None,
+    data: Path | None = None,
+    mqtt: "MqttPublisher | None" = None,
+) -> Iterator[Metric]:
+    """Yield the hub's own metrics, which start with embereye_hub_ or embereye_canary_; add-ons have theirs."""
+    counters, commits = hub.inbox.counters, hub.committer.counters
+    yield EVIDENCE_RECEIVED.value(counters.received)
+    yield EVIDENCE_DUPLICATE.value(counters.duplicate)
+    yield EVIDENCE_UNUSABLE.value(counters.unusable)
+    yield EVIDENCE_REFUSED.value(counters.refused)
+    yield ACCESS_REFUSED.value(hub.access.refused)
+    yield ROWS_UNREADABLE.value(hub.unreadable)
+    yield COMMIT_FAILURES.value(commits.failures)
+    yield COMMIT_SECONDS.summary(commits.commits, commits.commit_seconds)
+    yield EVENTS.rows(((kind,), hub.zones.events[kind]) for kind in EVENT_TYPES)
+    yield EVENTS_PUSHED.value(hub.feed.delivered)
+    yield PACKETS.rows(
+        ((fleet, outcome), count)
+        for fleet, counts in hub.coverage.ledgers.fleet_totals()
+        for outcome, count in counts.items()
+    )
+    yield from _gauges(hub, evidence)
+    yield from _canary_metrics(hub.canaries, hub.timeline.stepped_ns())
+    yield from _webhook_metrics(hub)
+    yield from _mqtt_metrics(mqtt) if mqtt else unsampled("embereye_hub_mqtt_")
+    if clips is not None:
+        yield from _clip_metrics(clips)
+    yield from HUB_DISK.metrics(data)
 
-    def __init__(
-        self,
-        hub: Hub,
-        evidence: EvidenceService,
-        clips: ClipStore | None = None,
-        data: Path | None = None,
-        mqtt: "MqttPublisher | None" = None,
-    ) -> None:
-        self._hub = hub
-        self._evidence = evidence
-        self._clips = clips
-        self._data = data
-        self._mqtt = mqtt
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        hub, counters, commits = self._hub, self._hub.inbox.counters, self._hub.committer.counters
-        yield EVIDENCE_RECEIVED.value(counters.received)
-        yield EVIDENCE_DUPLICATE.value(counters.duplicate)
-        yield EVIDENCE_UNUSABLE.value(counters.unusable)
-        yield EVIDENCE_REFUSED.value(counters.refused)
-        yield ACCESS_REFUSED.value(hub.access.refused)
-        yield ROWS_UNREADABLE.value(hub.unreadable)
-        yield COMMIT_FAILURES.value(commits.failures)
-        yield COMMIT_SECONDS.summary(commits.commits, commits.commit_seconds)
-        yield EVENTS.rows(((kind,), hub.zones.events[kind]) for kind in EVENT_TYPES)
-        yield EVENTS_PUSHED.value(hub.feed.delivered)
-        yield PACKETS.rows(
-            ((fleet, outcome), count)
-            for fleet, counts in hub.coverage.ledgers.fleet_totals()
-            for outcome, count in counts.items()
-        )
-        yield from self._gauges()
-        yield from _canary_metrics(self._hub.canaries, self._hub.timeline.stepped_ns())
-        yield from _webhook_metrics(self._hub)
-        yield from _mqtt_metrics(self._mqtt)
-        if self._clips is not None:
-            yield from _clip_metrics(self._clips)
-        yield from HUB_DISK.metrics(self._data)
-
-    def _gauges(self) -> Iterator[Metric]:
-        hub, zones = self._hub, self._hub.zones.messages()
-        states = Counter(ZoneState(zone.state) for zone in zones)
-        yield ZONES.rows(
-            ((state.name.lower(),), states[state]) for state in ZoneState if state is not ZoneState.UNSPECIFIED
-        )
-        yield ZONE_ACTIVE.rows(_active_zones(zones))
-        yield ZONES_TESTING.value(sum(zone.testing for zone in zones))
-        yield DEVICES.value(sum(zone.declared for zone in zones))
-        yield DEVICES_COVERED.value(sum(zone.covered for zone in zones))
-        yield DEVICES_DARK.value(sum(len(zone.faults) for zone in zones))
-        yield FALSE_ALARM_RATE.rows(_false_alarm_rates(hub.quality.newest))
-        yield SUBSCRIBERS.value(hub.feed.subscribers)
-        yield SUBSCRIBER_LAG.value(hub.feed.lag)
-        yield SHARD_STREAMS.value(self._evidence.streams)
-        yield SHARD_CLOCKS_WRONG.value(self._evidence.clocks_wrong)
-        yield CURSOR.value(hub.feed.latest)
-        yield STORE_FAILING.value(bool(hub.committer.failing))
-        yield DATABASE_LOSSES.value(hub.database_losses)
+def _gauges(hub: Hub, evidence: EvidenceService) -> Iterator[Metric]:
+    zones = hub.zones.messages()
+    states = Counter(ZoneState(zone.state) for zone in zones)
+    yield ZONES.rows(
+        ((state.name.lower(),), states[state]) for state in ZoneState if state is not ZoneState.UNSPECIFIED
+    )
+    yield ZONE_ACTIVE.rows(_active_zones(zones))
+    yield ZONES_TESTING.value(sum(zone.testing for zone in zones))
+    yield DEVICES.value(sum(zone.declared for zone in zones))
+    yield DEVICES_COVERED.value(sum(zone.covered for zone in zones))
+    yield DEVICES_DARK.value(sum(len(zone.faults) for zone in zones))
+    yield FALSE_ALARM_RATE.rows(_false_alarm_rates(hub.quality.newest))
+    yield SUBSCRIBERS.value(hub.feed.subscribers)
+    yield SUBSCRIBER_LAG.value(hub.feed.lag)
+    yield SHARD_STREAMS.value(evidence.streams)
+    yield SHARD_CLOCKS_WRONG.value(evidence.clocks_wrong)
+    yield CURSOR.value(hub.feed.latest)
+    yield STORE_FAILING.value(bool(hub.committer.failing))
+    yield DATABASE_LOSSES.value(hub.database_losses)
 
 
 def _active_zones(zones: Iterable[Zone]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -239,10 +214,11 @@ def _webhook_metrics(hub: Hub) -> Iterator[Metric]:
     yield WEBHOOK_FAILING.counts({name: bool(webhook.failing) for name, webhook in webhooks.items()})
 
 
-def _mqtt_metrics(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
-    """Yield the families of MQTT, without samples if no broker is declared."""
-    for metric, read in MQTT:
-        yield metric.rows([((), read(mqtt))] if mqtt else ())
+def _mqtt_metrics(mqtt: "MqttPublisher") -> Iterator[Metric]:
+    yield MQTT_BEHIND.value(mqtt.behind)
+    yield MQTT_CONNECTED.value(mqtt.connected)
+    yield MQTT_PUBLISHED.value(mqtt.published)
+    yield MQTT_FAILURES.value(mqtt.failures)
 
 
 def _canary_metrics(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:

@@ -30,7 +30,7 @@ from embereye.hub.live.parts import live_parts
 from embereye.hub.margins.parts import margin_parts
 from embereye.hub.margins.store import DEFAULT_BYTES as MARGINS_BYTES
 from embereye.hub.margins.store import MarginStore
-from embereye.hub.metrics import HubCollector
+from embereye.hub.metrics import hub_metrics
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
@@ -52,6 +52,7 @@ from embereye.process.http.server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, beside, first_of
+from embereye.process.telemetry.metric import Scraped
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.tls.folder import ServerTls
@@ -277,7 +278,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     daemon = _daemon(options, _services(hub, clips, evidence, parts), _access_check(hub, parts), tls)
     daemon.control.answer(PEOPLE, hub.is_reaching_people)
     registry, mqtt = daemon.registry, _publisher(options, hub, parts)
-    registry.register(HubCollector(hub, evidence, clips, options.data, mqtt))
+    registry.register(Scraped(lambda: hub_metrics(hub, evidence, clips, options.data, mqtt)))
     _register(registry, parts)
     outer = options.outer_host or options.host
     [grpc_port] = daemon.listen(outer, options.grpc_port)

@@ -6,13 +6,14 @@ Only the hub that owns the database uploads. obstore is imported only if the opt
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.addons.archive.metrics import ArchiveMetrics
+from embereye.addons.archive.metrics import archive_metrics
 from embereye.addons.archive.options import OPTION, ArchiveOptions, read_archive
 from embereye.addons.archive.tables import Progress
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 
@@ -30,20 +31,18 @@ def read(arguments: Namespace) -> Addon:
 class ArchiveAddon(Addon):
     """Uploads evidence to the bucket that `options` name."""
 
+    metrics = "embereye_hub_archive_"
+
     def __init__(self, options: ArchiveOptions | None) -> None:
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the uploader; see `Addon.attach`."""
         if self._options is None:
-            return Parts(collectors=[ArchiveMetrics(None)])
+            return self.stand_by()
         with needed_by(OPTION, "obstore", "s3"):
             from embereye.addons.archive.uploader import Uploader
         progress = Progress()
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options)
-        return Parts(collectors=[ArchiveMetrics(uploader)], tasks={"archive": uploader.run})
-
-    def stand_by(self) -> Parts:
-        """Upload nothing; see `Addon.stand_by`."""
-        return Parts(collectors=[ArchiveMetrics(None)])
+        return Parts(collectors=[Scraped(lambda: archive_metrics(uploader))], tasks={"archive": uploader.run})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
@@ -20,19 +20,12 @@ BYTES = counter("embereye_hub_archive_uploaded_bytes_total", "Bytes uploaded to 
 MISSING = counter("embereye_hub_archive_missing_total", "Clips that were deleted before their upload.")
 
 
-class ArchiveMetrics(ScrapedCollector):
-    """Collects the metrics that start with embereye_hub_archive_; without samples if there is no archive."""
-
-    def __init__(self, uploader: "Uploader | None") -> None:
-        self._uploader = uploader
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        uploader = self._uploader
-        values = (
-            (FAILING, bool(uploader.failing)), (LAG, uploader.lag_ns / SECOND), (EVENTS, uploader.waiting_events),
-            (CLIPS, uploader.waiting_clips), (OBJECTS, uploader.uploaded), (BYTES, uploader.uploaded_bytes),
-            (MISSING, uploader.missing),
-        ) if uploader else ()  # fmt: skip
-        for metric in (FAILING, LAG, EVENTS, CLIPS, OBJECTS, BYTES, MISSING):
-            yield metric.rows([((), float(value)) for its_metric, value in values if its_metric is metric])
+def archive_metrics(uploader: "Uploader") -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_archive_."""
+    yield FAILING.value(bool(uploader.failing))
+    yield LAG.value(uploader.lag_ns / SECOND)
+    yield EVENTS.value(uploader.waiting_events)
+    yield CLIPS.value(uploader.waiting_clips)
+    yield OBJECTS.value(uploader.uploaded)
+    yield BYTES.value(uploader.uploaded_bytes)
+    yield MISSING.value(uploader.missing)

@@ -13,7 +13,7 @@ from embereye.addons.control import echo, store, stream
 from embereye.addons.control.actuators import Actuators
 from embereye.addons.control.associations import Associations
 from embereye.addons.control.http import ActuatorRoutes, actuator_schema
-from embereye.addons.control.metrics import ControlMetrics
+from embereye.addons.control.metrics import control_metrics
 from embereye.addons.control.options import OPTION, ActuatorOptions, read_actuators
 from embereye.addons.control.rules import Reactions
 from embereye.addons.control.service import ROLES, ControlService, handshake_recorder, worst_state
@@ -21,6 +21,7 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.grpc_server import Service
+from embereye.process.telemetry.metric import Scraped
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
@@ -83,7 +84,7 @@ class ControlAddon(Addon):
             roles=ROLES,
             routes=[ActuatorRoutes(actuators)],
             schemas={"Actuator": actuator_schema()},
-            collectors=[ControlMetrics(actuators, associations, reactions)],
+            collectors=[Scraped(lambda: control_metrics(actuators, associations, reactions))],
             tasks={
                 "actuators": actuators.run,
                 "associations": associations.run,

@@ -7,13 +7,14 @@ is imported only if the option is used.
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.addons.dc09.metrics import Dc09Metrics
+from embereye.addons.dc09.metrics import dc09_metrics
 from embereye.addons.dc09.options import OPTION, Dc09Options, read_dc09
 from embereye.addons.dc09.tables import Rows
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 
@@ -32,13 +33,15 @@ def read(arguments: Namespace) -> Addon:
 class Dc09Addon(Addon):
     """Reports to the stations and listens to the panels that `options` declare."""
 
+    metrics = "embereye_hub_dc09_"
+
     def __init__(self, options: Dc09Options | None) -> None:
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make stations and listener; see `Addon.attach`."""
         if self._options is None:
-            return Parts(collectors=[Dc09Metrics()])
+            return self.stand_by()
         with needed_by(OPTION, "siadc09", "dc09"):
             from embereye.addons.dc09.listener import Listener
             from embereye.addons.dc09.station import Station
@@ -49,8 +52,4 @@ class Dc09Addon(Addon):
         tasks = {f"dc09-{station.options.name}": station.run for station in stations}
         if listener:
             tasks["dc09-listen"] = listener.run
-        return Parts(collectors=[Dc09Metrics(stations, listener)], tasks=tasks)
-
-    def stand_by(self) -> Parts:
-        """Do nothing; see `Addon.stand_by`."""
-        return Parts(collectors=[Dc09Metrics()])
+        return Parts(collectors=[Scraped(lambda: dc09_metrics(stations, listener))], tasks=tasks)

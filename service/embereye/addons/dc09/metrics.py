@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
@@ -25,29 +25,20 @@ PANELS = counter("embereye_hub_dc09_panel_messages_total", "Messages of panels."
 OUTCOMES = ("acknowledged", "repeated", "refused", "polled")
 
 
-class Dc09Metrics(ScrapedCollector):
-    """Collects the metrics that start with embereye_hub_dc09_; without samples if DC-09 is not used."""
-
-    def __init__(self, stations: "Sequence[Station]" = (), listener: "Listener | None" = None) -> None:
-        self._stations = stations
-        self._listener = listener
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        stations = self._stations
-        yield FAILING.rows(
-            ((station.options.name, str(receiver)), float(bool(condition)))
-            for station in stations
-            for receiver, condition in station.failing.items()
+def dc09_metrics(stations: "Sequence[Station]", listener: "Listener | None") -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_dc09_."""
+    yield FAILING.rows(
+        ((station.options.name, str(receiver)), float(bool(condition)))
+        for station in stations
+        for receiver, condition in station.failing.items()
+    )
+    yield WAITING.rows(((station.options.name,), float(len(station.queue.waiting))) for station in stations)
+    yield OLDEST.rows(((station.options.name,), station.waiting_ns / SECOND) for station in stations)
+    yield MESSAGES.rows(
+        ((station.options.name, outcome), float(count))
+        for station in stations
+        for outcome, count in (
+            *((outcome, station.counts[outcome]) for outcome in OUTCOMES), ("dropped", station.queue.dropped),
         )
-        yield WAITING.rows(((station.options.name,), float(len(station.queue.waiting))) for station in stations)
-        yield OLDEST.rows(((station.options.name,), station.waiting_ns / SECOND) for station in stations)
-        yield MESSAGES.rows(
-            ((station.options.name, outcome), float(count))
-            for station in stations
-            for outcome, count in (
-                *((outcome, station.counts[outcome]) for outcome in OUTCOMES), ("dropped", station.queue.dropped),
-            )
-        )  # fmt: skip
-        counts = self._listener.counts if self._listener else {}
-        yield PANELS.counts({outcome: float(count) for outcome, count in counts.items()})
+    )  # fmt: skip
+    yield PANELS.counts(listener.counts if listener else {})

@@ -9,12 +9,13 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embereye.addons.modbus.metrics import ModbusMetrics
+from embereye.addons.modbus.metrics import modbus_metrics
 from embereye.addons.modbus.options import OPTION, ModbusOptions, read_modbus
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 if TYPE_CHECKING:
@@ -36,23 +37,21 @@ def read(arguments: Namespace) -> Addon:
 class ModbusAddon(Addon):
     """Drives the outputs that `options` declare."""
 
+    metrics = "embereye_hub_modbus_"
+
     def __init__(self, options: ModbusOptions | None) -> None:
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the outputs; see `Addon.attach`."""
         if self._options is None:
-            return Parts(collectors=[ModbusMetrics(None)])
+            return self.stand_by()
         building = _open(hub, self._options)
         return Parts(
-            collectors=[ModbusMetrics(building)],
+            collectors=[Scraped(lambda: modbus_metrics(building))],
             tasks={"modbus": building.run},
             close=building.close,
         )
-
-    def stand_by(self) -> Parts:
-        """Drive nothing; see `Addon.stand_by`."""
-        return Parts(collectors=[ModbusMetrics(None)])
 
 
 def _open(hub: Hub, options: ModbusOptions) -> "Building":

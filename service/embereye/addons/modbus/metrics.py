@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 
 if TYPE_CHECKING:
     from embereye.addons.modbus.building import Building
@@ -19,28 +19,18 @@ UNWATCHED = gauge("embereye_hub_modbus_heartbeat_stopped", "1 while heartbeats s
 READS = counter("embereye_hub_modbus_reads_total", "Requests of PLCs.", ("outcome",))
 
 
-class ModbusMetrics(ScrapedCollector):
-    """Collects the metrics that start with embereye_hub_modbus_; without samples if Modbus is not used."""
-
-    def __init__(self, building: "Building | None") -> None:
-        self._building = building
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        building = self._building
-        panels = building.panels if building else []
-        failing = {panel.options.name: panel.failing for panel in panels}
-        if building and building.server:
-            failing["serve"] = building.server.failing
-        yield FAILING.rows(((name,), float(bool(condition))) for name, condition in failing.items())
-        yield WRITES.rows(
-            ((panel.options.name, outcome), float(number))
-            for panel in panels
-            for outcome, number in (("written", panel.written), ("failed", panel.failed))
-        )
-        yield ON.rows(((name,), float(number)) for name, number in (building.on if building else {}).items())
-        yield UNWATCHED.rows([((), float(bool(building.unwatched)))] if building else ())
-        server = building.server if building else None
-        yield READS.rows(
-            [(("answered",), float(server.answered)), (("refused",), float(server.refused))] if server else ()
-        )
+def modbus_metrics(building: "Building") -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_modbus_."""
+    panels, server = building.panels, building.server
+    failing = {panel.options.name: bool(panel.failing) for panel in panels}
+    if server:
+        failing["serve"] = bool(server.failing)
+    yield FAILING.rows(((name,), float(is_failing)) for name, is_failing in failing.items())
+    yield WRITES.rows(
+        ((panel.options.name, outcome), float(number))
+        for panel in panels
+        for outcome, number in (("written", panel.written), ("failed", panel.failed))
+    )
+    yield ON.rows(((name,), float(number)) for name, number in building.on.items())
+    yield UNWATCHED.value(bool(building.unwatched))
+    yield READS.counts({"answered": server.answered, "refused": server.refused} if server else {})

@@ -7,13 +7,14 @@ and consumes, on a standby replica it only publishes. nats-py is imported only i
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from embereye.addons.nats.metrics import BusMetrics
+from embereye.addons.nats.metrics import bus_metrics
 from embereye.addons.nats.options import BusOptions, read_bus
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option, add_options, folders_of_peer
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def read(arguments: Namespace) -> Addon:
 class NatsAddon(Addon):
     """Carries evidence through NATS if `options` name servers."""
 
+    metrics = "embereye_hub_bus_"
+
     def __init__(self, options: BusOptions | None) -> None:
         self._options = options
 
@@ -72,8 +75,10 @@ class NatsAddon(Addon):
         return self._parts(None)
 
     def _parts(self, hub: Hub | None) -> Parts:
-        bus = _open_bus(self._options, hub) if self._options else None
-        return Parts(bus=bus, collectors=[BusMetrics(bus)], tasks={"bus": bus.run} if bus else {})
+        if self._options is None:
+            return super().stand_by()
+        bus = _open_bus(self._options, hub)
+        return Parts(bus=bus, collectors=[Scraped(lambda: bus_metrics(bus))], tasks={"bus": bus.run})
 
 
 def _open_bus(options: BusOptions, hub: Hub | None) -> "JetStreamBus":

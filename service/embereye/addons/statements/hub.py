@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from importlib import resources
 from pathlib import Path
 
-from embereye.addons.statements.metrics import StatementMetrics
+from embereye.addons.statements.metrics import statement_metrics
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 KEY = "--statement-key"
@@ -35,6 +36,8 @@ def read(arguments: Namespace) -> Addon:
 class StatementsAddon(Addon):
     """Makes a signed statement of each day."""
 
+    metrics = "embereye_hub_statements_"
+
     def __init__(self, site: str, key: Path) -> None:
         self._site = site
         self._key = key
@@ -51,10 +54,6 @@ class StatementsAddon(Addon):
             routes=[StatementRoutes(statements)],
             scripts=["/statements/statements.js"],
             messages=[resources.files(__package__).joinpath("messages")],
-            collectors=[StatementMetrics(statements)],
+            collectors=[Scraped(lambda: statement_metrics(statements))],
             tasks={"statements": statements.run},
         )
-
-    def stand_by(self) -> Parts:
-        """Make no statements; see `Addon.stand_by`."""
-        return Parts(collectors=[StatementMetrics(None)])

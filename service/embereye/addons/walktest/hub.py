@@ -8,12 +8,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from embereye.addons.walktest.metrics import WalkTestMetrics
+from embereye.addons.walktest.metrics import walktest_metrics
 from embereye.addons.walktest.plan import Interval, read_interval
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 OPTION = "--walktest-every"
@@ -43,6 +44,8 @@ def read(arguments: Namespace) -> Addon:
 class WalkTestAddon(Addon):
     """Lets people test the zones."""
 
+    metrics = "embereye_hub_walktest"
+
     def __init__(self, intervals: Sequence[Interval], site: str, key: Path) -> None:
         self._intervals = intervals
         self._site = site
@@ -56,8 +59,8 @@ class WalkTestAddon(Addon):
 
         tests = WalkTests(WalkTestOptions(self._site, prepare_key(self._key, KEY), self._intervals), hub)
         hub.add_part(tests)
-        return Parts(routes=[WalkTestRoutes(tests)], collectors=[WalkTestMetrics(tests)], tasks={"walktest": tests.run})
-
-    def stand_by(self) -> Parts:
-        """Do nothing; see `Addon.stand_by`."""
-        return Parts(collectors=[WalkTestMetrics(None)])
+        return Parts(
+            routes=[WalkTestRoutes(tests)],
+            collectors=[Scraped(lambda: walktest_metrics(tests))],
+            tasks={"walktest": tests.run},
+        )

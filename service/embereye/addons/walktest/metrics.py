@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, gauge
+from embereye.process.telemetry.metric import gauge
 
 if TYPE_CHECKING:
     from embereye.addons.walktest.keeper import WalkTests
@@ -18,14 +18,7 @@ OVERDUE = gauge(
 RUNNING = gauge("embereye_hub_walktests_running", "Walk tests that run.")
 
 
-class WalkTestMetrics(ScrapedCollector):
-    """Collects the metrics of walk tests; without samples on a standby replica."""
-
-    def __init__(self, tests: "WalkTests | None") -> None:
-        self._tests = tests
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        due = self._tests.due() if self._tests else []
-        yield OVERDUE.rows([(each.zone, len(each.untested)) for each in due])
-        yield RUNNING.rows([((), len(self._tests.running))] if self._tests else ())
+def walktest_metrics(tests: "WalkTests") -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_walktest."""
+    yield OVERDUE.rows([(each.zone, len(each.untested)) for each in tests.due()])
+    yield RUNNING.value(len(tests.running))

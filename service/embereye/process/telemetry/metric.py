@@ -5,7 +5,7 @@ The start of the name says which processes export it, its end gives the unit. A 
 pass them to `value`, `rows` or `histograms` at each scrape.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,6 +114,22 @@ class ScrapedCollector(Collector):
     def describe(self) -> Iterable[Family]:
         """Return no families: otherwise prometheus_client would collect at registration."""
         return ()
+
+
+class Scraped(ScrapedCollector):
+    """Collects the families that a function yields."""
+
+    def __init__(self, families: Callable[[], Iterable[Family]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """Call the function."""
+        return self._families()
+
+
+def unsampled(start: str) -> Iterator[Family]:
+    """Yield the declared gauges and counters whose name begins with `start`, without samples."""
+    return (metric.rows() for name, metric in DECLARED.items() if name.startswith(start))
 
 
 def gauge(

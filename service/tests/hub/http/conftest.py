@@ -13,9 +13,10 @@ from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.metrics import HubCollector
+from embereye.hub.metrics import hub_metrics
 from embereye.hub.services.evidence import EvidenceService
 from embereye.process.http.server import bound_port, serve_http
+from embereye.process.telemetry.metric import Scraped
 
 from .served import TOKEN, Served
 
@@ -26,7 +27,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
-    registry.register(HubCollector(hub, EvidenceService(hub)))
+    evidence = EvidenceService(hub)
+    registry.register(Scraped(lambda: hub_metrics(hub, evidence)))
     running = asyncio.ensure_future(hub.run())
     await eventually(hub.quality.releases.all, goal="the version that runs is stored")
     await hub.committer.flush(60)
