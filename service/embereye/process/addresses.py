@@ -13,7 +13,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -64,6 +64,16 @@ def peer_host(peer: str) -> str:
         return peer
     host = rest.rpartition(":")[0].strip("[]")
     return host.removeprefix("::ffff:") if "." in host else host
+
+
+def is_in_networks(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    """True if `address` is an address in one of `networks`."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None) or parsed
+    return any(mapped in network for network in networks)
 
 
 def place_of(address: str) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from embereye.addons.archive.metrics import archive_metrics
 from embereye.addons.archive.options import OPTION, ArchiveOptions, read_archive
-from embereye.addons.archive.tables import Progress
+from embereye.addons.archive.tables import ARCHIVED
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.hub.tables.transaction import Rows
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
@@ -42,7 +43,7 @@ class ArchiveAddon(Addon):
             return self.stand_by()
         with needed_by(OPTION, "obstore", "s3"):
             from embereye.addons.archive.uploader import Uploader
-        progress = Progress()
+        progress = Rows(ARCHIVED)
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options)
         return Parts(collectors=[Scraped(lambda: archive_metrics(uploader))], tasks={"archive": uploader.run})

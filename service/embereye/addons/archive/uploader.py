@@ -18,13 +18,14 @@ from google.protobuf import json_format
 
 from embereye.addons.archive.bucket import Bucket, BucketError
 from embereye.addons.archive.options import ArchiveOptions
-from embereye.addons.archive.tables import Progress
+from embereye.addons.archive.tables import ARCHIVED
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.clips.store import SUFFIXES, ClipStore, ClipsUnreadError
 from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
+from embereye.hub.tables.transaction import Rows
 from embereye.levels import Kind
 from embereye.process.condition import Condition
 from embereye.process.tasks import first_of
@@ -53,7 +54,7 @@ class Uploader:
     """Uploads to one bucket. `run` it until cancelled."""
 
     def __init__(
-        self, hub: Hub, clips: ClipStore, progress: Progress, options: ArchiveOptions,
+        self, hub: Hub, clips: ClipStore, progress: Rows[str, int], options: ArchiveOptions,
         *, open_bucket: Callable[[ArchiveOptions], Bucket] = Bucket,
     ) -> None:  # fmt: skip
         self.options = options
@@ -78,7 +79,7 @@ class Uploader:
     @property
     def waiting_events(self) -> int:
         """The number of events that are not in the bucket."""
-        return max(0, self._hub.feed.latest - self._progress.values.get(EVENTS, self._hub.feed.latest))
+        return max(0, self._hub.feed.latest - self._progress.get(EVENTS, self._hub.feed.latest))
 
     async def run(self) -> None:
         """Upload until cancelled."""
@@ -102,7 +103,7 @@ class Uploader:
 
     async def _begin(self) -> None:
         """Start a new archive with what happens from now on, and open the bucket."""
-        if EVENTS not in self._progress.values:
+        if EVENTS not in self._progress:
             start = {EVENTS: self._hub.feed.latest, CLIPS: self._hub.timeline.now_ns() - MARGIN_NS}
             await self._store(start, [])
         if self._bucket is None:
@@ -110,7 +111,7 @@ class Uploader:
 
     async def _upload_events(self) -> bool:
         """Upload the next events and their pictures; False if there are none."""
-        cursor = self._progress.values[EVENTS]
+        cursor = self._progress[EVENTS]
         if self._hub.feed.latest <= cursor:
             return False
         events = await self._hub.history.events(cursor, BATCH)
@@ -143,7 +144,7 @@ class Uploader:
 
     async def _upload_clips(self) -> bool:
         """Upload the next clips; False if there are none."""
-        position = self._progress.values[CLIPS]
+        position = self._progress[CLIPS]
         waiting = [
             clip for clip in await self._clips.received_since(position - MARGIN_NS) if clip.sha256 not in self._done
         ]
@@ -186,13 +187,12 @@ class Uploader:
         """Make positions, and entries of the audit trail about uploaded objects, durable."""
 
         def step(draft: Draft) -> None:
-            for name, value in positions.items():
-                self._progress.put(draft, name, value)
+            draft.transaction[ARCHIVED].update(positions)
             for name, digest in uploaded:
                 add_entry(draft, WHO, "archive", f"{self.options.bucket}: {name}", f"SHA-256 {digest}")
 
         await self._hub.committer.commit(step)
-        self._progress.values.update(positions)
+        self._progress.update(positions)
 
     def _note_waiting(self, since_ns: int) -> None:
         self._behind_since_ns = since_ns

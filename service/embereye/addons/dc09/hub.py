@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embereye.addons.dc09.metrics import dc09_metrics
 from embereye.addons.dc09.options import OPTION, Dc09Options, read_dc09
-from embereye.addons.dc09.tables import Rows
+from embereye.addons.dc09.tables import DC09, Documents
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
@@ -45,7 +45,7 @@ class Dc09Addon(Addon):
         with needed_by(OPTION, "siadc09", "dc09"):
             from embereye.addons.dc09.listener import Listener
             from embereye.addons.dc09.station import Station
-        rows = Rows()
+        rows = Documents(DC09)
         hub.add_part(rows)
         stations = [Station(hub, rows, options) for options in self._options.stations]
         listener = Listener(hub, rows, self._options.listen) if self._options.listen else None

@@ -11,7 +11,6 @@ closed after MAX_BAD of them, and an address may open MAX_PER_MINUTE connections
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import time
 from collections import Counter, OrderedDict
@@ -31,10 +30,11 @@ from embereye.addons.dc09.frames import (
     parse_message,
 )
 from embereye.addons.dc09.options import AccountOptions, ListenOptions, read_key
-from embereye.addons.dc09.tables import Rows
+from embereye.addons.dc09.tables import Documents
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense
+from embereye.process.addresses import is_in_networks
 from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks, raise_if_cancelled
 from embereye.units import SECOND
@@ -81,7 +81,7 @@ class PanelEvent:
 class Listener:
     """Listens for panels until cancelled."""
 
-    def __init__(self, hub: Hub, rows: Rows, options: ListenOptions) -> None:
+    def __init__(self, hub: Hub, rows: Documents, options: ListenOptions) -> None:
         self._hub = hub
         self._rows = rows
         self._options = options
@@ -139,16 +139,9 @@ class Listener:
             writer.close()
 
     def _is_admitted(self, address: str) -> bool:
-        if self._connections >= MAX_CONNECTIONS:
+        allow = self._options.allow
+        if self._connections >= MAX_CONNECTIONS or (allow and not is_in_networks(address, allow)):
             return False
-        if self._options.allow:
-            try:
-                parsed = ipaddress.ip_address(address.partition("%")[0])
-            except ValueError:
-                return False
-            parsed = getattr(parsed, "ipv4_mapped", None) or parsed
-            if not any(parsed in network for network in self._options.allow):
-                return False
         now = time.monotonic()
         times = [at for at in self._recent.pop(address, []) if at > now - 60]
         self._recent[address] = [*times, now][-MAX_PER_MINUTE:]
@@ -211,17 +204,17 @@ class Listener:
             return False
         if message.timestamp is None:
             return True
-        ahead = message.timestamp.timestamp() - self._wall_ns() / SECOND
+        ahead = message.timestamp.timestamp() - self._hub.timeline.wall_ns() / SECOND
         return not -LATE_SECONDS <= ahead <= EARLY_SECONDS
 
     def _answer(self, request: bytes, message: Any, kind: str, key: str) -> bytes:
-        return answer_frame(kind, request, int(message.seq), key, self._wall_ns())
+        return answer_frame(kind, request, int(message.seq), key, self._hub.timeline.wall_ns())
 
     # Signs
 
     async def _commit(self, account: AccountOptions, event: PanelEvent) -> bool:
         """Make `event` durable; False if that takes too long."""
-        sign = PanelSign(account.account, event.zone, int(event.kind), self._wall_ns())
+        sign = PanelSign(account.account, event.zone, int(event.kind), self._hub.timeline.wall_ns())
         known = self._signs.get(sign.name)
         if event.restored:
             self.counts["restored"] += 1
@@ -245,7 +238,7 @@ class Listener:
 
         def step(draft: Draft) -> None:
             document = dict(sign.__dict__) if is_open else None
-            self._rows.put(draft, OWNER, sign.name, document)
+            self._rows.put_document(draft, OWNER, sign.name, document)
 
         self._hub.committer.enqueue(Step(step))
         if is_open:
@@ -280,9 +273,6 @@ class Listener:
             sense=Sense.SENSOR.wire, level=level.wire, score=1.0, since_ns=sign.since_ns, until_ns=now_ns,
             why=[Term(name="panel alarm", value=1)], note=f"reported by the panel {account.name}, its zone {sign.zone}",
         )  # fmt: skip
-
-    def _wall_ns(self) -> int:
-        return self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
 
 
 def events_of(message: Any) -> Iterable[PanelEvent]:

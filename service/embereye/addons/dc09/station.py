@@ -18,7 +18,7 @@ from embereye.addons.dc09.exchange import NoAnswerError, exchange
 from embereye.addons.dc09.frames import Answer, Content, FrameError, event_frame, poll_frame
 from embereye.addons.dc09.options import Receiver, StationOptions, read_key
 from embereye.addons.dc09.queue import Message, Queue
-from embereye.addons.dc09.tables import Rows
+from embereye.addons.dc09.tables import Documents
 from embereye.hub.committer import Draft, Step
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
@@ -40,7 +40,7 @@ class Station:
     """One station. `run` it until cancelled."""
 
     def __init__(
-        self, hub: Hub, rows: Rows, options: StationOptions,
+        self, hub: Hub, rows: Documents, options: StationOptions,
         *, backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
     ) -> None:  # fmt: skip
         self.options = options
@@ -57,7 +57,7 @@ class Station:
     def waiting_ns(self) -> int:
         """The age of the oldest waiting message; 0 if none waits."""
         oldest = min((message.occurred_ns for message in self.queue.waiting.values()), default=None)
-        return 0 if oldest is None else max(0, self._wall_ns() - oldest)
+        return 0 if oldest is None else max(0, self._hub.timeline.wall_ns() - oldest)
 
     async def run(self) -> None:
         """Serve the station until cancelled."""
@@ -87,7 +87,7 @@ class Station:
     def _store(self, changes: dict[str, object]) -> None:
         def step(draft: Draft) -> None:
             for name, document in changes.items():
-                self._rows.put(draft, self.options.name, name, document)
+                self._rows.put_document(draft, self.options.name, name, document)
 
         self._hub.committer.enqueue(Step(step))
 
@@ -150,7 +150,7 @@ class Station:
         raise NoAnswerError("it refuses the time stamp (NAK)")
 
     async def _attempt(self, receiver: Receiver, message: Message | None) -> Answer:
-        options, now_ns = self.options, self._wall_ns() + self._offset_ns
+        options, now_ns = self.options, self._hub.timeline.wall_ns() + self._offset_ns
         key = read_key(options.key_file)
         if message is None:
             frame, sequence = poll_frame(options, key, now_ns), 0
@@ -161,14 +161,11 @@ class Station:
         return await exchange(receiver, frame, sequence, key, options.timeout)
 
     def _set_clock(self, time_ns: int) -> None:
-        offset_ns = time_ns - self._wall_ns()
+        offset_ns = time_ns - self._hub.timeline.wall_ns()
         if abs(offset_ns - self._offset_ns) > SECOND:
             logger.warning("station %s: its clock is %.0f s ahead of this hub's; its messages use it",
                            self.options.name, offset_ns / SECOND)  # fmt: skip
         self._offset_ns = offset_ns
-
-    def _wall_ns(self) -> int:
-        return self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
 
     def _note_failing(self, receiver: Receiver, why: str) -> None:
         self.failing[receiver].fail(why, "station %s: receiver %s: %s; trying again", self.options.name, receiver, why)

@@ -13,9 +13,10 @@ from embereye.addons.modbus.decide import Decision
 from embereye.addons.modbus.options import WATCHED, ModbusOptions, Place, Table
 from embereye.addons.modbus.panel import Panel
 from embereye.addons.modbus.server import TableServer
-from embereye.addons.modbus.tables import TRIPS, Trip, Trips
+from embereye.addons.modbus.tables import TRIPS, Trip
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
+from embereye.hub.tables.transaction import Rows
 from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks, first_of
 
@@ -38,13 +39,13 @@ class Building:
 
     def __init__(self, hub: Hub, options: ModbusOptions) -> None:
         self._hub = hub
-        self._trips = Trips()
+        self._trips = Rows(TRIPS)  # what is on
         hub.add_part(self._trips)
         tables = [panel.table for panel in options.panels]
         if options.serve:
             tables.append(options.serve.table)
         self._tables: Sequence[Table] = tables
-        self._decisions = {table.name: Decision(table, self._trips.stored) for table in tables}
+        self._decisions = {table.name: Decision(table, self._trips) for table in tables}
         self._values: dict[str, Mapping[Place, int]] = {}
         self.unwatched = Condition(logger)  # heartbeats stop
         self._stopping = False
@@ -82,14 +83,17 @@ class Building:
         return self._values != before
 
     def _store_trips(self) -> None:
-        before = self._trips.stored
+        before = frozenset(self._trips)
         tripped = frozenset[Trip]().union(*(decision.tripped for decision in self._decisions.values()))
         if tripped == before:
             return
-        self._trips.stored = tripped
+        changes = dict[Trip, bool | None](dict.fromkeys(tripped - before, True)) | dict.fromkeys(before - tripped)
 
         def step(draft: Draft) -> None:
-            draft.transaction[TRIPS].update(dict.fromkeys(tripped - before, True) | dict.fromkeys(before - tripped))
+            draft.transaction[TRIPS].update(changes)
+
+        self._trips.clear()
+        self._trips.update(dict.fromkeys(tripped, True))
 
         self._hub.committer.enqueue(Step(step))
 

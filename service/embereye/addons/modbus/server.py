@@ -7,7 +7,6 @@ only while the hub decides and its watch is proved, so a PLC that sees it stop k
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from pymodbus.server.requesthandler import ServerRequestHandler
 from pymodbus.simulator import DataType, SimData, SimDevice
 
 from embereye.addons.modbus.options import Place, ServeOptions
+from embereye.process.addresses import is_in_networks
 from embereye.process.condition import Condition
 from embereye.process.fields import Network
 
@@ -56,14 +56,7 @@ class _Server(ModbusTcpServer):
 
     def is_allowed(self, peer: Sequence[Any] | None) -> bool:
         """True if a client at `peer` may read."""
-        if not self._allow:
-            return True
-        try:
-            address = ipaddress.ip_address(str(peer[0]).partition("%")[0] if peer else "")
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None) or address
-        return any(mapped in network for network in self._allow)
+        return not self._allow or is_in_networks(str(peer[0]) if peer else "", self._allow)
 
     def callback_new_connection(self) -> ServerRequestHandler:
         """Make the handler of a new connection."""

@@ -1,7 +1,6 @@
 """The database table of the outputs that are switched on."""
 
 from embereye.hub.tables.table import StateTable
-from embereye.hub.tables.transaction import StoredState, Transaction
 
 Trip = tuple[str, str, str, str]  # panel, place, namespace, zone
 TRIPS = StateTable[Trip, bool](  # by panel, place, namespace and zone, always True
@@ -13,18 +12,3 @@ CREATE TABLE IF NOT EXISTS modbus_trips (panel TEXT NOT NULL, place TEXT NOT NUL
     read=lambda row: ((str(row[0]), str(row[1]), str(row[2]), str(row[3])), True),
 )
 TABLES = (TRIPS,)
-
-
-class Trips:
-    """The stored outputs that are on, as a part of the hub."""
-
-    def __init__(self) -> None:
-        self.stored: frozenset[Trip] = frozenset()
-
-    def restore(self, stored: StoredState) -> None:
-        """Restore what was on."""
-        self.stored = frozenset(stored[TRIPS])
-
-    def add_state(self, state: Transaction) -> None:
-        """Add what is on to `state`."""
-        state[TRIPS].update(dict.fromkeys(self.stored, True))

@@ -1,9 +1,7 @@
 """Routes of profiles: the declared ones, the zones' permits, and what people do with them."""
 
-import json
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -29,7 +27,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
-from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.parameters import read_json, text_of, whole_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
@@ -94,8 +92,8 @@ class ProfileRoutes:
         check_action(watchman)
         try:
             event = await self._profiles.begin(
-                request[PRINCIPAL], _key(request), profile, reason=reason, minutes=_minutes(body), watchman=watchman,
-                who=who,
+                request[PRINCIPAL], _key(request), profile, reason=reason, minutes=whole_of(body, "minutes"),
+                watchman=watchman, who=who,
             )  # fmt: skip
         except ValueError as error:
             raise Refused(400, str(error)) from error
@@ -189,14 +187,6 @@ async def _who(request: web.Request) -> str:
     who = text_of(await read_json(request), "who")
     check_action(who)
     return who
-
-
-def _minutes(body: dict[str, Any]) -> int:
-    minutes = body.get("minutes")
-    # JSON Schema counts 5.0 as an integer, and so does this.
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes != minutes // 1:
-        raise Refused(400, f"minutes: {json.dumps(minutes)[:80]} is not a whole number")
-    return int(minutes)
 
 
 def schemas() -> Mapping[str, Json]:

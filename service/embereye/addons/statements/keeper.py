@@ -99,7 +99,7 @@ class Statements:
     async def beat(self) -> None:
         """Note in the journal that the hub is here. Raises StoreFailingError."""
         baseline: Mapping[DeviceKey, Sequence[int]] | None = None
-        if self.journal.is_new_day(self.wall_ns()):
+        if self.journal.is_new_day(self._hub.timeline.wall_ns()):
             baseline = await asyncio.to_thread(count, list(self._ledgers()))
 
         def step(draft: Draft) -> None:
@@ -111,10 +111,6 @@ class Statements:
             self.journal.note(draft.transaction, self._seen(wall_ns, draft.stepped_ns))
 
         await self._hub.committer.commit(step)
-
-    def wall_ns(self) -> int:
-        """The present time for people."""
-        return self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
 
     def _ledgers(self) -> Iterator[tuple[DeviceKey, bytes]]:
         for fleet, watched in self._hub.coverage.book.devices():
@@ -148,7 +144,7 @@ class Statements:
 
     def due(self) -> list[Day]:
         """The past days without a statement, ascending."""
-        today = Day.of(self.wall_ns() - MAKE_AFTER_NS, self.site.zone)
+        today = Day.of(self._hub.timeline.wall_ns() - MAKE_AFTER_NS, self.site.zone)
         newest = self.newest[0] if self.newest else ""
         day = Day.named(newest, self.site.zone).next if newest else self._first_day()
         days = list[Day]()
@@ -164,7 +160,7 @@ class Statements:
     @property
     def overdue(self) -> int:
         """The number of days whose statement should be there by now."""
-        now_ns = self.wall_ns()
+        now_ns = self._hub.timeline.wall_ns()
         return sum(now_ns - day.span[1] > OVERDUE_NS for day in self.due())
 
     async def make_due(self) -> int:
@@ -195,10 +191,10 @@ class Statements:
         if len(past) == MAX_ALARMS:
             unknown = [*unknown, f"there were more than {MAX_ALARMS} alarms: the earliest are missing"]
         facts = Facts(
-            day=day, site=self.site.name, time_zone=self.site.time_zone, version=VERSION, made_ns=self.wall_ns(),
-            declared=self.journal.declared(day), dark=self._dark(timeline), away=self.journal.away(day), alarms=alarms,
-            pre_alarms=pre_alarms, canaries=self.journal.canaries(day), routes=self.journal.routes(day),
-            ledgers=messages, counted_until_ns=counted_ns, unknown=unknown,
+            day=day, site=self.site.name, time_zone=self.site.time_zone, version=VERSION,
+            made_ns=self._hub.timeline.wall_ns(), declared=self.journal.declared(day), dark=self._dark(timeline),
+            away=self.journal.away(day), alarms=alarms, pre_alarms=pre_alarms, canaries=self.journal.canaries(day),
+            routes=self.journal.routes(day), ledgers=messages, counted_until_ns=counted_ns, unknown=unknown,
         )  # fmt: skip
         signed = await asyncio.to_thread(self._sign, facts, self.newest[1].sha256 if self.newest else "")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embereye.hub.database import Database
-from embereye.hub.tables.table import KeyedTable, RowReader, StateTable
+from embereye.hub.tables.table import KeyedTable, RowReader, documents
 
 JournalKey = tuple[str, str]  # kind of row, and a day, a time or nothing
 
@@ -50,14 +50,7 @@ CREATE TABLE IF NOT EXISTS statements (day TEXT PRIMARY KEY, sha256 TEXT NOT NUL
 """,
     dump=lambda signed: (signed.sha256, signed.summary, signed.packed),
 )
-JOURNAL = StateTable[JournalKey, str](
-    """
-CREATE TABLE IF NOT EXISTS statement_journal (kind TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
-    PRIMARY KEY (kind, name)) WITHOUT ROWID;
-""",
-    dump=lambda document: (document,),
-    read=lambda row: ((str(row[0]), str(row[1])), str(row[2])),
-)
+JOURNAL = documents("statement_journal")
 TABLES = (STATEMENTS, JOURNAL)
 
 

@@ -142,7 +142,7 @@ class WalkTests:
         test = self.running.get(zone)
         if test is None:
             raise ConflictError(f"no walk test of zone {'/'.join(zone)} runs")
-        ended_ns = self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
+        ended_ns = self._hub.timeline.wall_ns()
         made = report(test, zone, self.options.site, ended_ns=ended_ns, ended_by=ended_by, version=VERSION)
         data = await asyncio.to_thread(seal, made, self.options.private)
 
@@ -204,7 +204,7 @@ class WalkTests:
 
     async def pass_time(self) -> None:
         """Extend the tests of zones, end walk tests whose time is over, and note new devices."""
-        now_ns = self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
+        now_ns = self._hub.timeline.wall_ns()
         testing = {(zone.namespace, zone.name) for zone in self._hub.zones.messages() if zone.testing}
         for zone, test in list(self.running.items()):
             if zone not in testing:
@@ -235,7 +235,7 @@ class WalkTests:
             interval_ns, seen = interval_of(self.options.intervals, zone), self._seen.get(zone, {})
             times = {device: max(seen[name]) for device in devices if (name := f"{device[0]}/{device[1]}") in seen}
             if due := due_ns(interval_ns, times, devices):
-                now_ns = self._hub.timeline.now_ns() + self._hub.timeline.stepped_ns()
+                now_ns = self._hub.timeline.wall_ns()
                 late = [device for device in devices if now_ns > times.get(device, now_ns) + interval_ns]
                 listed.append(ZoneDue(zone, due, late))
         return listed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from embereye.hub.tables.table import KeyedTable, RowReader, StateTable
+from embereye.hub.tables.table import KeyedTable, RowReader, documents
 
 RowKey = tuple[str, str]  # "running" or "tested", and NAMESPACE/ZONE
 
@@ -17,24 +17,10 @@ class Report:
     file: bytes
 
 
-WALKTESTS = StateTable[RowKey, str](
-    """
-CREATE TABLE IF NOT EXISTS walktests (kind TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
-    PRIMARY KEY (kind, name)) WITHOUT ROWID;
-""",
-    dump=lambda document: (document,),
-    read=lambda row: ((str(row[0]), str(row[1])), str(row[2])),
-)
+WALKTESTS = documents("walktests")
 
 
-class _Reports(KeyedTable[str, Report, None]):
-    """Reports by id. They stay for ever."""
-
-    def nothing(self) -> None:
-        """Return None: reports are read when they are shown."""
-
-
-REPORTS = _Reports(
+REPORTS = KeyedTable[str, Report, None](  # by id; they stay for ever
     """
 CREATE TABLE IF NOT EXISTS walktest_reports (id TEXT PRIMARY KEY, ended_ns INTEGER NOT NULL, summary TEXT NOT NULL,
     file BLOB NOT NULL);

@@ -13,36 +13,28 @@ from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.selection import Selection
 from embereye.hub.tables.subscriptions import SUBSCRIPTIONS, StoredSubscription
-from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.transaction import Rows
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MAX_SUBSCRIPTIONS = 1_000
 
 
-class Subscriptions:
+class Subscriptions(Rows[str, StoredSubscription]):
     """All stored subscriptions, in memory and in the database."""
 
     def __init__(self, committer: Committer) -> None:
+        super().__init__(SUBSCRIPTIONS)
         self._committer = committer
-        self._stored: dict[str, StoredSubscription] = {}
-
-    def restore(self, stored: StoredState) -> None:
-        """Restore the stored subscriptions."""
-        self._stored = dict(stored[SUBSCRIPTIONS])
-
-    def add_state(self, state: Transaction) -> None:
-        """Add all subscriptions to `state`."""
-        state[SUBSCRIPTIONS].update(self._stored)
 
     def all(self) -> list[StoredSubscription]:
         """All subscriptions by name."""
-        return [self._stored[name] for name in sorted(self._stored)]
+        return [self[name] for name in sorted(self)]
 
     def find(self, name: str) -> StoredSubscription:
         """Return the subscription called `name`; UnknownNameError."""
-        if name not in self._stored:
+        if name not in self:
             raise UnknownNameError(f'no subscription "{name[:80]}" is stored')
-        return self._stored[name]
+        return self[name]
 
     async def store(self, by: Principal, name: str, selection: Selection) -> StoredSubscription:
         """Store `selection` under `name` and replace an older one; InvalidError, StoreFailingError.
@@ -51,7 +43,7 @@ class Subscriptions:
         """
         if not NAME.fullmatch(name):
             raise InvalidError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits and . _ -')
-        if name not in self._stored and len(self._stored) >= MAX_SUBSCRIPTIONS:
+        if name not in self and len(self) >= MAX_SUBSCRIPTIONS:
             raise InvalidError(
                 f"{MAX_SUBSCRIPTIONS} subscriptions are stored, which is the maximum. Remove some first."
             )
@@ -59,7 +51,7 @@ class Subscriptions:
 
         def step(draft: Draft) -> None:
             made.append(StoredSubscription(name, selection, draft.now_ns + draft.stepped_ns, by.name))
-            self._stored[name] = draft.transaction[SUBSCRIPTIONS][name] = made[0]
+            self.put(draft.transaction, name, made[0])
             add_entry(draft, by, "store subscription", name)
 
         await self._committer.commit(step)
@@ -70,8 +62,7 @@ class Subscriptions:
         self.find(name)
 
         def step(draft: Draft) -> None:
-            self._stored.pop(name, None)
-            draft.transaction[SUBSCRIPTIONS][name] = None
+            self.put(draft.transaction, name, None)
             add_entry(draft, by, "remove subscription", name)
 
         await self._committer.commit(step)

@@ -4,16 +4,13 @@ Both devices have to be declared when an overlay is stored. `Overlays` owns all 
 it is answered, and checks position and scale.
 """
 
-import json
-import sys
 from dataclasses import asdict
-from typing import Any
 
 from aiohttp import web
 
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, NOTHING, SHARE, WORD, answer, json_body, list_of, record, reference
-from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.parameters import amount_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
@@ -68,7 +65,7 @@ class OverlayRoutes:
         body, camera, find = await read_json(request), _camera(request), self._hub.coverage.book.find
         overlay = Overlay(
             text_of(body, "fleet"), text_of(body, "sensor"),
-            *(_number(body, name) for name in ("x", "y", "scale", "opacity")),
+            *(amount_of(body, name) for name in ("x", "y", "scale", "opacity")),
         )  # fmt: skip
         for fleet, device in (camera, (overlay.fleet, overlay.sensor)):
             if find(fleet, device) is None or not self._is_visible(request, fleet, device):
@@ -93,10 +90,3 @@ class OverlayRoutes:
 def _camera(request: web.Request) -> CameraKey:
     names = request.match_info
     return f"{names['namespace']}/cameras/{names['fleet']}", names["device"]
-
-
-def _number(body: dict[str, Any], name: str) -> float:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
-        raise Refused(400, f"{name}: {json.dumps(value)[:80]} is not a number")
-    return float(value)

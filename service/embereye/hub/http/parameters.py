@@ -7,6 +7,7 @@ allowed form. A body has to be uncompressed and complete within a time limit.
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -84,6 +85,23 @@ def texts_of(body: dict[str, Any], name: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise Refused(400, f"{name}: {json.dumps(texts)[:80]} is not a list of strings")
     return list(texts)
+
+
+def amount_of(body: dict[str, Any], name: str) -> float:
+    """Read the number `name` of a body; Refused if it is missing or is not one."""
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise Refused(400, f"{name}: {json.dumps(value)[:80]} is not a number")
+    return float(value)
+
+
+def whole_of(body: dict[str, Any], name: str) -> int:
+    """Read the whole number `name` of a body; Refused if it is missing or is not one."""
+    value = body.get(name)
+    # JSON Schema counts 5.0 as an integer, and so does this.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise Refused(400, f"{name}: {json.dumps(value)[:80]} is not a whole number")
+    return int(value)
 
 
 def text_of(body: dict[str, Any], name: str) -> str:

@@ -4,15 +4,12 @@
 answer to a change is the zone's event, once it is durable.
 """
 
-import json
-from typing import Any
-
 from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
-from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.parameters import read_json, text_of, whole_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
@@ -58,9 +55,10 @@ class SilenceRoutes:
     async def _begin(self, request: web.Request) -> web.Response:
         body, names, caller = await read_json(request), request.match_info, request[PRINCIPAL]
         who, reason, device = (text_of(body, name) for name in ("who", "reason", "device"))
+        minutes = whole_of(body, "minutes")
         caller.check_zone(names["namespace"], names["zone"])
         event = await self._hub.silences.begin(
-            caller, names["namespace"], names["zone"], reason=reason, minutes=_minutes(body), device=device, who=who
+            caller, names["namespace"], names["zone"], reason=reason, minutes=minutes, device=device, who=who
         )
         return web.json_response(json_format.MessageToDict(event))
 
@@ -74,11 +72,3 @@ class SilenceRoutes:
             raise Refused(404, f"there is no silence {name}")
         event = await self._hub.silences.end(request[PRINCIPAL], name)
         return web.json_response(json_format.MessageToDict(event))
-
-
-def _minutes(body: dict[str, Any]) -> int:
-    minutes = body.get("minutes")
-    # JSON Schema counts 5.0 as an integer, and so does this.
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes != minutes // 1:
-        raise Refused(400, f"minutes: {json.dumps(minutes)[:80]} is not a whole number")
-    return int(minutes)

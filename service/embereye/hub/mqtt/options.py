@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embereye.process.addresses import server_url
+from embereye.process.login_folder import Pair, read_pairs
 from embereye.process.tls.client import ClientTls
 
 PORTS: Mapping[str, int] = {"mqtt": 1883, "mqtts": 8883}
@@ -36,14 +37,9 @@ class MqttOptions:
         """The client's id: always the same, so that the broker ends a connection that the hub has already lost."""
         return f"{self.prefix.replace('/', '-')}-hub"
 
-    def login(self) -> tuple[str, str] | None:
+    def login(self) -> Pair | None:
         """Read the user and the password; None: there are none. OSError or ValueError if they cannot be read."""
-        if self.credentials is None:
-            return None
-        user, password = (
-            (self.credentials / name).read_text(encoding="utf-8").strip("\r\n") for name in ("username", "password")
-        )
-        return user, password
+        return read_pairs(self.credentials)[0] if self.credentials else None
 
     def client_tls(self) -> ClientTls:
         """The certificates to trust and to present."""

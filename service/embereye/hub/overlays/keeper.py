@@ -9,29 +9,21 @@ from embereye.hub.committer import Committer, Draft
 from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal
 from embereye.hub.tables.overlays import OVERLAYS, CameraKey, Overlay
-from embereye.hub.tables.transaction import StoredState, Transaction
+from embereye.hub.tables.transaction import Rows
 
 MAX_OVERLAYS = 10_000
 
 
-class Overlays:
+class Overlays(Rows[CameraKey, Overlay]):
     """All overlays: in memory and in the database."""
 
     def __init__(self, committer: Committer) -> None:
+        super().__init__(OVERLAYS)
         self._committer = committer
-        self._overlays: dict[CameraKey, Overlay] = {}
-
-    def restore(self, stored: StoredState) -> None:
-        """Restore the stored overlays."""
-        self._overlays = dict(stored[OVERLAYS])
-
-    def add_state(self, state: Transaction) -> None:
-        """Add all overlays to `state`."""
-        state[OVERLAYS].update(self._overlays)
 
     def all(self) -> list[tuple[CameraKey, Overlay]]:
         """All overlays, sorted by camera."""
-        return sorted(self._overlays.items(), key=lambda entry: entry[0])
+        return sorted(self.items(), key=lambda entry: entry[0])
 
     async def store(self, by: Principal, camera: CameraKey, overlay: Overlay) -> None:
         """Set the overlay of `camera`; raises InvalidError if it is invalid, and StoreFailingError."""
@@ -42,9 +34,9 @@ class Overlays:
             raise InvalidError(f"scale: {overlay.scale:g} is not from 0.05 to 4")
 
         def step(draft: Draft) -> None:
-            if camera not in self._overlays and len(self._overlays) >= MAX_OVERLAYS:
+            if camera not in self and len(self) >= MAX_OVERLAYS:
                 raise InvalidError(f"there are {MAX_OVERLAYS} overlays already. Remove some first.")
-            self._overlays[camera] = draft.transaction[OVERLAYS][camera] = overlay
+            self.put(draft.transaction, camera, overlay)
             add_entry(draft, by, "store overlay", "/".join(camera), f"{overlay.fleet}/{overlay.sensor}")
 
         await self._committer.commit(step)
@@ -53,9 +45,9 @@ class Overlays:
         """Remove the overlay of `camera`; UnknownNameError, StoreFailingError."""
 
         def step(draft: Draft) -> None:
-            if self._overlays.pop(camera, None) is None:
+            if camera not in self:
                 raise UnknownNameError(f"{camera[1][:80]}: has no overlay")
-            draft.transaction[OVERLAYS][camera] = None
+            self.put(draft.transaction, camera, None)
             add_entry(draft, by, "remove overlay", "/".join(camera))
 
         await self._committer.commit(step)

@@ -97,9 +97,6 @@ def _updated_alarm(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
 class _Alarms(Table[list[AlarmEvent], None]):
     """One row for each alarm; `update_alarms` writes it."""
 
-    def nothing(self) -> None:
-        """Return None: alarms are read when they are searched."""
-
     def prune(self, db: Database, now_ns: int, retention_ns: int) -> int:
         """Remove ended alarms whose events are all removed; returns their number. Marks as false alarm stay."""
         del now_ns, retention_ns

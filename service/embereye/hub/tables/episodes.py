@@ -5,14 +5,7 @@ from embereye.hub.tables.table import KeyedTable, RowReader
 EpisodeKey = tuple[str, str]  # alarm, episode
 
 
-class _Episodes(KeyedTable[EpisodeKey, int, None]):
-    """Episodes with the time of their last report."""
-
-    def nothing(self) -> None:
-        """Return None: episodes are read when a clip is searched."""
-
-
-EPISODES = _Episodes(
+EPISODES = KeyedTable[EpisodeKey, int, None](  # with the time of their last report
     """
 CREATE TABLE IF NOT EXISTS episodes (alarm TEXT NOT NULL, episode TEXT NOT NULL, time_ns INTEGER NOT NULL,
     PRIMARY KEY (alarm, episode)) WITHOUT ROWID;

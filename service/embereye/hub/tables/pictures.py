@@ -22,9 +22,6 @@ class _Pictures(Table[Pictures, None]):
     def new_changes(self) -> Pictures:
         return {}
 
-    def nothing(self) -> None:
-        """Return None: pictures are read when they are shown."""
-
     def write(self, db: Database, changes: Mapping[PictureKey, tuple[int, bytes]], now_ns: int = 0) -> None:
         del now_ns
         db.execute_many("DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?", list(changes))

@@ -44,9 +44,6 @@ class _PlanImages(KeyedTable[str, bytes, None]):
 
     is_rewritten = True
 
-    def nothing(self) -> None:
-        """Return None: an image is read when it is shown."""
-
     def rewrite(self, db: Database, state: Mapping[str, bytes | None]) -> None:
         self.write(db, state)
         db.execute("DELETE FROM plan_images WHERE name NOT IN (SELECT name FROM plans)")

@@ -14,7 +14,7 @@ lists the tables; opening the hub, committing, rewriting and pruning are loops o
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
@@ -85,8 +85,8 @@ class Table(Generic[C, S_co]):
         raise NotImplementedError
 
     def nothing(self) -> S_co:
-        """The loaded state of an empty table."""
-        raise NotImplementedError
+        """The loaded state of an empty table; by default None: rows are read when they are needed."""
+        return cast("S_co", None)
 
     def load(self, reader: RowReader) -> S_co:
         """Read the state from which the hub starts."""
@@ -175,9 +175,18 @@ class Log(Table[list[E], None]):
         """An empty list."""
         return []
 
-    def nothing(self) -> None:
-        """Return None: a log is read in parts."""
-
 
 def _columns(key: object) -> Row:
     return key if isinstance(key, tuple) else (key,)
+
+
+def documents(name: str, owner: str = "kind") -> StateTable[tuple[str, str], str]:
+    """The table `name` of JSON documents, each with a kind, or an `owner`, and a name."""
+    return StateTable(
+        f"""
+CREATE TABLE IF NOT EXISTS {name} ({owner} TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY ({owner}, name)) WITHOUT ROWID;
+""",
+        dump=lambda document: (document,),
+        read=lambda row: ((str(row[0]), str(row[1])), str(row[2])),
+    )

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from embereye.hub.tables.table import Table
+from embereye.hub.tables.table import StateTable, Table
 
 C = TypeVar("C")
+K = TypeVar("K")
+V = TypeVar("V")
 S = TypeVar("S")
 
 
@@ -48,3 +50,27 @@ class StoredState:
     def __getitem__(self, table: Table[Any, S]) -> S:
         state: S = self.loaded[table] if table in self.loaded else table.nothing()
         return state
+
+
+class Rows(dict[K, V]):
+    """All rows of a table in memory, as a part of the hub."""
+
+    def __init__(self, table: StateTable[K, V]) -> None:
+        super().__init__()
+        self._table = table
+
+    def restore(self, stored: StoredState) -> None:
+        """Restore all rows."""
+        self.update(stored[self._table])
+
+    def add_state(self, state: Transaction) -> None:
+        """Add all rows to `state`."""
+        state[self._table].update(self)
+
+    def put(self, transaction: Transaction, key: K, value: V | None) -> None:
+        """Set a row, or remove it with None."""
+        if value is None:
+            self.pop(key, None)
+        else:
+            self[key] = value
+        transaction[self._table][key] = value

@@ -102,13 +102,10 @@ class Webhooks:
         """Set the webhooks. A new one starts with the next event."""
         for options in declared:
             position = self._cursors.get(options.name, self._feed.latest)
-            sender = Sender(options, lambda: self._wall_ns() / SECOND)
+            sender = Sender(options, lambda: self._timeline.wall_ns() / SECOND)
             # A store that was filled from elsewhere may be behind the stored position.
             reader = self._feed.reader(min(position, self._feed.latest), options.selection)
             self._webhooks[options.name] = Webhook(options, sender, reader, self._dead.get(options.name, 0))
-
-    def _wall_ns(self) -> int:
-        return self._timeline.now_ns() + self._timeline.stepped_ns()
 
     def all(self) -> list[Webhook]:
         """All webhooks, ordered by name."""
@@ -196,7 +193,7 @@ class Webhooks:
         name = webhook.options.name
         if refusal is None:
             webhook.delivered += 1
-            webhook.delivered_ns = self._wall_ns()
+            webhook.delivered_ns = self._timeline.wall_ns()
             webhook.failing.clear("webhook %s delivers again", name)
             return
         webhook.failed += 1
@@ -305,7 +302,7 @@ class Webhooks:
         """
         webhook = self.find(name)
         event = AlarmEvent(
-            time_ns=self._wall_ns(), namespace="default", zone="none", type=AlarmEvent.TYPE_TEST, who=by.name,
+            time_ns=self._timeline.wall_ns(), namespace="default", zone="none", type=AlarmEvent.TYPE_TEST, who=by.name,
             why=f"a test of the webhook {name} by {by.name}",
         )  # fmt: skip
         await self._committer.commit(lambda draft: add_entry(draft, by, "test webhook", name))

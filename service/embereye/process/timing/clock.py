@@ -63,6 +63,10 @@ class Timeline:
         """The nanoseconds by which the wall clock is ahead of it. Add them to a time that becomes a label."""
         return _whole(self._wall() - self.now_ns())
 
+    def wall_ns(self) -> int:
+        """The present time as a label."""
+        return self.now_ns() + self.stepped_ns()
+
     def resume(self, latest_ns: int) -> int:
         """Continue from `latest_ns`, the newest stored time; return the step of the wall clock that is ignored.
 

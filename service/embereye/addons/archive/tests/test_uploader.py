@@ -13,12 +13,13 @@ from harness.in_process import report, running_hub, sign
 
 from embereye.addons.archive.bucket import Bucket, BucketError
 from embereye.addons.archive.options import ArchiveOptions, read_archive
-from embereye.addons.archive.tables import Progress
+from embereye.addons.archive.tables import ARCHIVED
 from embereye.addons.archive.tests.buckets import MotoBucket, open_bucket
 from embereye.addons.archive.uploader import Uploader
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.hub.tables.transaction import Rows
 from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
 from embereye.v1.clips_pb2 import Clip
@@ -35,7 +36,7 @@ class TestedArchive(Addon):
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        progress = Progress()
+        progress = Rows(ARCHIVED)
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options, open_bucket=open_bucket)
         return Parts(tasks={"archive": uploader.run})
@@ -68,7 +69,7 @@ async def store_clip(clips: ClipStore, content: bytes, media: Clip.Media.ValueTy
 
 async def test_events_pictures_and_clips_arrive_with_hash_lock_and_audit(bucket: MotoBucket, tmp_path: Path) -> None:
     async with archiving(tmp_path, options_for(bucket, tmp_path)) as (hub, uploader, clips):
-        await eventually(lambda: "events" in uploader._progress.values)
+        await eventually(lambda: "events" in uploader._progress)
         item = sign()
         item.snapshot = JPEG
         report(hub, item)
@@ -93,7 +94,7 @@ async def test_events_pictures_and_clips_arrive_with_hash_lock_and_audit(bucket:
 
 async def test_after_an_outage_everything_follows_oldest_first(bucket: MotoBucket, tmp_path: Path) -> None:
     async with archiving(tmp_path, options_for(bucket, tmp_path)) as (hub, uploader, clips):
-        await eventually(lambda: "events" in uploader._progress.values)
+        await eventually(lambda: "events" in uploader._progress)
         bucket.stop()
         report(hub, sign())
         await eventually(lambda: bool(uploader.failing))
@@ -108,7 +109,7 @@ async def test_after_an_outage_everything_follows_oldest_first(bucket: MotoBucke
 async def test_a_restarted_hub_continues_where_it_was(bucket: MotoBucket, tmp_path: Path) -> None:
     options = options_for(bucket, tmp_path)
     async with archiving(tmp_path, options) as (hub, uploader, clips):
-        await eventually(lambda: "events" in uploader._progress.values)
+        await eventually(lambda: "events" in uploader._progress)
         report(hub, sign())
         await eventually(lambda: len(bucket.names) == 1)
         bucket.stop()
