@@ -58,20 +58,15 @@ class Forwarder:
         most = most or min(MAX_CONNECTIONS, descriptors() // 4)
         self._admission: Admission[asyncio.StreamWriter] = Admission(most)
         self._fallback = {} if fallback is None else fallback
-        self._owner: Owner | None = None
+        self.owner: Owner | None = None  # to which connections are forwarded; None if none is known
         self._open: set[asyncio.StreamWriter] = set()
         self._on_fallback: set[asyncio.StreamWriter] = set()  # connections that `fallback` serves
 
-    @property
-    def owner(self) -> Owner | None:
-        """The owner to which connections are forwarded; None if none is known."""
-        return self._owner
-
     def follow(self, owner: Owner | None) -> None:
         """Forward new connections to `owner`, and close those to another one."""
-        if owner == self._owner:
+        if owner == self.owner:
             return
-        self._owner = owner
+        self.owner = owner
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -79,11 +74,11 @@ class Forwarder:
         """Close connections on `fallback` as soon as the owner can be reached again; until cancelled."""
         while True:
             await asyncio.sleep(RETURN_SECONDS)
-            if self._owner is None or not self._on_fallback:
+            if self.owner is None or not self._on_fallback:
                 continue
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(DIAL_SECONDS):
-                    _, probe = await asyncio.open_connection(self._owner.host, self._owner.ports["control"])
+                    _, probe = await asyncio.open_connection(self.owner.host, self.owner.ports["control"])
                 probe.transport.abort()
                 for writer in list(self._on_fallback):
                     writer.transport.abort()
@@ -102,7 +97,7 @@ class Forwarder:
                 self.follow(None)
 
     async def _forward(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        owner, writers = self._owner, [writer]
+        owner, writers = self.owner, [writer]
         self._open.add(writer)
         try:
             if not self._admission.admit(writer, (writer.get_extra_info("peername") or ("",))[0]):

@@ -37,7 +37,7 @@ class Fleet:
         self._bands = bands
         self._canary = canary
         self._garbage = garbage
-        self._owned: dict[str, SensorDevice] = {}
+        self.owned_devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
         self._since: dict[str, int] = {}  # device → the epoch since which this shard owns it
         self._elsewhere: Mapping[str, str] = {}  # device → the other shard that owns it
@@ -51,13 +51,13 @@ class Fleet:
         """
         self.name, self.epoch, self.settings = assignment.fleet, assignment.epoch, settings
         wanted = {device.id: device for device in assignment.devices}
-        left = {name: self._owned[name] for name in set(self._owned) - set(wanted)}
+        left = {name: self.owned_devices[name] for name in set(self.owned_devices) - set(wanted)}
         for device in left.values():
             self._departed += device.arrivals.quiet_lines
             self.totals.add(device.arrivals.ledger)
             device.release()
-        self._owned = {
-            name: self._configured(self._owned.get(name) or self._undeclared.pop(name, None), spec)
+        self.owned_devices = {
+            name: self._configured(self.owned_devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
         }
         self._since = {name: self._since.get(name, assignment.epoch) for name in wanted}
@@ -76,26 +76,21 @@ class Fleet:
         return device
 
     def __len__(self) -> int:
-        return len(self._owned) + len(self._undeclared)
-
-    @property
-    def owned_devices(self) -> Mapping[str, SensorDevice]:
-        """The declared devices that this shard owns, by id."""
-        return self._owned
+        return len(self.owned_devices) + len(self._undeclared)
 
     @property
     def handed_over(self) -> Collection[str]:
         """The devices that this shard owns until the shard to which they are assigned covers them."""
-        return self._owned.keys() & self._elsewhere.keys()
+        return self.owned_devices.keys() & self._elsewhere.keys()
 
     @property
     def quiet_lines(self) -> int:
         """The number of lines of owned and released devices that needed no tick."""
-        return self._departed + sum(device.arrivals.quiet_lines for device in self._owned.values())
+        return self._departed + sum(device.arrivals.quiet_lines for device in self.owned_devices.values())
 
     def owned(self, device: str) -> SensorDevice | None:
         """The device's state if this shard owns it or if it is the shard's canary, else None."""
-        return self._owned.get(device) or self._canary(device)
+        return self.owned_devices.get(device) or self._canary(device)
 
     def since(self, device: str) -> int:
         """The epoch since which this shard owns the device."""
@@ -142,9 +137,9 @@ class Fleet:
 
         Devices that were released meanwhile are skipped.
         """
-        devices = (*self._owned.items(), *self._undeclared.items())
+        devices = (*self.owned_devices.items(), *self._undeclared.items())
         first, self._next_picture = self._next_picture, (self._next_picture + PICTURES) % max(1, len(devices))
         for number, (name, device) in enumerate(devices):
-            if self._owned.get(name, self._undeclared.get(name)) is device:
+            if self.owned_devices.get(name, self._undeclared.get(name)) is device:
                 thermal = (number - first) % len(devices) < PICTURES
                 yield device_status(device, now_ns, self.settings.deadline_ns, thermal=thermal)

@@ -1,10 +1,8 @@
 """The database tables of statements: the statements themselves, and the journal of the days that have none yet."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from embereye.hub.database import Database
 from embereye.hub.tables.table import KeyedTable, RowReader, documents
 
 JournalKey = tuple[str, str]  # kind of row, and a day, a time or nothing
@@ -32,10 +30,6 @@ class _Statements(KeyedTable[str, Signed, dict[str, Signed]]):
         """Read the newest one."""
         query = "SELECT day, sha256, summary, packed FROM statements ORDER BY day DESC LIMIT 1"
         return dict(reader.rows(query, _read))
-
-    def rewrite(self, db: Database, state: Mapping[str, Signed | None]) -> None:
-        """Write the newest one again."""
-        self.write(db, state)
 
 
 def _read(row: Any) -> tuple[str, Signed]:

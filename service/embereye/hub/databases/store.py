@@ -95,11 +95,6 @@ class Store(RowReader):
         """The reason why the database cannot be written; '' if it can, or if that is not known yet."""
         return self.db.failing or self.unloaded
 
-    @property
-    def is_damaged(self) -> bool:
-        """True if the database is damaged; `reconnect` replaces it."""
-        return self.db.is_damaged
-
     def note_if_lost(self, folder: Path) -> None:
         """If the database is new although `folder` was used before, list its loss there and in the audit trail."""
         if not self.db.is_new or not _was_used(folder) or self.failing:
@@ -112,11 +107,6 @@ class Store(RowReader):
             AUDIT.write(self.db, [entry])
             # Subscribers that know the lost events must not miss new ones.
             self.db.set_newest_cursor(CURSORS_AHEAD)
-
-    @property
-    def lost_commits(self) -> int:
-        """The number of lost commits, as in `Database`. If not 0, the next transaction needs `full_state`."""
-        return self.db.lost_commits
 
     def load(self) -> StoredState:
         """Read the hub's stored state; rows that cannot be read are skipped, counted and logged."""
@@ -287,7 +277,7 @@ class StoreThreads:
                 await asyncio.sleep(LOAD_RETRY_SECONDS)
             else:
                 self._store.unloaded = ""
-                if self._store.is_damaged:
+                if self._store.db.is_damaged:
                     await self._replace_damaged()
                 return state
         if self._advertisement:
@@ -335,8 +325,8 @@ class StoreThreads:
 
     @property
     def lost_commits(self) -> int:
-        """The number of lost commits; see `Store.lost_commits`."""
-        return self._store.lost_commits
+        """The number of lost commits, as in `Database`. If not 0, the next transaction needs `full_state`."""
+        return self._store.db.lost_commits
 
     @property
     def unreadable(self) -> int:

@@ -169,14 +169,14 @@ class Subscription:
     def __init__(self, feed: "Feed", position: int, selection: Selection, *, coalescing: bool, unstored: bool) -> None:
         self._feed = feed
         self._coalescing = coalescing
-        self._unstored = unstored
+        self.with_unstored = unstored  # it also receives events that cannot be stored for now
         self._unstored_position = feed.unstored.start  # number of the next unstored event for it, since the hub's start
         self._position = position
         self._live = position >= feed.latest  # it has caught up since it subscribed, or since the last large burst
         self._overrun = False
         self._delivery: asyncio.Timeout | None = None  # the time limit of the present delivery
         self._sending = 0  # cursor of the event that is being sent
-        self._pushed: tuple[Form, Write] | None = None
+        self.pushed: tuple[Form, Write] | None = None  # form and writer of pushed events; None: it fetches them
         self._behind = asyncio.Event()  # set when a subscriber with pushed events falls behind
         self.group: Group | None = None  # the subscribers that are pushed the same bytes
         self.selection = selection
@@ -184,7 +184,7 @@ class Subscription:
     @property
     def position(self) -> int:
         """The cursor up to which every event was delivered or filtered out."""
-        return self._feed.pushed_cursor if self._pushed else self._position
+        return self._feed.pushed_cursor if self.pushed else self._position
 
     @property
     def caught_up(self) -> bool:
@@ -193,14 +193,14 @@ class Subscription:
 
     def _undelivered(self) -> list[Entry]:
         """The unstored events that were not delivered."""
-        return self._feed.unstored.since(self._unstored_position) if self._unstored and not self._pushed else []
+        return self._feed.unstored.since(self._unstored_position) if self.with_unstored and not self.pushed else []
 
     def select(self, selection: Selection) -> int:
         """Deliver `selection` from now on; return the cursor of the last event of the previous selection."""
-        if self._pushed:
+        if self.pushed:
             self._feed.flush()
         self.selection = selection
-        if self._pushed:
+        if self.pushed:
             self._feed.regroup(self)
         return max(self.position, self._sending)
 
@@ -265,7 +265,7 @@ class Subscription:
         self._feed.flush()  # this subscriber has these events already
         self._live = True
         self._behind.clear()
-        self._pushed = form, write
+        self.pushed = form, write
         self._feed.regroup(self)
         try:
             await self._behind.wait()
@@ -274,9 +274,9 @@ class Subscription:
 
     def stop_pushing(self, position: int, unstored_position: int) -> None:
         """Stop pushing: the subscriber continues at `position` and, among unstored events, at `unstored_position`."""
-        if self._pushed:
+        if self.pushed:
             self._feed.ungroup(self)
-            self._pushed = None
+            self.pushed = None
             self._position, self._unstored_position = position, unstored_position
             self._behind.set()
 
@@ -289,16 +289,6 @@ class Subscription:
             self._overrun = True
             if self._delivery is not None:
                 self._delivery.reschedule(asyncio.get_running_loop().time())
-
-    @property
-    def pushed(self) -> tuple[Form, Write] | None:
-        """The form and the writer of pushed events; None if the subscriber fetches them."""
-        return self._pushed
-
-    @property
-    def with_unstored(self) -> bool:
-        """True if the subscriber also receives unstored events."""
-        return self._unstored
 
 
 class Unstored:

@@ -8,7 +8,7 @@ the caller is identified and compared with the route's role. When the server sto
 WebSockets.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from embereye.hub.http.fleets.canaries import CanaryRoutes
 from embereye.hub.http.fleets.routes import FleetRoutes
 from embereye.hub.http.middleware import error_middleware
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.openapi.parts import NOTHING, Json, answer, file_of
+from embereye.hub.http.openapi.parts import NOTHING, answer, file_of
 from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.pages import PageRoutes
 from embereye.hub.http.past import PastRoutes
@@ -71,7 +71,7 @@ class Api:
         UserError if it begins like a page of an add-on.
         """
         self._hub = hub
-        self._base_path = base_path
+        self.base_path = base_path
         self._hosts = hosts or AllowedHosts()
         oidc = OidcRoutes(hub, provider)
         self._parts = (
@@ -98,7 +98,7 @@ class Api:
             OverlayRoutes(hub),
             *chain.from_iterable(addon.routes for addon in addons),
         )
-        self._schemas = dict(chain.from_iterable(addon.schemas.items() for addon in addons))
+        self.schemas = dict(chain.from_iterable(addon.schemas.items() for addon in addons))  # of add-ons, by name
         if base_path and (first := first_segment(base_path)) in {first_segment(route.path) for route in self.routes()}:
             raise UserError(f"the base path {base_path} begins with /{first}, which is a page of an add-on")
 
@@ -106,13 +106,13 @@ class Api:
         """Make the application, with the metrics of `registry`."""
         app, roles, scoped = web.Application(), dict[web.AbstractRoute, Role | None](), set[web.AbstractRoute]()
         for part in (*self._parts, _MachineRoutes(registry, self)):
-            added = add_routes(app.router, part, {"", self._base_path})
+            added = add_routes(app.router, part, {"", self.base_path})
             roles |= {route: declaration.role for route, declaration in added.items()}
             scoped |= {route for route, declaration in added.items() if declaration.scoped}
-        app[BASE] = self._base_path
-        if self._base_path:
+        app[BASE] = self.base_path
+        if self.base_path:
             for method in ("GET", "HEAD"):
-                roles[app.router.add_route(method, self._base_path, _add_slash)] = None
+                roles[app.router.add_route(method, self.base_path, _add_slash)] = None
         app.middlewares.extend([error_middleware, guard(self._hosts), authenticate(self._hub.access, roles, scoped)])
         app.on_shutdown.append(self._close_feed)
         return app
@@ -121,16 +121,6 @@ class Api:
         """List the declarations of all routes."""
         for serving in (*map(type, self._parts), _MachineRoutes):
             yield from declared(serving).values()
-
-    @property
-    def schemas(self) -> Mapping[str, Json]:
-        """The schemas of the add-ons' answers, by name."""
-        return self._schemas
-
-    @property
-    def base_path(self) -> str:
-        """The path below which browsers see the hub; "": the root."""
-        return self._base_path
 
     async def _close_feed(self, _: web.Application) -> None:
         self._hub.feed.close()

@@ -39,10 +39,6 @@ class EvidenceService(ReportServicer):
         """The number of shards whose wall clock differs from the hub's."""
         return sum(stream.skew.wrong for stream in self._streams)
 
-    def on_begin(self, stream: Stream) -> None:
-        """Send the marked places; see `ReportServicer.on_begin`."""
-        self._send_marked_to(stream)
-
     async def on_end(self, stream: Stream) -> None:
         """Store the ledgers; see `ReportServicer.on_end`."""
         self._hub.coverage.store_ledgers()
@@ -62,9 +58,10 @@ class EvidenceService(ReportServicer):
 
     def _send_marked(self) -> None:
         for stream in self._streams:
-            self._send_marked_to(stream)
+            self.on_begin(stream)
 
-    def _send_marked_to(self, stream: Stream) -> None:
+    def on_begin(self, stream: Stream) -> None:
+        """Send the marked places; see `ReportServicer.on_begin`."""
         stream.send_marked(self._hub.false_alarms.places(stream.fleet))
 
     def note_coverage(self, stream: Stream, coverage: Coverage) -> None:
@@ -72,7 +69,7 @@ class EvidenceService(ReportServicer):
         stream.skew.observe(coverage, time.time_ns())
         if stream.fleet != coverage.fleet:  # it had no assignment at its hello
             stream.fleet = coverage.fleet
-            self._send_marked_to(stream)
+            self.on_begin(stream)
         put_statuses_on_timeline(coverage, self._hub.timeline.now_ns())
         self._hub.coverage.report(coverage, stream.ledgers_durable)
         self._hub.canaries.expect(coverage)

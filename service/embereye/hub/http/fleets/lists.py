@@ -127,12 +127,9 @@ class SharedList:
                 self._making = start_task(self._make(), name=f"list-{self._name}")
             # A client that leaves in the meantime does not cancel the work for the others.
             await asyncio.shield(self._making)
-        if (scope := request[PRINCIPAL].scope).is_limited:
-            return self._scoped(scope, wanted, limit, after)
-        if wanted:
-            return self._selected(wanted, limit)
-        if limit or after:
-            return self._page(self._keyed, limit or len(self._list), after)
+        scope = request[PRINCIPAL].scope
+        if scope.is_limited or wanted or limit or after:
+            return self._part(scope, wanted, limit, after)
         response = web.Response(content_type="application/json", charset="utf-8")
         if self._packed and "gzip" in request.headers.get("Accept-Encoding", ""):
             response.headers["Content-Encoding"] = "gzip"
@@ -168,36 +165,23 @@ class SharedList:
         finally:
             self._making = None
 
-    def _page(
-        self, keyed: Sequence[Entry], limit: int, after: str, other_fields: Mapping[str, Any] | None = None
-    ) -> web.Response:
-        start = bisect_right(keyed, after, key=attrgetter("key"))
-        page = keyed[start : start + limit]
-        more = {"next": page[-1].key} if page and start + limit < len(keyed) else {}
-        fields = {**(self._other_fields if other_fields is None else other_fields), **more}
-        return web.Response(body=self._body(page, fields), content_type="application/json")
-
-    def _scoped(self, scope: Scope, wanted: "_Wanted | None", limit: int, after: str) -> web.Response:
+    def _part(self, scope: Scope, wanted: "_Wanted | None", limit: int, after: str) -> web.Response:
         """Answer with entries of the zones in `scope`: all, a page of them, or the wanted ones."""
-        fields = {**self._other_fields, **self._scoped_fields(scope)}
-        if wanted is None and (limit or after):
-            keyed = [entry for entry in self._keyed if entry.facts.is_in(scope)]
-            return self._page(keyed, limit or len(keyed), after, fields)
+        fields = {**self._other_fields, **(self._scoped_fields(scope) if scope.is_limited else {})}
         chosen = wanted or _Wanted()
-        entries = [
-            entry for entry in self._ordered[chosen.order] if entry.facts.is_in(scope) and chosen.is_match(entry.facts)
-        ]
-        page = entries[chosen.offset : chosen.offset + limit if limit else None]
-        total = {"total": len(entries)} if wanted else {}
-        return web.Response(body=self._body(page, {**fields, **total}), content_type="application/json")
-
-    def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:
-        entries = self._ordered[wanted.order]
-        if wanted.words or wanted.pictures or wanted.zone:
-            entries = [entry for entry in entries if wanted.is_match(entry.facts)]
-        page = entries[wanted.offset : wanted.offset + limit if limit else None]
-        other_fields = {**self._other_fields, "total": len(entries)}
-        return web.Response(body=self._body(page, other_fields), content_type="application/json")
+        is_page = wanted is None and bool(limit or after)
+        entries = self._keyed if is_page else self._ordered[chosen.order]
+        if scope.is_limited:
+            entries = [entry for entry in entries if entry.facts.is_in(scope)]
+        if chosen.words or chosen.pictures or chosen.zone:
+            entries = [entry for entry in entries if chosen.is_match(entry.facts)]
+        start = bisect_right(entries, after, key=attrgetter("key")) if is_page else chosen.offset
+        part = entries[start : start + limit if limit else None]
+        if wanted:
+            fields["total"] = len(entries)
+        elif is_page and part and start + len(part) < len(entries):
+            fields["next"] = part[-1].key
+        return web.Response(body=self._body(part, fields), content_type="application/json")
 
     def _body(self, entries: Iterable[Entry], fields: Json) -> bytes:
         return _document(self._name, (entry.json for entry in entries), fields)
