@@ -1,4 +1,4 @@
-"""Signed files as pages for people, which need no script (pure)."""
+"""Pages for people about signed files and incidents, which need no script (pure)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape

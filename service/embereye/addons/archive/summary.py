@@ -11,16 +11,13 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
+from embereye.process.sealed_page import begin, safe, table
 from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 
-STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
-color:#111;background:#fff}
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem;border-bottom:1px solid #999}
-pre{white-space:pre-wrap;background:#f4f4f4;padding:1rem;font-size:.85rem}
-table{border-collapse:collapse;width:100%;font-size:.85rem}td,th{text-align:left;border-bottom:1px solid #ccc;
-padding:.3rem;vertical-align:top;overflow-wrap:anywhere}figure{margin:1rem 0}
-img{max-width:100%}figcaption{font-size:.85rem}code{font-size:.75rem}@media print{a{color:inherit}}"""
+STYLE = """h2{border-bottom:1px solid #999}
+pre{white-space:pre-wrap;background:#f4f4f4;padding:1rem;font-size:.85rem}figure{margin:1rem 0}
+img{max-width:100%}figcaption{font-size:.85rem}@media print{a{color:inherit}}"""
 
 
 @dataclass(frozen=True)
@@ -106,19 +103,12 @@ def html(incident: Incident) -> str:
 
 
 def _page(incident: Incident) -> Iterator[str]:
-    title = escape(incident.title)
-    yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-    yield f"<style>{STYLE}</style></head><body><h1>{title}</h1><table>"
-    for name, value in facts(incident):
-        yield f"<tr><th>{name}</th><td>{_safe(value)}</td></tr>"
-    yield "</table><h2>What happened</h2><pre>"
-    yield "\n".join(map(_safe, incident.history))
+    yield from begin(incident.title, facts(incident), STYLE)
+    yield "<h2>What happened</h2><pre>"
+    yield "\n".join(map(safe, incident.history))
     yield "</pre><h2>Who did what</h2>"
     if incident.audit:
-        yield "<table><tr><th>Time</th><th>Who</th><th>Action</th><th>Detail</th></tr>"
-        for entry in incident.audit:
-            yield "<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in entry_words(entry)) + "</tr>"
-        yield "</table>"
+        yield from table(("Time", "Who", "Action", "Detail"), map(entry_words, incident.audit))
     else:
         yield "<p>No entries of the audit trail. The history above names who acted.</p>"
     yield "<h2>Pictures and clips</h2>"
@@ -128,20 +118,16 @@ def _page(incident: Incident) -> Iterator[str]:
         yield "<p>None.</p>"
     if incident.missing:
         yield "<h2>Not included</h2><ul>"
-        yield from (f"<li>{_safe(problem)}</li>" for problem in incident.missing)
+        yield from (f"<li>{safe(problem)}</li>" for problem in incident.missing)
         yield "</ul>"
     yield "<h2>Check this file</h2><p>SHA256SUMS has the hash of every file: <code>sha256sum --check SHA256SUMS</code>."
     yield "Clips in .mkv and .mp4 play in VLC and similar programs. .jsonl has measured values, a line per moment."
-    yield "</p></body></html>"
+    yield "</p></main></body></html>"
 
 
 def _figure(attachment: Attachment) -> Iterator[str]:
-    caption = f"{utc(attachment.time_ns)}, {_safe(attachment.device)}: {_safe(attachment.words)}"
+    caption = f"{utc(attachment.time_ns)}, {safe(attachment.device)}: {safe(attachment.words)}"
     name = escape(attachment.name, quote=True)
     shown = f'<img src="{name}" alt="">' if name.endswith(".jpg") else ""
     yield f'<figure><a href="{name}">{shown or name}</a>'
     yield f"<figcaption>{caption}<br><code>SHA-256 {attachment.sha256}</code></figcaption></figure>"
-
-
-def _safe(words: str) -> str:
-    return escape(visible(words))

@@ -67,7 +67,7 @@ class StatementRoutes:
     async def _file(self, request: web.Request) -> web.Response:
         day = _day(request.match_info["day"])
         headers = {"Content-Disposition": f'attachment; filename="{day}.json"'}
-        return web.Response(body=await self._read_file(day), content_type=JSON, headers=headers)
+        return web.Response(body=await self._statements.find(day), content_type=JSON, headers=headers)
 
     @Route(
         "GET", "/v1/statements/{day}/page", Role.VIEWER, "The statement of a day as a page",
@@ -76,7 +76,7 @@ class StatementRoutes:
         fails=(400, 404, 503),
     )  # fmt: skip
     async def _page(self, request: web.Request) -> web.Response:
-        data = await self._read_file(_day(request.match_info["day"]))
+        data = await self._statements.find(_day(request.match_info["day"]))
         return web.Response(text=page(data), content_type=HTML, headers={"Content-Security-Policy": POLICY})
 
     @Route(
@@ -90,12 +90,6 @@ class StatementRoutes:
             raise web.HTTPNotFound
         script = resources.files(__package__).joinpath("static", FILE).read_text(encoding="utf-8")
         return web.Response(text=script, content_type=SCRIPT, headers={"Cache-Control": "no-cache"})
-
-    async def _read_file(self, day: str) -> bytes:
-        data = await self._statements.find(day)
-        if data is None:
-            raise Refused(404, f"there is no statement of {day}")
-        return data
 
 
 def _day(text: str) -> str:

@@ -21,6 +21,7 @@ from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.history import MAX_EVENTS, EventQuery
 from embereye.hub.hub import Hub, RouteProof
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.tables.alarms import AlarmQuery
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
@@ -250,10 +251,12 @@ class Statements:
         """The public key, in hexadecimal."""
         return public_key(self.site.private)
 
-    async def find(self, day: str) -> bytes | None:
-        """The signed file of `day`; None if there is none. Raises StoreError."""
+    async def find(self, day: str) -> bytes:
+        """The signed file of `day`. Raises UnknownNameError if there is none, and StoreError."""
         signed = await self._hub.read(lambda store: find_statement(store, day))
-        return zlib.decompress(signed.packed) if signed else None
+        if signed is None:
+            raise UnknownNameError(f"there is no statement of {day}")
+        return zlib.decompress(signed.packed)
 
     async def newest_first(self, before: str, limit: int) -> list[dict[str, Any]]:
         """Up to `limit` days before `before`, the newest first: day, hash and figures. Raises StoreError."""

@@ -21,7 +21,6 @@ from embereye.hub.http.openapi.parts import (
     whole,
 )
 from embereye.hub.http.parameters import read_json, text_of
-from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 from embereye.process.sealed_page import POLICY
@@ -108,7 +107,7 @@ class WalkTestRoutes:
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info["walktest"]
         headers = {"Content-Disposition": 'attachment; filename="walktest.json"'}
-        return web.Response(body=await self._read_report(name), content_type=JSON, headers=headers)
+        return web.Response(body=await self._tests.find(name), content_type=JSON, headers=headers)
 
     @Route(
         "GET", "/v1/walktests/{walktest}/page", Role.VIEWER, "The report of a walk test as a page to print",
@@ -117,14 +116,8 @@ class WalkTestRoutes:
         fails=(404, 503),
     )  # fmt: skip
     async def _page(self, request: web.Request) -> web.Response:
-        data = await self._read_report(request.match_info["walktest"])
+        data = await self._tests.find(request.match_info["walktest"])
         return web.Response(text=page(data), content_type=HTML, headers={"Content-Security-Policy": POLICY})
-
-    async def _read_report(self, name: str) -> bytes:
-        data = await self._tests.find(name)
-        if data is None:
-            raise Refused(404, f"there is no report of a walk test {name[:50]}")
-        return data
 
 
 def _zone(request: web.Request) -> ZoneKey:

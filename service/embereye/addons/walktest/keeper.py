@@ -250,9 +250,12 @@ class WalkTests:
         """The public key of reports, in hexadecimal."""
         return public_key(self.options.private)
 
-    async def find(self, name: str) -> bytes | None:
-        """The signed report `name`; None if there is none. Raises StoreError."""
-        return await self._hub.read(lambda store: find_report(store, name))
+    async def find(self, name: str) -> bytes:
+        """The signed report `name`. Raises UnknownNameError if there is none, and StoreError."""
+        data = await self._hub.read(lambda store: find_report(store, name))
+        if data is None:
+            raise UnknownNameError(f"there is no report of a walk test {name[:50]}")
+        return data
 
     async def reports(self, limit: int) -> list[dict[str, Any]]:
         """The figures of up to `limit` reports, the newest first. Raises StoreError."""

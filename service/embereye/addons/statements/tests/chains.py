@@ -68,13 +68,12 @@ class Running:
     async def statement(self, day: str) -> dict[str, Any]:
         """The statement of `day`, whose signature is valid."""
         data = await self.statements.find(day)
-        assert data is not None, day
         return open_sealed(data, [self.statements.key()])
 
     async def files(self) -> dict[str, bytes]:
         """All files, by day."""
         days = [each["day"] for each in await self.statements.newest_first("9999-99-99", 1000)]
-        return {day: await self.statements.find(day) or b"" for day in days}
+        return {day: await self.statements.find(day) for day in days}
 
 
 @contextlib.asynccontextmanager

@@ -38,7 +38,7 @@ async def test_a_full_day_is_watched_but_for_its_gaps(stored: Stored) -> None:
         assert gap["reason"] == "camera: connection refused"
         assert zone["coveredSeconds"] == 2 * 86_400 - 30 * 60
         assert made["away"] == []
-        assert "camera: connection refused" in page(await site.statements.find("2023-11-15") or b"")
+        assert "camera: connection refused" in page(await site.statements.find("2023-11-15"))
 
 
 async def test_the_first_day_says_that_nothing_was_recorded_before(stored: Stored) -> None:
@@ -125,7 +125,7 @@ async def test_alarms_say_how_fast_somebody_acknowledged_them(stored: Stored) ->
         assert (second["acknowledgedAfterSeconds"], second["test"], second["alarm"]) == (None, True, alarm)
         (listed, *_) = await site.statements.newest_first("9999-99-99", 5)
         assert (listed["day"], listed["alarms"], listed["unacknowledged"]) == ("2023-11-15", 2, 1)
-        shown = text(await site.statements.find("2023-11-15") or b"")
+        shown = text(await site.statements.find("2023-11-15"))
         assert "acknowledged after 42 s" in shown
         assert "not acknowledged, during a test" in shown
 

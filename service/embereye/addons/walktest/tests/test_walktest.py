@@ -163,7 +163,7 @@ async def test_the_zone_stays_under_test_until_the_hub_ends_a_forgotten_test(sto
         await site.pass_time(6 * HOUR)
         assert not site.tests.running
         assert not site.is_testing()
-        assert read(await site.tests.find(test.id) or b"")["endedBy"] == "ended by the hub after 8 h"
+        assert read(await site.tests.find(test.id))["endedBy"] == "ended by the hub after 8 h"
 
 
 async def test_ending_the_test_of_the_zone_ends_the_walk_test(stored: Stored) -> None:
@@ -172,7 +172,7 @@ async def test_ending_the_test_of_the_zone_ends_the_walk_test(stored: Stored) ->
         test = await site.tests.start(ADA, HALL, "", "")
         await site.hub.actions.perform(Action.TEST, ADA, *HALL)
         await site.pass_time(MINUTE)
-        assert read(await site.tests.find(test.id) or b"")["endedBy"] == "ended with the zone's test"
+        assert read(await site.tests.find(test.id))["endedBy"] == "ended with the zone's test"
 
 
 async def test_what_cannot_be_tested_is_refused_in_words(stored: Stored) -> None:
