@@ -27,10 +27,6 @@ class Action(StrEnum):
     TEST = "test"  # begin a test, or end the current one
 
 
-class UnknownZoneError(UnknownNameError):
-    """The named zone does not exist."""
-
-
 class Actions:
     """Applies people's actions to the zones' state machines."""
 
@@ -44,12 +40,12 @@ class Actions:
         """Perform `action` and return its event, once the event and the audit entry are durable.
 
         `by` is the authenticated caller; `who` is the person's name that the caller gives, if any. Raises
-        InvalidError, UnknownZoneError, NotAllowedError if the zone's state does not allow the action, and
+        InvalidError, UnknownNameError, NotAllowedError if the zone's state does not allow the action, and
         StoreFailingError.
         """
         check_action(who, note)
         if not self._zones.has_zone(namespace, zone):
-            raise UnknownZoneError(f"there is no zone {namespace}/{zone}")
+            raise UnknownNameError(f"there is no zone {namespace}/{zone}")
         events: list[AlarmEvent] = []
         name = by.acting_as(who)
 

@@ -11,7 +11,7 @@ from embereye.addons.notify import pages
 from embereye.addons.notify.channel import phones_of, service_of
 from embereye.addons.notify.incidents import Delivery
 from embereye.addons.notify.links import BadLinkError
-from embereye.addons.notify.notifier import Notifier, Outlet, UnknownRouteError
+from embereye.addons.notify.notifier import Notifier, Outlet
 from embereye.addons.notify.options import OCCASIONS, Escalation
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
 from embereye.addons.notify.replies import PATH, is_signed, spoken
@@ -64,10 +64,7 @@ class NotifyRoutes:
         body=json_body(record({"endpoint": WORD, "keys": record({"p256dh": WORD, "auth": WORD})})),
     )  # fmt: skip
     async def _subscribe(self, request: web.Request) -> web.Response:
-        try:
-            self._devices.add(await read_json(request), request[PRINCIPAL].name)
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
+        self._devices.add(await read_json(request), request[PRINCIPAL].name)
         return web.json_response({})
 
     @Route(
@@ -87,12 +84,9 @@ class NotifyRoutes:
     )  # fmt: skip
     async def _test(self, request: web.Request) -> web.Response:
         by, name = request[PRINCIPAL], request.match_info["route"]
-        try:
-            self._notifier.find(name)
-            await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "test route", name))
-            refusal = await self._notifier.test(name, by.name)
-        except UnknownRouteError as error:
-            raise Refused(404, str(error)) from error
+        self._notifier.find(name)
+        await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "test route", name))
+        refusal = await self._notifier.test(name, by.name)
         return web.json_response({"failed": refusal.why if refusal else ""})
 
     @Route(

@@ -53,11 +53,12 @@ class NotifyAddon(Addon):
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the notifier; see `Addon.attach`."""
-        from embereye.addons.notify.console import MESSAGES, SCRIPTS, SCRIPTS_WITHOUT_ROUTES, ConsoleRoutes
+        from embereye.addons.notify.console import MESSAGES, SCRIPTS, SCRIPTS_WITHOUT_ROUTES
+        from embereye.hub.http.console_files import console_files
 
         if self._options is None:
             return Parts(
-                routes=[ConsoleRoutes()], scripts=SCRIPTS_WITHOUT_ROUTES, messages=MESSAGES,
+                routes=[console_files(__package__)], scripts=SCRIPTS_WITHOUT_ROUTES, messages=MESSAGES,
                 collectors=[NotifyMetrics(None)],
             )  # fmt: skip
         from embereye.addons.notify.channel import Channel
@@ -81,7 +82,7 @@ class NotifyAddon(Addon):
         hub.add_part(notifier)
         hub.set_routes(notifier.proved, lambda: not notifier.reachable().problems)
         return Parts(
-            routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()],
+            routes=[NotifyRoutes(notifier, devices), console_files(__package__)],
             scripts=SCRIPTS,
             messages=MESSAGES,
             schemas=schemas(),

@@ -27,11 +27,12 @@ from embereye.addons.notify.options import ALARM, FIRES, NORMAL, Canary, NotifyO
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, Proofs, Reachable
 from embereye.addons.notify.rows import Rows
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.actions import Action, UnknownZoneError
+from embereye.hub.actions import Action
 from embereye.hub.committer import StoreFailingError
 from embereye.hub.database import StoreError
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub, RouteProof
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.webhooks.sender import Refusal
@@ -61,10 +62,6 @@ class Sender(Protocol):
     async def send(self, message: Message) -> Refusal | None:
         """Make one attempt; None if the service accepted the message."""
         ...
-
-
-class UnknownRouteError(LookupError):
-    """No route of that name is declared."""
 
 
 @dataclass(frozen=True)
@@ -470,20 +467,20 @@ class Notifier:
             return f"{incident.title}: was acknowledged by {incident.who or 'somebody'}."
         try:
             await self.hub.actions.perform(Action.ACKNOWLEDGE, by, incident.namespace, incident.zone, who, note)
-        except (NotAllowedError, UnknownZoneError) as error:
+        except (NotAllowedError, UnknownNameError) as error:
             return f"{incident.title}: {error}"
         return f"{incident.title}: acknowledged."
 
     # Requests by people
 
     def find(self, name: str) -> Outlet:
-        """Return the route called `name`; UnknownRouteError."""
+        """Return the route called `name`; UnknownNameError."""
         if name not in self.outlets:
-            raise UnknownRouteError(f'no route "{name[:80]}" is declared. There are {", ".join(self.outlets)}.')
+            raise UnknownNameError(f'no route "{name[:80]}" is declared. There are {", ".join(self.outlets)}.')
         return self.outlets[name]
 
     async def test(self, name: str, by: str) -> Refusal | None:
-        """Send a test message by the route called `name`; None if the service accepted it. UnknownRouteError."""
+        """Send a test message by the route called `name`; None if the service accepted it. UnknownNameError."""
         outlet = self.find(name)
         at = f"{self.local():%Y-%m-%d %H:%M:%S}"
         body = f"{by} tests this route at {at}. Nothing burns."
@@ -493,7 +490,7 @@ class Notifier:
         return refusal
 
     def resend(self, route: str = "") -> int:
-        """Send dead letters again, of one route or of all; return their number. UnknownRouteError."""
+        """Send dead letters again, of one route or of all; return their number. UnknownNameError."""
         if route:
             self.find(route)
         dead, now_ns = self.incidents.dead(route), self.now_ns()

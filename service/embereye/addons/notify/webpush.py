@@ -18,6 +18,7 @@ from embereye.addons.notify.channel import Channel, attempting, failure_of
 from embereye.addons.notify.messages import Message
 from embereye.addons.notify.options import Route
 from embereye.addons.notify.rows import Rows
+from embereye.hub.refusals import InvalidError
 from embereye.hub.webhooks.sender import Refusal
 
 MAX_DEVICES = 200
@@ -55,10 +56,10 @@ class Devices:
         return [document["subscription"] for _, document in self._rows().all("device")]
 
     def add(self, subscription: object, who: str) -> None:
-        """Store a browser's subscription; ValueError if it is not one."""
+        """Store a browser's subscription; InvalidError if it is not one."""
         document = _checked(subscription)
         if len(self.all()) >= MAX_DEVICES and self._rows().get("device", document["endpoint"]) is None:
-            raise ValueError(f"{MAX_DEVICES} devices are subscribed, which is the maximum")
+            raise InvalidError(f"{MAX_DEVICES} devices are subscribed, which is the maximum")
         self._rows().put("device", document["endpoint"], {"subscription": document, "who": who})
         self._rows().commit()
 
@@ -74,9 +75,9 @@ def _checked(subscription: object) -> dict[str, Any]:
     keys = keys if isinstance(keys, dict) else {}
     fields: list[Any] = [document.get("endpoint"), keys.get("p256dh"), keys.get("auth")]
     if not all(isinstance(field, str) and 0 < len(field) <= MAX_FIELD for field in fields):
-        raise ValueError("endpoint, keys.p256dh and keys.auth must be texts")
+        raise InvalidError("endpoint, keys.p256dh and keys.auth must be texts")
     if urlsplit(fields[0]).scheme not in {"http", "https"}:
-        raise ValueError("endpoint is not an address")
+        raise InvalidError("endpoint is not an address")
     return {"endpoint": fields[0], "keys": {"p256dh": fields[1], "auth": fields[2]}}
 
 

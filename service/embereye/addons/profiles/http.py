@@ -1,14 +1,13 @@
 """Routes of profiles: the declared ones, the zones' permits, and what people do with them."""
 
 from collections.abc import Mapping
-from importlib import resources
 
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.addons.profiles.keeper import Permit, Profiles, UnknownProfileError
+from embereye.addons.profiles.keeper import Permit, Profiles
 from embereye.addons.profiles.options import MAX_PERMIT_MINUTES, NORMAL, ProfileOptions
-from embereye.hub.actions import UnknownZoneError, check_action
+from embereye.hub.actions import check_action
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import (
     CHANGES,
@@ -19,22 +18,18 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
-    file_of,
     json_body,
     list_of,
-    part,
     record,
     reference,
     whole,
 )
 from embereye.hub.http.parameters import read_json, text_of, whole_of
-from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 from embereye.hub.tables.zones import ZoneKey
 from embereye.zone.profile import QUANTITIES
 
-SCRIPT_FILE, SCRIPT = "profiles.js", "text/javascript"
 CONFIRMED = {200: answer("it is confirmed", record({}))}
 
 
@@ -59,18 +54,6 @@ class ProfileRoutes:
         )
 
     @Route(
-        "GET", "/profiles/{file}", None, "The script that shows and switches profiles in the console",
-        {200: file_of("the script", SCRIPT)},
-        takes=[part("file", {"type": "string", "enum": [SCRIPT_FILE]})],
-        fails=[404],
-    )  # fmt: skip
-    async def _script(self, request: web.Request) -> web.Response:
-        if request.match_info["file"] != SCRIPT_FILE:
-            raise web.HTTPNotFound
-        script = resources.files(__package__).joinpath("static", SCRIPT_FILE).read_text(encoding="utf-8")
-        return web.Response(text=script, content_type=SCRIPT, headers={"Cache-Control": "no-cache"})
-
-    @Route(
         "POST", "/v1/zones/{namespace}/{zone}/profile", Role.OPERATOR,
         "Give a zone a profile until an end; replaces its present permit", EVENT,
         fails=(*CHANGES, 404, 503),
@@ -90,15 +73,10 @@ class ProfileRoutes:
         who, reason, profile, watchman = (text_of(body, name) for name in ("who", "reason", "profile", "watchman"))
         check_action(who, reason, "reason")
         check_action(watchman)
-        try:
-            event = await self._profiles.begin(
-                request[PRINCIPAL], _key(request), profile, reason=reason, minutes=whole_of(body, "minutes"),
-                watchman=watchman, who=who,
-            )  # fmt: skip
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
-        except (UnknownProfileError, UnknownZoneError) as error:
-            raise Refused(404, str(error)) from error
+        event = await self._profiles.begin(
+            request[PRINCIPAL], _key(request), profile, reason=reason, minutes=whole_of(body, "minutes"),
+            watchman=watchman, who=who,
+        )  # fmt: skip
         return web.json_response(json_format.MessageToDict(event))
 
     @Route(
@@ -107,10 +85,7 @@ class ProfileRoutes:
         body=json_body(record({}, who=WHO)),
     )  # fmt: skip
     async def _confirm(self, request: web.Request) -> web.Response:
-        try:
-            await self._profiles.confirm(request[PRINCIPAL], _key(request), await _who(request))
-        except UnknownProfileError as error:
-            raise Refused(404, str(error)) from error
+        await self._profiles.confirm(request[PRINCIPAL], _key(request), await _who(request))
         return web.json_response({})
 
     @Route(
@@ -121,10 +96,7 @@ class ProfileRoutes:
         body=json_body(record({}, who=WHO)),
     )  # fmt: skip
     async def _end(self, request: web.Request) -> web.Response:
-        try:
-            await self._profiles.end(request[PRINCIPAL], _key(request), await _who(request))
-        except UnknownProfileError as error:
-            raise Refused(404, str(error)) from error
+        await self._profiles.end(request[PRINCIPAL], _key(request), await _who(request))
         return web.json_response({})
 
     @Route(
@@ -135,12 +107,7 @@ class ProfileRoutes:
     )  # fmt: skip
     async def _confirm_hours(self, request: web.Request) -> web.Response:
         who = await _who(request)
-        try:
-            await self._profiles.confirm_schedule(request[PRINCIPAL], request.match_info["profile"], who)
-        except ValueError as error:
-            raise Refused(400, str(error)) from error
-        except UnknownProfileError as error:
-            raise Refused(404, str(error)) from error
+        await self._profiles.confirm_schedule(request[PRINCIPAL], request.match_info["profile"], who)
         return web.json_response({})
 
     def _declared(self, options: ProfileOptions) -> Json:

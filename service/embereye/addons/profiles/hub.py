@@ -4,11 +4,12 @@ from argparse import ArgumentParser, Namespace
 from importlib import resources
 from pathlib import Path
 
-from embereye.addons.profiles.metrics import ProfileMetrics
+from embereye.addons.profiles.metrics import profile_metrics
 from embereye.addons.profiles.options import OPTION, ProfilesOptions, read_profiles
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
+from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option
 
 
@@ -29,29 +30,28 @@ def read(arguments: Namespace) -> Addon:
 class ProfilesAddon(Addon):
     """Lets people give zones the profiles that `options` declare."""
 
+    metrics = "embereye_hub_profile"
+
     def __init__(self, options: ProfilesOptions | None) -> None:
         self._options = options
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the profiles; see `Addon.attach`."""
         if self._options is None:
-            return Parts(collectors=[ProfileMetrics(None)])
-        from embereye.addons.profiles.http import SCRIPT_FILE, ProfileRoutes, schemas
+            return self.stand_by()
+        from embereye.addons.profiles.http import ProfileRoutes, schemas
         from embereye.addons.profiles.keeper import Profiles
         from embereye.addons.profiles.switch import ProfileSwitch
+        from embereye.hub.http.console_files import console_files
 
         profiles = Profiles(self._options, hub)
         hub.add_part(profiles)
         return Parts(
-            routes=[ProfileRoutes(profiles)],
+            routes=[ProfileRoutes(profiles), console_files(__package__)],
             schemas=schemas(),
-            scripts=[f"/profiles/{SCRIPT_FILE}"],
+            scripts=["/profiles/profiles.js"],
             messages=[resources.files(__package__).joinpath("messages")],
-            collectors=[ProfileMetrics(profiles)],
+            collectors=[Scraped(lambda: profile_metrics(profiles))],
             switches=[ProfileSwitch(profiles)] if any(each.mqtt for each in self._options.profiles.values()) else [],
             tasks={"profiles": profiles.run},
         )
-
-    def stand_by(self) -> Parts:
-        """Do nothing; see `Addon.stand_by`."""
-        return Parts(collectors=[ProfileMetrics(None)])

@@ -19,9 +19,9 @@ from datetime import datetime
 from embereye.addons.profiles.options import ProfileOptions, ProfilesOptions
 from embereye.addons.profiles.tables import PROFILES, RowKey
 from embereye.hub.access.keeper import add_entry
-from embereye.hub.actions import UnknownZoneError
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import InvalidError, UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tables.zones import ZoneKey
@@ -34,10 +34,6 @@ from embereye.zone.sentences import duration
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
-
-
-class UnknownProfileError(LookupError):
-    """No profile of that name is declared, or the zone has none."""
 
 
 @dataclass
@@ -180,20 +176,20 @@ class Profiles:
         """Give the zone `key` a profile for `minutes`; replaces its present permit. Returns the event.
 
         `confirmed_ns` is the time of the confirmation that allows a program to do this; 0: a person does it.
-        Raises UnknownProfileError, UnknownZoneError, StoreFailingError, and ValueError if the permit is incomplete.
+        Raises UnknownNameError, StoreFailingError, and InvalidError if the permit is incomplete.
         """
         options = self._find(profile)
         name, watchman, reason = by.acting_as(who), watchman.strip(), reason.strip()
         if not reason:
-            raise ValueError("reason: is empty. Say why the zone needs the profile.")
+            raise InvalidError("reason: is empty. Say why the zone needs the profile.")
         if not 1 <= minutes <= options.longest:
-            raise ValueError(f"minutes: {minutes} is not from 1 to {options.longest}, the longest for {profile}")
+            raise InvalidError(f"minutes: {minutes} is not from 1 to {options.longest}, the longest for {profile}")
         if options.watchman and not watchman:
-            raise ValueError(f"watchman: is empty. The profile {profile} needs the name of a watchman.")
+            raise InvalidError(f"watchman: is empty. The profile {profile} needs the name of a watchman.")
         if not self._hub.zones.has_zone(*key):
-            raise UnknownZoneError(f"there is no zone {_name_of(key)}")
+            raise UnknownNameError(f"there is no zone {_name_of(key)}")
         if not options.has_zone(*key):
-            raise ValueError(f"the profile {profile} is not declared for the zone {_name_of(key)}")
+            raise InvalidError(f"the profile {profile} is not declared for the zone {_name_of(key)}")
         events = list[AlarmEvent]()
 
         def step(draft: Draft) -> None:
@@ -221,7 +217,7 @@ class Profiles:
         return events[0]
 
     async def confirm(self, by: Principal, key: ZoneKey, who: str = "") -> None:
-        """Note that a person has confirmed the zone's permit; UnknownProfileError, StoreFailingError."""
+        """Note that a person has confirmed the zone's permit; UnknownNameError, StoreFailingError."""
         name = by.acting_as(who)
 
         def step(draft: Draft) -> None:
@@ -235,7 +231,7 @@ class Profiles:
     async def end(self, by: Principal, key: ZoneKey, who: str = "") -> AlarmEvent | None:
         """End the zone's permit, or dismiss that it ended unconfirmed. Returns the event, if there is one.
 
-        Raises UnknownProfileError, StoreFailingError.
+        Raises UnknownNameError, StoreFailingError.
         """
         name, events = by.acting_as(who), list[AlarmEvent]()
 
@@ -256,12 +252,12 @@ class Profiles:
     async def confirm_schedule(self, by: Principal, profile: str, who: str = "") -> None:
         """Note that a person has confirmed a profile's hours and its switch.
 
-        Raises UnknownProfileError, StoreFailingError, and ValueError if it has none.
+        Raises UnknownNameError, StoreFailingError, and InvalidError if it has none.
         """
         options = self._find(profile)
         subject = "its hours" if options.hours else "its switch"
         if not options.is_automatic:
-            raise ValueError(f"the profile {profile} has no hours and no switch. Confirm it for a zone.")
+            raise InvalidError(f"the profile {profile} has no hours and no switch. Confirm it for a zone.")
         name = by.acting_as(who)
 
         def step(draft: Draft) -> None:
@@ -281,12 +277,12 @@ class Profiles:
     def _find(self, profile: str) -> ProfileOptions:
         if profile not in self.options.profiles:
             declared = ", ".join(self.options.profiles)
-            raise UnknownProfileError(f'no profile "{profile[:80]}" is declared. There are {declared}.')
+            raise UnknownNameError(f'no profile "{profile[:80]}" is declared. There are {declared}.')
         return self.options.profiles[profile]
 
     def _permit(self, key: ZoneKey) -> Permit:
         if key not in self.permits:
-            raise UnknownProfileError(f"the zone {_name_of(key)} has no permit for a profile")
+            raise UnknownNameError(f"the zone {_name_of(key)} has no permit for a profile")
         return self.permits[key]
 
     # Time

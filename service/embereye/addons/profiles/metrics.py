@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, gauge
+from embereye.process.telemetry.metric import gauge
 
 if TYPE_CHECKING:
     from embereye.addons.profiles.keeper import Profiles
@@ -17,15 +17,8 @@ UNCONFIRMED = gauge(
 )
 
 
-class ProfileMetrics(ScrapedCollector):
-    """Collects the metrics of profiles; without samples if none are declared."""
-
-    def __init__(self, profiles: "Profiles | None") -> None:
-        self._profiles = profiles
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        profiles = self._profiles
-        counts = Counter(permit.profile for permit in profiles.permits.values()) if profiles else {}
-        yield PERMITS.counts({name: counts[name] for name in profiles.options.profiles} if profiles else {})
-        yield UNCONFIRMED.rows([((), len(profiles.unconfirmed()))] if profiles else ())
+def profile_metrics(profiles: "Profiles") -> Iterator[Metric]:
+    """Yield the metrics of profiles."""
+    counts = Counter(permit.profile for permit in profiles.permits.values())
+    yield PERMITS.counts({name: counts[name] for name in profiles.options.profiles})
+    yield UNCONFIRMED.value(len(profiles.unconfirmed()))

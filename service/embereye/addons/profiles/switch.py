@@ -8,10 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from embereye.addons.profiles.keeper import Profiles, UnknownProfileError
+from embereye.addons.profiles.keeper import Profiles
 from embereye.addons.profiles.options import NORMAL
-from embereye.hub.actions import UnknownZoneError, check_action
+from embereye.hub.actions import check_action
 from embereye.hub.committer import StoreFailingError
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.zones import ZoneKey
 
@@ -47,7 +48,7 @@ class ProfileSwitch:
             if profile == NORMAL:
                 return await self._end(key)
             return await self._begin(key, profile, wanted)
-        except (ValueError, UnknownProfileError, UnknownZoneError, StoreFailingError) as error:
+        except (ValueError, UnknownNameError, StoreFailingError) as error:
             return str(error)
 
     async def _begin(self, key: ZoneKey, profile: str, wanted: dict[str, Any]) -> str:

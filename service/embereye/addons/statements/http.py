@@ -1,7 +1,6 @@
 """Routes of statements: the list, a statement's file, and a page with its content."""
 
 from datetime import date
-from importlib import resources
 
 from aiohttp import web
 
@@ -14,8 +13,7 @@ from embereye.hub.http.route import Route
 from embereye.hub.roles import Role
 from embereye.process.sealed_page import POLICY
 
-HTML, JSON, SCRIPT = "text/html", "application/json", "text/javascript"
-FILE = "statements.js"
+HTML, JSON = "text/html", "application/json"
 LAST = "9999-99-99"  # after every day
 MAX_LISTED = 400
 DAY: Json = {"type": "string", "format": "date", "description": "such as 2026-11-28"}
@@ -78,18 +76,6 @@ class StatementRoutes:
     async def _page(self, request: web.Request) -> web.Response:
         data = await self._statements.find(_day(request.match_info["day"]))
         return web.Response(text=page(data), content_type=HTML, headers={"Content-Security-Policy": POLICY})
-
-    @Route(
-        "GET", "/statements/{file}", None, "The script that lists statements in the console",
-        {200: file_of("the script", SCRIPT)},
-        takes=[part("file", {"type": "string", "enum": [FILE]})],
-        fails=[404],
-    )  # fmt: skip
-    async def _script(self, request: web.Request) -> web.Response:
-        if request.match_info["file"] != FILE:
-            raise web.HTTPNotFound
-        script = resources.files(__package__).joinpath("static", FILE).read_text(encoding="utf-8")
-        return web.Response(text=script, content_type=SCRIPT, headers={"Cache-Control": "no-cache"})
 
 
 def _day(text: str) -> str:

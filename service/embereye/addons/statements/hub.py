@@ -46,12 +46,13 @@ class StatementsAddon(Addon):
         """Make the statements; see `Addon.attach`. UserError if the key cannot be used."""
         from embereye.addons.statements.http import StatementRoutes
         from embereye.addons.statements.keeper import Site, Statements
+        from embereye.hub.http.console_files import console_files
         from embereye.process.signing import prepare_key
 
         statements = Statements(Site(self._site, prepare_key(self._key, KEY)), hub)
         hub.add_part(statements)
         return Parts(
-            routes=[StatementRoutes(statements)],
+            routes=[StatementRoutes(statements), console_files(__package__)],
             scripts=["/statements/statements.js"],
             messages=[resources.files(__package__).joinpath("messages")],
             collectors=[Scraped(lambda: statement_metrics(statements))],

@@ -11,7 +11,7 @@ from harness.stored import Stored
 from prometheus_client import CollectorRegistry
 
 from embereye.addons.notify.channel import Channel
-from embereye.addons.notify.console import MESSAGES, SCRIPTS, ConsoleRoutes
+from embereye.addons.notify.console import MESSAGES, SCRIPTS
 from embereye.addons.notify.http import NotifyRoutes, schemas
 from embereye.addons.notify.notifier import Notifier
 from embereye.addons.notify.options import ALARM, Escalation, NotifyOptions, Route, Step
@@ -19,6 +19,7 @@ from embereye.addons.notify.webpush import Devices, PushChannel
 from embereye.hub.actions import Action
 from embereye.hub.addon import Parts
 from embereye.hub.http.api import Api
+from embereye.hub.http.console_files import console_files
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
@@ -92,7 +93,10 @@ async def running(
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
     parts = Parts(
-        routes=[NotifyRoutes(notifier, devices), ConsoleRoutes()], schemas=schemas(), scripts=scripts, messages=MESSAGES
+        routes=[NotifyRoutes(notifier, devices), console_files("embereye.addons.notify")],
+        schemas=schemas(),
+        scripts=scripts,
+        messages=MESSAGES,
     )
     runner = await serve_http(Api(hub, addons=[parts]).app(CollectorRegistry()), "127.0.0.1", 0) if http else None
     try:

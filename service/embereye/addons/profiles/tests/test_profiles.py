@@ -10,10 +10,11 @@ import pytest
 from harness.clock import Clock
 from harness.stored import Stored
 
-from embereye.addons.profiles.keeper import Profiles, UnknownProfileError
+from embereye.addons.profiles.keeper import Profiles
 from embereye.addons.profiles.options import ProfilesOptions, parse_profiles
 from embereye.addons.profiles.switch import ProfileSwitch
 from embereye.hub.hub import Hub
+from embereye.hub.refusals import UnknownNameError
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.fields import DeclaredError
@@ -239,7 +240,7 @@ async def test_an_incomplete_permit_is_refused(stored: Stored, changed: dict[str
         await site.report("hall", Kind.HEAT, Level.PRE_ALARM)
         with pytest.raises(ValueError, match=sentence):
             await site.weld(**changed)
-        with pytest.raises(UnknownProfileError, match="has no permit"):
+        with pytest.raises(UnknownNameError, match="has no permit"):
             await site.profiles.end(ADA, HALL)
 
 

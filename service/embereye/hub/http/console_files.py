@@ -1,0 +1,32 @@
+"""The files that the console loads from an add-on: the scripts and styles in its folder `static`."""
+
+from importlib import resources
+
+from aiohttp import web
+
+from embereye.hub.http.openapi.parts import file_of, part
+from embereye.hub.http.route import Route
+
+MEDIA = {".js": "text/javascript", ".css": "text/css"}
+
+
+def console_files(package: str) -> object:
+    """Make the routes /NAME/FILE of the files of the add-on `package`, whose last part is NAME."""
+    name, folder = package.rpartition(".")[2], resources.files(package).joinpath("static")
+    media = {file.name: kind for file in folder.iterdir() for end, kind in MEDIA.items() if file.name.endswith(end)}
+
+    class ConsoleFiles:
+        @Route(
+            "GET", f"/{name}/{{file}}", None, f"Scripts and styles of the console for {name}",
+            {200: file_of("the file", *dict.fromkeys(media.values()))},
+            takes=[part("file", {"type": "string", "enum": sorted(media)})],
+            fails=[404],
+        )  # fmt: skip
+        async def _file(self, request: web.Request) -> web.Response:
+            file = request.match_info["file"]
+            if file not in media:
+                raise web.HTTPNotFound
+            text = folder.joinpath(file).read_text(encoding="utf-8")
+            return web.Response(text=text, content_type=media[file], headers={"Cache-Control": "no-cache"})
+
+    return ConsoleFiles()
