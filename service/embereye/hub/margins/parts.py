@@ -2,12 +2,13 @@
 
 from embereye.hub.addon import Parts
 from embereye.hub.hub import Hub
-from embereye.hub.margins.metrics import MarginMetrics
+from embereye.hub.margins.metrics import margin_metrics
 from embereye.hub.margins.routes import MarginRoutes
 from embereye.hub.margins.service import MarginService
 from embereye.hub.margins.store import MarginStore
 from embereye.process.grpc_server import Service
 from embereye.process.margins_call import SERVICE, add_margins
+from embereye.process.telemetry.metric import Scraped
 
 
 def margin_parts(hub: Hub, store: MarginStore) -> Parts:
@@ -15,7 +16,7 @@ def margin_parts(hub: Hub, store: MarginStore) -> Parts:
     return Parts(
         services=[Service(add_margins, MarginService(hub, store), SERVICE)],
         routes=[MarginRoutes(hub, store)],
-        collectors=[MarginMetrics(store)],
+        collectors=[Scraped(lambda: margin_metrics(store))],
         tasks={"margins": store.run},
         close=store.close,
     )

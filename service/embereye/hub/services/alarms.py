@@ -2,7 +2,7 @@
 
 Each call checks its request and passes it to one part of the hub, together with the caller that the interceptor
 identified. People's actions are answered with their event, once it is durable. The parts' errors become gRPC statuses
-here. `FeedCalls` has the feeds and the history.
+in `statuses`. `FeedCalls` has the feeds and the history.
 
 The operator sends each fleet's roster; the answer has the epochs of all rosters that the hub has.
 """
