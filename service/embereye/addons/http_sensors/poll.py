@@ -96,13 +96,12 @@ class Poller:
         self._owner = owner
         self._counts = counts
         self._refused = ""  # the login that the device refused last
-        self._interval = polled.interval
         parts = urlsplit(polled.url)
         self._place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # without the query, which may contain a key
 
     async def run(self) -> None:
         """Read again and again; less and less often while the device does not answer."""
-        loop, backoff = asyncio.get_running_loop(), Backoff(floor=self._interval, cap=MAX_PAUSE_SECONDS)
+        loop, backoff = asyncio.get_running_loop(), Backoff(floor=self._polled.interval, cap=MAX_PAUSE_SECONDS)
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         async with aiohttp.ClientSession(
             timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
@@ -122,7 +121,7 @@ class Poller:
                     self.failing.clear("device %s: answers again", self._polled.device)
                     self._owner.note_link(self._polled.device, "")
                     backoff.reset()
-                    due = max(due + self._interval, loop.time())
+                    due = max(due + self._polled.interval, loop.time())
                 await asyncio.sleep(due - loop.time())
 
     async def _read(self, session: aiohttp.ClientSession) -> None:

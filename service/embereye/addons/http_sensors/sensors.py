@@ -13,7 +13,6 @@ from embereye.addons.http_sensors.metrics import Counts
 from embereye.addons.http_sensors.poll import INTERVAL_SECONDS, Login, Polled, Poller
 from embereye.addons.http_sensors.server import PushServer
 from embereye.process.addresses import server_url
-from embereye.process.condition import Condition
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.device.sensor import SensorDevice
@@ -57,7 +56,6 @@ class HttpSensors:
         self._pushers: dict[str, _Pusher] = {}
         self._polling: dict[str, tuple[Polled, Poller, asyncio.Task[None]]] = {}
         self._server: PushServer | None = None
-        self._refusing: dict[str, Condition] = {}  # by device
 
     def start(self, owner: Owner, tasks: Tasks, name: str) -> None:
         """Begin; see `ReadingSource`."""

@@ -87,7 +87,6 @@ class ModbusSensors:
         for place, sensors in wanted.items():
             if place not in self._servers:
                 server = Server(*place, self._owner, self._period)
-                server.sensors = sensors
                 self._servers[place] = server, self._tasks.start(server.run(), name="modbus-sensors")
             self._servers[place][0].sensors = sensors
 

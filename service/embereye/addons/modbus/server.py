@@ -70,7 +70,6 @@ class TableServer:
         """`wanted` returns each place's value, and True while the heartbeat shall beat."""
         self.options = options
         self._wanted = wanted
-        self._server: _Server | None = None
         self._updating = False
         self._beat = 0
         self._updates = asyncio.Event()
@@ -93,13 +92,11 @@ class TableServer:
                 await server.serve_forever(background=True)
                 self.failing.clear()
                 logger.info("Modbus: PLCs can read at %s:%d", self.options.host, self.options.port)
-                self._server = server
                 await self._follow(server)
             except (RuntimeError, OSError) as error:
                 why = f"cannot listen at {self.options.host}:{self.options.port}: {error}"
                 self.failing.fail(why, "Modbus: %s; trying again", why)
             finally:
-                self._server = None
                 with contextlib.suppress(RuntimeError):
                     await server.shutdown()  # type: ignore[no-untyped-call]
             await asyncio.sleep(RETRY_SECONDS)

@@ -111,7 +111,6 @@ class SharedList:
         self._made = -1e9  # monotonic seconds
         self._making_seconds = 0.0  # seconds
         self._making: asyncio.Task[None] | None = None
-        self._list: Sequence[Entry] = ()
         self._ordered: dict[str, Sequence[Entry]] = {}  # by the query's order
         self._keyed: Sequence[Entry] = ()  # by their keys, which do not move between two pages
         self._other_fields: Json = {}
@@ -151,7 +150,6 @@ class SharedList:
                     await asyncio.sleep(0)
                     until = time.monotonic() + SLICE_SECONDS
             self._other_fields = other_fields
-            self._list = made
             urgent = sorted(made, key=lambda entry: -entry.facts.urgency)
             self._ordered = {
                 "": made, "urgent": urgent, "alarm": sorted(urgent, key=lambda entry: -entry.facts.severity),
