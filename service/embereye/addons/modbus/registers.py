@@ -15,7 +15,6 @@ from typing import Literal
 from embereye.wire.readings.quantity import QUANTITIES, Reading
 
 Area = Literal["coil", "discrete", "input", "holding"]
-AREAS: tuple[Area, ...] = ("coil", "discrete", "input", "holding")
 BIT_AREAS = {"coil", "discrete"}
 FORMATS = {"uint16": ">H", "int16": ">h", "uint32": ">I", "int32": ">i", "float32": ">f"}
 FORM = "AREA:ADDRESS[:TYPE[:SCALE[:OFFSET]]][=VALUE|VALUE], such as discrete:0 or input:10:int16:0.1"

@@ -75,11 +75,6 @@ class Stream:
             "max_age": 0,
         }
 
-    async def read_state(self) -> StreamState:
-        """Read the stream's current state."""
-        info = await self._connection.call(f"STREAM.INFO.{self._options.stream}")
-        return StreamState.read(info, self._clock())
-
     async def has_message(self, position: Position) -> bool:
         """True if the message of `position` still has its sequence; later messages are then not consumed yet."""
         call = f"STREAM.MSG.GET.{self._options.stream}"

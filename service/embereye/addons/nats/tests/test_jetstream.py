@@ -135,7 +135,7 @@ async def test_a_report_in_the_stream_counts_once_over_resends_and_redeliveries(
         assert hub.inbox.counters.received == 1
     stored.query("SELECT 1")
     async with connected(options) as connection:
-        state = await Stream(connection, options, now_ns).read_state()
+        state = await Stream(connection, options, now_ns).prepare()
         assert (state.messages, state.last) == (51, 51)
     assert len(evidence_of(stored)) == 51
 
@@ -314,7 +314,7 @@ async def test_consumed_messages_are_removed_some_time_later(
         await Sender(bus).send(*(smoke(f"r-{n}") for n in range(5)))
         await eventually(lambda: hub.feed.latest == 5)
         async with asyncio.timeout(10):
-            while (await stream.read_state()).first != 5:  # the last message stays and identifies the stream
+            while (await stream.prepare()).first != 5:  # the last message stays and identifies the stream
                 await asyncio.sleep(0.05)
     async with running(Stored(tmp_path), options) as (hub, bus):
         await eventually(lambda: not bus.failing)
@@ -346,7 +346,7 @@ async def test_unconsumed_messages_stay_in_a_stream_that_was_created_again(
         await sender.send(*(smoke(f"r-{n}") for n in range(5)))
         await eventually(lambda: len(sender.published) == 5)
         await asyncio.sleep(0.5)
-        assert (await Stream(connection, options, now_ns).read_state()).messages == 5
+        assert (await Stream(connection, options, now_ns).prepare()).messages == 5
 
 
 async def test_waiting_messages_are_counted_before_they_are_read(options: BusOptions) -> None:
