@@ -4,7 +4,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
-from importlib import resources
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -25,7 +24,6 @@ from embereye.hub.http.openapi.parts import (
     file_of,
     json_body,
     list_of,
-    part,
     record,
     whole,
 )
@@ -38,7 +36,6 @@ from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-FILES = {"setup.js": "text/javascript", "setup.css": "text/css"}
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 FLEET = re.compile(rf"{NAME}/({'|'.join(KINDS.values())})/{NAME}")
 ABOUT = {Action.ADD: "add", Action.CHANGE: "change", Action.REMOVE: "remove"}
@@ -169,19 +166,6 @@ class SetupRoutes:
             assert last is not None
             await self._note(request[PRINCIPAL], f"undo: {about}", last[1])
         return web.json_response({"applied": True, "file": str(last[1].path), "diff": last[1].diff, "about": about})
-
-    @Route(
-        "GET", "/setup/{file}", None, "The script and the style with which the console edits devices",
-        {200: file_of("the file", *FILES.values())},
-        takes=[part("file", {"type": "string", "enum": list(FILES)})],
-        fails=[404],
-    )  # fmt: skip
-    async def _file(self, request: web.Request) -> web.Response:
-        name = request.match_info["file"]
-        if name not in FILES:
-            raise web.HTTPNotFound
-        text = resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
-        return web.Response(text=text, content_type=FILES[name], headers={"Cache-Control": "no-cache"})
 
     def _refuse_trial(self) -> None:
         if not self._editor.is_there:

@@ -12,6 +12,7 @@ from embereye.addons.setup.editor import Editor
 from embereye.addons.setup.http import SetupRoutes
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
+from embereye.hub.http.console_files import console_files
 from embereye.hub.hub import Hub
 
 OPTION = "--edit"
@@ -38,7 +39,7 @@ class SetupAddon(Addon):
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make its routes; see `Addon.attach`."""
         return Parts(
-            routes=[SetupRoutes(self._editor, hub)],
+            routes=[SetupRoutes(self._editor, hub), console_files(__package__)],
             scripts=["/setup/setup.js"],
             messages=[resources.files(__package__).joinpath("messages")],
         )
