@@ -1,6 +1,6 @@
 """The evidence of the hearing: alarms that are heard, and hours of noise without one. `embereye bench sensors`.
 
-The sounds are those of `judging`, and their seeds begin at `FIRST`: the limits of the search were chosen with others.
+The sounds are those of `judging`, and their seeds begin at `FIRST`: choose limits with other seeds, or `synthesis`.
 """
 
 import time

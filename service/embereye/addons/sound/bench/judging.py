@@ -1,4 +1,4 @@
-"""Synthesise the sounds by which the hearing is judged: made in other ways than those by which its limits were chosen.
+"""Synthesise the sounds by which the hearing is judged, in other ways than `synthesis`, with which limits are chosen.
 
 `synthesis` adds up sine waves, and its rooms are decaying noise. Here each phase of a signal has its own tolerance, as
 the standards allow; rooms have walls that reflect; loudspeakers resonate and clip; microphones and codecs limit the
