@@ -8,12 +8,12 @@ from embereye.addons.notify.incidents import ACKNOWLEDGED, ESCALATED, FOLLOW_UP,
 from embereye.addons.notify.options import ALARM, CRITICAL, FAULT, PRE_ALARM
 from embereye.units import SECOND
 
-MAX_NAMES = 200  # incidents named in one message
+MAX_NAMES = 100  # incidents named in one message: services make a file of a message of more than 4,000 bytes
 MAX_REASONS = 10  # incidents up to which each one's reason is given
 WORDS = {ESCALATED: "ESCALATED", CRITICAL: "CRITICAL ALARM", ALARM: "ALARM", PRE_ALARM: "Pre-alarm", FAULT: "Fault",
          ACKNOWLEDGED: "Acknowledged", OVER: "Over"}  # fmt: skip
 ORDER = tuple(WORDS)
-EARLIER = " (since an earlier message)"
+EARLIER = " (earlier)"
 
 
 @dataclass(frozen=True)

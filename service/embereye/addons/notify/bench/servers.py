@@ -20,7 +20,7 @@ from embereye.process.lifecycle import UserError
 
 HOST = "127.0.0.1"
 PLACE = re.compile(r"[\w-]+/(device-\d+)")
-EARLIER = " (since an earlier message)"
+EARLIER = " (earlier)"
 
 
 @dataclass

@@ -228,6 +228,8 @@ async def test_a_message_names_no_more_zones_than_fit_and_the_next_one_the_other
             return set(re.findall(r"default/(zone-\d+)", str(service.requests)))
 
         await eventually(lambda: named() == zones, goal="every zone is named")
+        longest = max(len(document["message"]) for _, document, _ in service.requests)
+        assert longest < 4_000, "ntfy makes a file of a longer one, and shows no name"
 
 
 async def test_the_parts_of_a_long_message_are_sent_within_its_time(service: HttpService) -> None:
