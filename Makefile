@@ -84,7 +84,7 @@ MINUTES := 10
 fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 each
 	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(wildcard service/embereye/addons/*/tests/test_fuzz.py) $(ARGS)
 
-fresh: ## Prove `make up` and `make test` in a separate, bare Debian (root, most of an hour; without root only `make test`); ARGS="--debian trixie"
+fresh: ## Prove `make up` and `make test` in a separate, bare Debian (root, most of an hour; without root only `make test`); ARGS="--debian trixie"; ARGS="--own-devices" proves that tutorial
 	e2e/fresh $(ARGS)
 
 lint: install ## Check style, plain English, sizes, types and layers
