@@ -34,6 +34,7 @@ from deploy.release.signing import Key, KeyFileError
 ROOT = Path(__file__).parents[2]
 HOME = "https://github.com/embereye/embereye"  # releases are downloaded from here, unless --home says otherwise
 SIMULATORS = ROOT / "service/embereye/sim"  # a separate wheel
+MOST_COMMITS = 300  # in the notes: GitHub takes 125,000 characters
 ARCHITECTURES = ("amd64", "arm64")
 PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
 # The plugin is Python: at its first call it installs itself and its dependencies.
@@ -97,7 +98,9 @@ def build_notes(version: str, changelog: str, commits: Sequence[str]) -> str:
     """Join CHANGELOG.md's section of `version`, or else the unreleased one, and the subjects of `commits`."""
     sections = dict(re.findall(r"^## (\S+).*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
     section = sections.get(version) or sections.get("Unreleased") or ""
-    listed = "".join(f"- {subject}\n" for subject in commits)
+    listed = "".join(f"- {subject}\n" for subject in commits[:MOST_COMMITS])
+    if len(commits) > MOST_COMMITS:
+        listed += f"- and {len(commits) - MOST_COMMITS} earlier ones\n"
     return f"# EmberEye {version}\n\n{section.strip()}\n\n## Commits\n{listed}"
 
 

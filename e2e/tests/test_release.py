@@ -47,6 +47,12 @@ def test_notes_of_a_version_without_a_section_have_what_is_unreleased() -> None:
     assert "- Something new." in release.build_notes("0.2.0", CHANGELOG, [])
 
 
+def test_notes_list_no_more_commits_than_github_takes() -> None:
+    notes = release.build_notes("0.1.0", CHANGELOG, ["x" * 72] * 3000)
+    assert notes.endswith("- and 2700 earlier ones\n")
+    assert len(notes) < 50_000
+
+
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     path = tmp_path / "embereye-0.1.0-py3-none-any.whl"
