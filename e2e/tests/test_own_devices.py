@@ -116,10 +116,13 @@ class Terminal:
             try:
                 yield
             finally:
-                process.terminate()
+                self._stop(process)
                 process.wait(60)
                 log.seek(0)
                 print(log.read()[-2000:], flush=True)
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Look, as a person looks at the table: not a command of the way there."""
@@ -141,6 +144,9 @@ class BareTerminal(Terminal):
             self.typed += 1
             print(f"$ {line}", flush=True)
             subprocess.run(self._shell(line), check=True, timeout=600)
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()  # unshare ignores other signals; its processes end with it
 
     def _command(self, words: Sequence[str]) -> list[str]:
         return self._shell(f"exec embereye {shlex.join(words)}")
