@@ -156,7 +156,7 @@ class BareTerminal(Terminal):
         carried = [f"{name}={value}" for name, value in os.environ.items() if name in CARRIED]
         variables = [*carried, "HOME=/home/newcomer", "USER=newcomer", "PATH=/usr/local/bin:/usr/bin:/bin"]
         activated = f"cd; [ ! -f embereye/bin/activate ] || . embereye/bin/activate; {line}"
-        mounts = 'mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 shm "$0/dev/shm" && exec chroot "$@"'
+        mounts = 'mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 shm "$0/dev/shm" && chroot "$@"; exit $?'
         separate = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "bash", "-c", mounts, self._root)
         user = ("--userspec=newcomer", "--groups=", self._root, "env", "--ignore-environment", *variables)
         return [*map(str, (*separate, *user)), "bash", "-c", activated]
