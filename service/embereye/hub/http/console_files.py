@@ -10,6 +10,13 @@ from embereye.hub.http.route import Route
 MEDIA = {".js": "text/javascript", ".css": "text/css"}
 
 
+def console_text(text: str, media: str, vary: str = "Accept-Encoding") -> web.Response:
+    """A file of the console, compressed if the browser accepts that. Browsers check for a newer one each time."""
+    response = web.Response(text=text, content_type=media, headers={"Cache-Control": "no-cache", "Vary": vary})
+    response.enable_compression()
+    return response
+
+
 def console_files(package: str) -> object:
     """Make the routes /NAME/FILE of the files of the add-on `package`, whose last part is NAME."""
     name, folder = package.rpartition(".")[2], resources.files(package).joinpath("static")
@@ -26,7 +33,6 @@ def console_files(package: str) -> object:
             file = request.match_info["file"]
             if file not in media:
                 raise web.HTTPNotFound
-            text = folder.joinpath(file).read_text(encoding="utf-8")
-            return web.Response(text=text, content_type=media[file], headers={"Cache-Control": "no-cache"})
+            return console_text(folder.joinpath(file).read_text(encoding="utf-8"), media[file])
 
     return ConsoleFiles()

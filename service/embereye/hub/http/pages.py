@@ -7,6 +7,7 @@ from importlib.resources.abc import Traversable
 from aiohttp import web
 
 from embereye.hub.http.base_path import base_of, with_base
+from embereye.hub.http.console_files import console_text
 from embereye.hub.http.languages import Languages
 from embereye.hub.http.openapi.parts import answer, file_of, part
 from embereye.hub.http.route import Route
@@ -91,17 +92,13 @@ class PageRoutes:
         """Read the page `name` in the caller's language, with `head` and links below the base path."""
         page = self._languages.translate(_read(name), self._languages.of(request))
         page = page.replace("</head>", f"{head}</head>", 1) if head else page
-        return _response(with_base(page, base_of(request)), STATIC.get(name, HTML), Vary="Accept-Language, Cookie")
+        page = with_base(page, base_of(request))
+        return console_text(page, STATIC.get(name, HTML), "Accept-Encoding, Accept-Language, Cookie")
 
 
 def _file(name: str, content_type: str) -> web.Response:
-    return _response(_read(name), content_type)
+    return console_text(_read(name), content_type)
 
 
 def _read(name: str) -> str:
     return resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
-
-
-def _response(text: str, content_type: str, **headers: str) -> web.Response:
-    """Browsers check for a newer version each time."""
-    return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache", **headers})

@@ -511,3 +511,13 @@ async def test_times_are_those_of_the_wall_clock_even_if_it_was_set(
 def bury(draft: Draft) -> None:
     letter = DeadLetter("pager", 1, draft.now_ns, 1, "404", AlarmEvent(cursor=1))
     draft.transaction[DEAD_LETTERS]["pager", 1] = letter
+
+
+async def test_files_of_the_console_are_compressed_for_browsers_that_accept_it(served: Served) -> None:
+    for path in ("/", "/static/console.js", "/static/console.css"):
+        async with served.session.get(f"{served.base}{path}", headers={"Accept-Encoding": "gzip"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            text = await response.text()
+        async with served.session.get(f"{served.base}{path}", headers={"Accept-Encoding": "identity"}) as response:
+            assert "Content-Encoding" not in response.headers
+            assert await response.text() == text

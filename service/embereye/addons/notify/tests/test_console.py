@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from harness.eventually import eventually
 from harness.need import BROWSER
 from harness.stored import Stored
 
-from embereye import hub
-from embereye.addons.notify import console
 from embereye.addons.notify.console import SCRIPTS_WITHOUT_ROUTES
 from embereye.hub.actions import Action
 
@@ -190,9 +187,3 @@ async def displayed(browser: Browser) -> dict[str, Any]:
     await eventually(is_shown)
     (notification,) = shown
     return notification
-
-
-async def test_the_console_stays_small(stored: Stored) -> None:
-    folders = [Path(hub.__file__).parent / "static", Path(console.__file__).parent / "static"]
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in files) <= 300_000
