@@ -4,7 +4,7 @@ import { asked, pageName } from "./address.js";
 import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
-import { drawMasks } from "./masks.js";
+import { drawAreas, drawMasks } from "./masks.js";
 import { resetQuiet, setUpQuiet } from "./quiet.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
@@ -213,6 +213,7 @@ function draw() {
   drawEvents();
   get("device-silence").hidden = !device.declared;
   get("device-masks").hidden = !device.declared || device.pictureNs === "0" || !device.fleet.includes("/cameras/");
+  get("device-areas").hidden = !device.declared || device.thermalNs === "0";
   updateSilenceButton(get("device-silence"), stale, device.namespace, device.zone, device.id);
 }
 
@@ -235,6 +236,7 @@ export function showDevice() {
 export function setUpDevice() {
   setUpQuiet(nameOf);
   get("device-masks").onclick = () => drawMasks(shown.body.device);
+  get("device-areas").onclick = () => drawAreas(shown.body.device);
   get("device-silence").onclick = () => {
     const { namespace, zone, id } = shown.body.device, existing = silenceOf(namespace, zone, id);
     return existing ? endSilence(existing) : silence(namespace, zone, id);

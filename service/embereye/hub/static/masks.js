@@ -1,22 +1,23 @@
-// Masks drawn on a camera's picture: regions that are not analysed, and those that nobody may see. The page writes the
-// lines for the camera's fleet.
+// Regions drawn on a device's picture: masks, which are not analysed, those that nobody may see, and measuring areas of a
+// thermal picture. The page writes the lines for the device's fleet.
 
-import { devicePath, get, load, say, svg, sync, toast, unique } from "./lib.js";
+import { devicePath, fetchJson, get, load, paint, problem, say, svg, sync, toast, unique } from "./lib.js";
 import { t } from "./messages.js";
 
-const MOST = 8;              // masks of a camera, and …
+const MOST = 8, AREAS = 16;  // masks of a camera, measuring areas of a device, and …
 const CORNERS = 32;          // … corners of one, as a CameraFleet accepts them
 const SIDE = 1000;           // of the drawing, in its own units
 const STEP = 20, FINE = 4;   // by which an arrow key moves the cross
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const drawn = { device: null, masks: [], corners: [], cross: null };
+const drawn = { device: null, areas: false, masks: [], corners: [], cross: null };
 
 const share = (value) => Math.round(Math.min(SIDE, Math.max(0, value))) / SIDE;
 
 /** The regions drawn last, as fields of manifests, and their camera. A kind without a region stays as it is. */
 export function drawnMasks() {
   const points = (corners) => ({ points: corners.map(([left, top]) => ({ left: share(left), top: share(top) })) });
+  if (drawn.areas) return { device: drawn.device, fields: drawn.masks.length ? { areas: drawn.masks.map(({ corners, area }) => ({ ...area, ...points(corners) })) } : {} };
   const [privacyMasks, masks] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide).map(({ corners }) => points(corners)));
   return { device: drawn.device, fields: { ...(masks.length && { masks }), ...(privacyMasks.length && { privacyMasks }) } };
 }
@@ -24,6 +25,8 @@ export function drawnMasks() {
 /** The lines of the camera in its CameraFleet. */
 function lines() {
   const points = (corners) => corners.map(([left, top]) => `{left: ${share(left)}, top: ${share(top)}}`).join(", ");
+  const area = ({ name, limit, kind }, corners) => `    - {name: ${JSON.stringify(name)}, limit: ${limit}, kind: ${kind}, points: [${points(corners)}]}`;
+  if (drawn.areas) return [`- id: ${drawn.device.id}`, "  areas:", ...drawn.masks.map((mask) => area(mask.area, mask.corners))].join("\n");
   const group = (name, masks) => (masks.length ? [`  ${name}:`, ...masks.map(({ corners }) => `    - points: [${points(corners)}]`)] : []);
   const [hidden, ignored] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide));
   return [`- id: ${drawn.device.id}`, ...group("masks", ignored), ...group("privacyMasks", hidden)].join("\n");
@@ -37,7 +40,7 @@ function draw() {
     shape.setAttribute("class", look);
     shape.setAttribute("points", (look.startsWith("mask") ? [...points, points[0]] : points).map((point) => point.join(",")).join(" "));
   });
-  say(get("masks-note"), corners.length ? t("masks.open", { n: corners.length }) : t("masks.count", { n: masks.length }));
+  say(get("masks-note"), corners.length ? t("masks.open", { n: corners.length }) : t(drawn.areas ? "areas.count" : "masks.count", { n: masks.length }));
   get("masks-close-shape").disabled = corners.length < 3;
   get("masks-back").disabled = !corners.length && !masks.length;
   get("masks-copy").disabled = !masks.length;
@@ -46,15 +49,19 @@ function draw() {
 }
 
 function addCorner(point) {
-  if (drawn.masks.length >= MOST || drawn.corners.length >= CORNERS) { toast(t("masks.most", { masks: MOST, corners: CORNERS })); return; }
+  const most = drawn.areas ? AREAS : MOST;
+  if (drawn.masks.length >= most || drawn.corners.length >= CORNERS) { toast(t("masks.most", { masks: most, corners: CORNERS })); return; }
   drawn.corners.push(point);
   draw();
 }
 
 function closeShape() {
   if (drawn.corners.length < 3) return;
-  drawn.masks.push({ corners: drawn.corners, hide: get("masks-private").checked });
+  const name = get("masks-name").value.trim(), limit = get("masks-limit").valueAsNumber;
+  if (drawn.areas && (!name || Number.isNaN(limit) || drawn.masks.some(({ area }) => area.name === name))) { toast(t("areas.name-first")); get("masks-name").focus(); return; }
+  drawn.masks.push({ corners: drawn.corners, hide: get("masks-private").checked, area: { name, limit, kind: get("masks-kind").value } });
   drawn.corners = [];
+  get("masks-name").value = "";
   draw();
 }
 
@@ -78,14 +85,28 @@ function byKey(event) {
   event.preventDefault();
 }
 
-/** Draw masks for the camera `device`. */
-export function drawMasks(device) {
-  Object.assign(drawn, { device, masks: [], corners: [], cross: null });
-  say(get("masks-title"), t("masks.title", { id: device.id }));
-  load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
-  get("masks-picture").alt = t("picture.sees", { id: device.id });
+function open(device, areas) {
+  Object.assign(drawn, { device, areas, masks: [], corners: [], cross: null });
+  say(get("masks-title"), t(areas ? "areas.title" : "masks.title", { id: device.id }));
+  say(get("masks-text"), t(areas ? "areas.text" : "masks.text"));
+  get("masks-picture").hidden = get("masks-hide").hidden = areas;
+  get("masks-thermal").hidden = get("masks-area").hidden = !areas;
   draw();
   get("masks").showModal();
+}
+
+/** Draw masks for the camera `device`. */
+export function drawMasks(device) {
+  load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  get("masks-picture").alt = t("picture.sees", { id: device.id });
+  open(device, false);
+}
+
+/** Draw measuring areas on the thermal picture of `device`; those that it has are in the picture. */
+export function drawAreas(device) {
+  get("masks-thermal").setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
+  fetchJson(`${devicePath(device)}/thermal`).then((body) => paint(get("masks-thermal"), body), (error) => toast(problem(error)));
+  open(device, true);
 }
 
 export function setUpMasks() {

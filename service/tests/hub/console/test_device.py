@@ -123,3 +123,27 @@ async def test_masks_are_drawn_on_the_picture_by_mouse_and_keyboard(house: House
     ]
     assert typed == [{"left": 0.48, "top": 0.5}, {"left": 0.48, "top": 0.48}, {"left": 0.5, "top": 0.48}]
     assert await browser.ask("axe") == []
+
+
+async def test_measuring_areas_are_drawn_with_name_and_limit(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("goto", url=f"{house.base}/#device?fleet=default/sensors/hall&id=s-00000")
+    await browser.until("!document.querySelector('#device-areas').hidden")
+    await browser.ask("click", selector="#device-areas")
+    pixel = "document.querySelector('#masks-thermal').getContext('2d').getImageData(9, 9, 1, 1).data[3]"
+    await browser.until(f"{pixel} > 0")
+    drawing = "document.querySelector('#masks-drawing').focus()"
+    for name, limit in (("belt: 2", "80"), ("pile", "60.5")):
+        await browser.ask("fill", selector="#masks-name", text=name)
+        await browser.ask("fill", selector="#masks-limit", text=limit)
+        await browser.ask("evaluate", script=drawing)
+        for key in ("ArrowLeft", "Enter", "ArrowUp", "Enter", "ArrowRight", "Enter", "Space"):
+            await browser.ask("press", key=key)
+    (sensor,) = yaml.safe_load(await browser.text("#masks-lines"))
+    assert sensor["id"] == "s-00000"
+    assert [(area["name"], area["limit"], area["kind"]) for area in sensor["areas"]] == [
+        ("belt: 2", 80, "highest"), ("pile", 60.5, "highest"),
+    ]  # fmt: skip
+    assert all(len(area["points"]) == 3 for area in sensor["areas"])
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
