@@ -37,7 +37,7 @@ def solve_equations() -> None:
         solved, inverse = cv2.solve(matrix, np.eye(64), flags=method)
         assert solved
         assert np.allclose(matrix @ inverse, np.eye(64)), method
-    assert np.allclose(cv2.gemm(matrix, matrix, 1, None, 0), matrix @ matrix)
+    assert np.allclose(cv2.gemm(matrix, matrix, 1, np.zeros((64, 64)), 0), matrix @ matrix)
 
 
 def decode_video() -> None:

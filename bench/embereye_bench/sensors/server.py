@@ -170,7 +170,7 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
             listener = await loop.create_server(protocol, "127.0.0.1", 0, backlog=4096)
             ports = {"tcp": listener.sockets[0].getsockname()[1]}
             if tls:
-                secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=ServerTls(tls).context)
+                secured = await loop.create_server(_Counter, "127.0.0.1", 0, backlog=4096, ssl=ServerTls(tls).context())
                 ports["tls"] = secured.sockets[0].getsockname()[1]
             await answer(loop, ports, lambda: {"offered": _Counter.total})
             listener.close()

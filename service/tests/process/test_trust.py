@@ -37,7 +37,7 @@ def test_an_authority_is_trusted_without_its_issuer(tmp_path: Path) -> None:
     client.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     dialling = client.wrap_bio(down, up, server_hostname="localhost")
-    accepting = ServerTls(folder, folder).context.wrap_bio(up, down, server_side=True)
+    accepting = ServerTls(folder, folder).context().wrap_bio(up, down, server_side=True)
     for side in (dialling, accepting) * 4:
         with contextlib.suppress(ssl.SSLWantReadError):
             side.do_handshake()
