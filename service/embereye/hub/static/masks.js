@@ -102,10 +102,15 @@ export function drawMasks(device) {
   open(device, false);
 }
 
-/** Draw measuring areas on the thermal picture of `device`; those that it has are in the picture. */
+/** Draw measuring areas on the thermal picture of `device`, beginning with those that it has. */
 export function drawAreas(device) {
   get("masks-thermal").setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
-  fetchJson(`${devicePath(device)}/thermal`).then((body) => paint(get("masks-thermal"), body), (error) => toast(problem(error)));
+  fetchJson(`${devicePath(device)}/thermal`).then((body) => {
+    paint(get("masks-thermal"), { ...body, areas: [] });
+    if (drawn.device !== device || drawn.masks.length || drawn.corners.length) return;
+    drawn.masks = (body.areas || []).map(({ name, limit, kind, x, y }) => ({ corners: x.map((left, corner) => [left * SIDE, y[corner] * SIDE]), hide: false, area: { name, limit, kind } }));
+    draw();
+  }, (error) => toast(problem(error)));
   open(device, true);
 }
 

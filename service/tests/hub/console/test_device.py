@@ -131,7 +131,7 @@ async def test_measuring_areas_are_drawn_with_name_and_limit(house: House, brows
     await browser.until("!document.querySelector('#device-areas').hidden")
     await browser.ask("click", selector="#device-areas")
     pixel = "document.querySelector('#masks-thermal').getContext('2d').getImageData(9, 9, 1, 1).data[3]"
-    await browser.until(f"{pixel} > 0")
+    await browser.until(f"{pixel} > 0 && document.querySelector('#masks-lines').innerText.includes('belt')")
     drawing = "document.querySelector('#masks-drawing').focus()"
     for name, limit in (("belt: 2", "80"), ("pile", "60.5")):
         await browser.ask("fill", selector="#masks-name", text=name)
@@ -142,8 +142,8 @@ async def test_measuring_areas_are_drawn_with_name_and_limit(house: House, brows
     (sensor,) = yaml.safe_load(await browser.text("#masks-lines"))
     assert sensor["id"] == "s-00000"
     assert [(area["name"], area["limit"], area["kind"]) for area in sensor["areas"]] == [
-        ("belt: 2", 80, "highest"), ("pile", 60.5, "highest"),
+        ("belt", 80, "highest"), ("belt: 2", 80, "highest"), ("pile", 60.5, "highest"),
     ]  # fmt: skip
-    assert all(len(area["points"]) == 3 for area in sensor["areas"])
+    assert [len(area["points"]) for area in sensor["areas"]] == [4, 3, 3]
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
