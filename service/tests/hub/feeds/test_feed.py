@@ -13,6 +13,7 @@ from embereye.hub.feeds.feed import (
     ClosedError,
     Entry,
     Feed,
+    FutureCursorError,
     Subscription,
     TooManyError,
     TooSlowError,
@@ -135,7 +136,8 @@ async def test_a_subscriber_that_has_caught_up_survives_a_large_burst(number: in
 
 
 async def test_a_future_cursor_is_refused() -> None:
-    with pytest.raises(ValueError, match="cursor 5 is newer than the newest event, 4"), Stored(4).feed.subscribe(5):
+    refused = pytest.raises(FutureCursorError, match="cursor 5 is newer than the newest event, 4")
+    with refused, Stored(4).feed.subscribe(5):
         pass
 
 
