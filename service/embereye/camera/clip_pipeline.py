@@ -76,7 +76,7 @@ class ClipPipeline:
         stronger = self._recorder.record_report(
             report, before, box=box, now_ns=self._passed_ns(now_ns), about=about, after_ns=camera.clip_ns[1]
         )
-        if stronger and camera.video:
+        if stronger and camera.encoding and camera.video:
             camera.picture_wanted = True
             self._stills.setdefault(camera.device.id, []).append((about, report, box))
 
