@@ -219,9 +219,17 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {_flow(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, str) and PLAIN.fullmatch(value) and not value.endswith(":") and yaml.safe_load(value) == value:
+    if isinstance(value, str) and _is_plain(value):
         return value
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and "e" in text and "." not in text:
         return text.replace("e", ".0e")  # without the point, YAML 1.1 reads a text
     return text
+
+
+def _is_plain(text: str) -> bool:
+    """True if YAML reads `text` as the same text without quotes."""
+    try:
+        return bool(PLAIN.fullmatch(text)) and yaml.safe_load(text) == text
+    except (ValueError, yaml.YAMLError):  # such as a date that does not exist
+        return False

@@ -130,8 +130,15 @@ class SetupRoutes:
         fails=(*CHANGES, 409),
         body=json_body(
             record(
-                {"fleet": WORD, "action": {"type": "string", "enum": list(Action)}, "device": WORD},
-                fields={"type": "object", "description": "of the device, as in manifests; null removes one"},
+                {
+                    "fleet": {"type": "string", "pattern": f"^{FLEET.pattern}$"},
+                    "action": {"type": "string", "enum": list(Action)},
+                    "device": {"type": "string", "minLength": 1},
+                },
+                fields={
+                    "type": "object", "properties": {"id": False},
+                    "description": "of the device, as in manifests; null removes one",
+                },
                 login=record({"name": WORD, "user": LOGIN, "password": LOGIN}),
                 apply=FLAG,
             )

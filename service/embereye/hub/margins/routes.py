@@ -72,14 +72,14 @@ class MarginRoutes:
                 ),
             )
         },
-        takes=[KIND, query("at", whole(), f"a moment of the minute, {TIME}; 0: the newest that is complete")],
+        takes=[KIND, query("at", whole(), f"a moment of the minute, not after now, {TIME}; 0: the newest that is complete")],
         fails=(400, 404, 503),
         scoped=True,
     )  # fmt: skip
     async def _quiet(self, request: web.Request) -> web.Response:
         fleet, watched, _ = find_device(self._hub, request)
         now_ns = time.time_ns()
-        at_ns = number_of(request, "at", 0) or now_ns - MINUTE - DELAY_NS
+        at_ns = min(number_of(request, "at", 0) or now_ns - MINUTE - DELAY_NS, now_ns)
         from_ns = at_ns - at_ns % MINUTE
         until_ns, device, zone = from_ns + MINUTE, watched.device.id, watched.device.zone
         try:

@@ -18,7 +18,7 @@ from .house import TOKEN, House, picture
 
 pytestmark = pytest.mark.needs(BROWSER)
 BASE = "/site/fire"
-DROPPED = {"content-length", "transfer-encoding", "content-encoding", "connection"}
+DROPPED = {"content-length", "transfer-encoding", "connection"}
 
 
 class Proxy:

@@ -134,7 +134,9 @@ WORDS = st.text(
 )
 VALUES = st.one_of(
     WORDS,
-    st.sampled_from(["on", "no", "null", "1e3", "0x1f", "12:30", "~", "a: b", "a #b", "- a", "2026-11-29", "yes:"]),
+    st.sampled_from(
+        ["on", "no", "null", "1e3", "0x1f", "12:30", "~", "a: b", "a #b", "- a", "2026-11-29", "2026-13-45", "yes:"]
+    ),
     st.lists(st.dictionaries(st.sampled_from(["left", "top"]), st.floats(0, 1), min_size=1), max_size=3),
     st.lists(WORDS, max_size=3),
 )
