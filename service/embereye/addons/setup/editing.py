@@ -228,8 +228,8 @@ def _flow(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """True if YAML reads `text` as the same text without quotes."""
+    """True if YAML reads `text` as the same text without quotes, also within brackets."""
     try:
-        return bool(PLAIN.fullmatch(text)) and yaml.safe_load(text) == text
+        return bool(PLAIN.fullmatch(text)) and yaml.safe_load(f"{{a: {text}, b: [{text}]}}") == {"a": text, "b": [text]}
     except (ValueError, yaml.YAMLError):  # such as a date that does not exist
         return False

@@ -88,10 +88,12 @@ class SetupRoutes:
     async def _try(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         address, user, password = (text_of(body, name) for name in ("address", "user", "password"))
-        if not address or not all(text.isprintable() for text in (address, user, password)):
-            raise Refused(400, "address: is missing, or a text has control characters")
+        if not address:
+            raise Refused(400, "address: is missing")
         self._refuse_trial()
         try:
+            if not all(text.isprintable() for text in (address, user, password)):
+                raise TrialError("the address, the user or the password has control characters")
             result = await self._trials.probe(address, user, password)
         except TrialError as error:
             result = {"problem": str(error)}
@@ -139,21 +141,23 @@ class SetupRoutes:
                     "type": "object", "properties": {"id": False},
                     "description": "of the device, as in manifests; null removes one",
                 },
-                login=record({"name": WORD, "user": LOGIN, "password": LOGIN}),
+                login=record({"name": WORD, "user": WORD, "password": WORD}),
                 apply=FLAG,
             )
         ),
     )  # fmt: skip
     async def _change(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        change, apply = _read_change(body), body.get("apply") is True
+        change, apply, login = _read_change(body), body.get("apply", False), _read_login(body)
+        if not isinstance(apply, bool):
+            raise Refused(400, "apply: is neither true nor false")
         if not self._editor.is_there:
             return web.json_response({"applied": False, "command": command(change)})
         async with self._turn:
             edited = await self._edit(lambda: self._editor.preview(change))
             about = f"{ABOUT[change.action]} {change.device} in {change.fleet}"
             if apply:
-                if login := body.get("login"):
+                if login:
                     await self._edit(lambda: _store_login(login))
                 await self._edit(lambda: self._editor.apply(edited, about))
                 await self._note(request[PRINCIPAL], about, edited)
@@ -208,13 +212,20 @@ def _read_change(body: dict[str, Any]) -> Change:
     return Change(fleet, Action(action), device, fields)
 
 
-def _store_login(login: object) -> None:
+def _read_login(body: dict[str, Any]) -> dict[str, str]:
+    """The name, user and password in a request, or nothing; Refused."""
+    if "login" not in body:
+        return {}
+    login, names = body["login"], ("name", "user", "password")
+    if not isinstance(login, dict) or not set(names) <= set(login):
+        raise Refused(400, "login: is not an object with name, user and password")
+    return {name: text_of(login, name) for name in names}
+
+
+def _store_login(login: dict[str, str]) -> None:
     """Store user and password for cameras; EditError or UserError."""
     from embereye_cli.devices.credentials import default_folder, store
 
-    if not isinstance(login, dict):
-        raise EditError("login: is not an object")
-    name, user, password = (str(login.get(key) or "") for key in ("name", "user", "password"))
-    if not re.fullmatch(NAME, name):
-        raise EditError(f'login: "{name[:80]}" is not a name: use lower-case letters, digits and -')
-    store(default_folder() / name, user, password)
+    if not re.fullmatch(NAME, login["name"]):
+        raise EditError(f'login: "{login["name"][:80]}" is not a name: use lower-case letters, digits and -')
+    store(default_folder() / login["name"], login["user"], login["password"])

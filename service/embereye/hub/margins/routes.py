@@ -72,7 +72,7 @@ class MarginRoutes:
                 ),
             )
         },
-        takes=[KIND, query("at", whole(), f"a moment of the minute, not after now, {TIME}; 0: the newest that is complete")],
+        takes=[KIND, query("at", whole(), f"a moment of the minute, until now, {TIME}; 0: the newest complete one")],
         fails=(400, 404, 503),
         scoped=True,
     )  # fmt: skip
