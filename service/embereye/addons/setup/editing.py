@@ -15,6 +15,8 @@ from typing import Any
 import yaml
 
 PLAIN = re.compile(r"[A-Za-z0-9][\w./@?=&%~+:-]*")
+UNPRINTABLE = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]")
+LINE_ENDS = re.compile("(?<=[\n\x85\u2028\u2029])")  # as YAML counts lines
 KINDS = {"CameraFleet": "cameras", "SensorFleet": "sensors"}
 BLOCK_SCALARS = ("|", ">")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, because lists can have thousands of devices
@@ -53,7 +55,7 @@ def edit(text: str, change: Change) -> str:
         raise EditError(f"the file is not YAML: {' '.join(str(error).split())[:200]}") from error
     for node in documents:
         if fleet_of(_shallow(node)) == change.fleet:
-            return "".join(_edited(text.splitlines(keepends=True), node, change))
+            return "".join(_edited(LINE_ENDS.split(text), node, change))
     raise EditError(f"the file has no fleet {change.fleet}")
 
 
@@ -221,7 +223,7 @@ def _flow(value: Any) -> str:
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str) and _is_plain(value):
         return value
-    text = json.dumps(value, ensure_ascii=False)
+    text = UNPRINTABLE.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
     if isinstance(value, float) and "e" in text and "." not in text:
         return text.replace("e", ".0e")  # without the point, YAML 1.1 reads a text
     return text

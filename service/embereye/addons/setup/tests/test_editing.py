@@ -17,7 +17,7 @@ kind: CameraFleet
 metadata: {name: yard}
 spec:
   cameras:
-    # at the gate, größer als die anderen
+    # at the gate, größer als\u2028    # die anderen
     - id: gate
       zone: yard   # not the street
       source: "rtsp://10.0.0.1/1"
@@ -129,9 +129,7 @@ def test_a_file_of_another_form_is_left_alone(text: str) -> None:
         edit(text, change(Action.ADD, "b", zone="yard"))
 
 
-WORDS = st.text(
-    st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\u2028\u2029\ufeff\x85"), max_size=20
-)
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = st.one_of(
     WORDS,
     st.sampled_from(
