@@ -223,7 +223,7 @@ def _flow(value: Any) -> str:
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, str) and _is_plain(value):
         return value
-    text = UNPRINTABLE.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
+    text = UNPRINTABLE.sub(lambda sign: f"\\U{ord(sign[0]):08x}", json.dumps(value, ensure_ascii=False))
     if isinstance(value, float) and "e" in text and "." not in text:
         return text.replace("e", ".0e")  # without the point, YAML 1.1 reads a text
     return text
