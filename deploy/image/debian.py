@@ -20,10 +20,7 @@ from pathlib import Path
 RELEASE = "bookworm"  # its Python is 3.11, the oldest that the project supports
 PYTHON = "3.11"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-SOURCES = f"""deb [signed-by={KEYRING}] http://mirror.example/debian {RELEASE} main
-deb [signed-by={KEYRING}] http://mirror.example/debian {RELEASE}-updates main
-deb [signed-by={KEYRING}] http://mirror.example/debian-security {RELEASE}-security main
-"""
+MIRROR = "DEBIAN_MIRROR"  # URL with debian/ and debian-security/ below it; without it, this machine's sources are used
 MAX_AGE_SECONDS = 86400.0  # packages are fetched again after a day, for Debian's security updates
 # Python and the libraries of its modules, those of wheels (OpenCV uses LAPACK), certificates, time zones, and a shell
 # for people who look into a container. The build fails if a library is missing.
@@ -88,11 +85,30 @@ def run(*command: str | Path, cwd: Path | None = None, environment: dict[str, st
     return done.stdout
 
 
+def sources() -> str:
+    """The lines of sources.list. Raises ImageError if this machine knows no mirror of Debian."""
+    mirror = os.environ.get(MIRROR, "").rstrip("/")
+    known = [f"{mirror}/debian/", f"{mirror}/debian-security/"] if mirror else _mirrors()
+    main, security = (
+        next((uri for uri in known if uri.endswith(f"/{end}/")), "") for end in ("debian", "debian-security")
+    )
+    if not main or not security:
+        raise ImageError(f"this machine has no sources of Debian: name a mirror in {MIRROR}.")
+    suites = ((main, RELEASE), (main, f"{RELEASE}-updates"), (security, f"{RELEASE}-security"))
+    return "".join(f"deb [signed-by={KEYRING}] {uri} {suite} main\n" for uri, suite in suites)
+
+
+def _mirrors() -> list[str]:
+    listed = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages")
+    return sorted(set(listed.decode().split()))
+
+
 def fetch(architecture: str, folder: Path) -> list[Path]:
     """Fetch PACKAGES into `folder`/debs, at most once a day. Returns their files. Raises ImageError."""
     debs, stamp = folder / "debs", folder / "fetched"
     packages = (*PACKAGES, *FURTHER[architecture])
-    wanted = SOURCES + " ".join(packages)
+    lines = sources()
+    wanted = lines + " ".join(packages)
     known = stamp.exists() and stamp.read_text() == wanted
     if known and time.time() - stamp.stat().st_mtime < MAX_AGE_SECONDS:
         return sorted(debs.glob("*.deb"))
@@ -101,7 +117,7 @@ def fetch(architecture: str, folder: Path) -> list[Path]:
     for name in ("lists/partial", "archives/partial", "new"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
-    (folder / "sources.list").write_text(SOURCES)
+    (folder / "sources.list").write_text(lines)
     options = {
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
