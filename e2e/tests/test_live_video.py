@@ -15,6 +15,7 @@ import pytest
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER, FFMPEG, MEDIAMTX, program
 from harness.running_programs import start
+from harness.servers.mediamtx import mediamtx_settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from embereye.process.addresses import free_ports
@@ -22,16 +23,6 @@ from embereye.process.addresses import free_ports
 pytestmark = [pytest.mark.slow, pytest.mark.needs(MEDIAMTX, FFMPEG, BROWSER), pytest.mark.timeout(300)]
 BITS, WIDTH, HEIGHT = 16, 640, 360
 SECONDS = 10.0  # of video
-SERVER = """
-logLevel: error
-rtspAddress: 127.0.0.1:{port}
-rtspTransports: [tcp]
-rtmp: no
-hls: no
-webrtc: no
-srt: no
-paths: {{all_others: {{}}}}
-"""
 # The time at which a picture is made, hundredths of a second, as 16 black or white fields at its top.
 CLOCK = (
     "realtime,settb=1/1000,setpts=RTCTIME/1000000/TB,"
@@ -92,7 +83,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """The camera and the program that watches it."""
     rtsp, console, hub, grpc = free_ports(4)
     source = f"rtsp://127.0.0.1:{rtsp}/gate"
-    (tmp_path / "camera.yml").write_text(SERVER.format(port=rtsp))
+    (tmp_path / "camera.yml").write_text(mediamtx_settings(rtsp))
     (tmp_path / "fleet.yaml").write_text(FLEET.format(source=source, port=grpc))
     async with contextlib.AsyncExitStack() as stack:
         await start(stack, program("mediamtx"), tmp_path / "camera.yml")

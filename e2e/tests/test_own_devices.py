@@ -23,6 +23,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 from harness.need import FFMPEG, MEDIAMTX, MOSQUITTO, ROOT, program
+from harness.servers.mediamtx import mediamtx_settings
 from harness.servers.mosquitto import PASSWORD, Mosquitto
 
 from embereye.process.addresses import free_ports
@@ -36,18 +37,10 @@ CARRIED = {
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "PIP_CERT"),
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT"),
 }
-CAMERA = """
-logLevel: error
-rtspAddress: 127.0.0.1:{port}
-rtspTransports: [tcp]
-rtmp: no
-hls: no
-webrtc: no
-srt: no
+LOGINS = """\
 authInternalUsers:
-- {{user: any, permissions: [{{action: publish}}]}}
-- {{user: viewer, pass: 'p@ss#word', permissions: [{{action: read}}]}}
-paths: {{all_others: {{}}}}
+- {user: any, permissions: [{action: publish}]}
+- {user: viewer, pass: 'p@ss#word', permissions: [{action: read}]}
 """
 
 
@@ -63,7 +56,7 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 def camera(tmp_path: Path) -> Iterator[str]:
     """The address of a camera that asks for a password."""
     (port,) = free_ports(1)
-    (tmp_path / "camera.yml").write_text(CAMERA.format(port=port))
+    (tmp_path / "camera.yml").write_text(mediamtx_settings(port, LOGINS))
     ffmpeg = shutil.which("ffmpeg")
     assert ffmpeg
     address = f"rtsp://127.0.0.1:{port}/live"

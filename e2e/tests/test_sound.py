@@ -16,22 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness.need import FFMPEG, MEDIAMTX, program
+from harness.servers.mediamtx import mediamtx_settings
 
 from embereye.addons.sound.pattern import RATE
 from embereye.addons.sound.synthesis import alarm
 from embereye.process.addresses import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs(MEDIAMTX, FFMPEG), pytest.mark.timeout(300)]
-CAMERA = """
-logLevel: error
-rtspAddress: 127.0.0.1:{port}
-rtspTransports: [tcp]
-rtmp: no
-hls: no
-webrtc: no
-srt: no
-paths: {{all_others: {{}}}}
-"""
 VIDEO = "-re -f lavfi -i testsrc2=size=320x240:rate=10 -c:v libx264 -preset ultrafast -bf 0 -g 10"
 CODECS = {  # name → further input and codecs
     "aac": f"{VIDEO} -c:a aac -b:a 64k",
@@ -53,7 +44,7 @@ spec:
 def cameras(tmp_path: Path) -> Iterator[int]:
     """The port of a server with a stream for each codec, in which an alarm sounds again and again."""
     (port,) = free_ports(1)
-    (tmp_path / "cameras.yml").write_text(CAMERA.format(port=port))
+    (tmp_path / "cameras.yml").write_text(mediamtx_settings(port))
     sound = np.concatenate((np.zeros(2 * RATE), 0.1 * alarm("smoke", 28.0)))
     sound += 0.001 * np.random.default_rng(1).standard_normal(len(sound))
     with wave.open(str(tmp_path / "alarm.wav"), "wb") as file:

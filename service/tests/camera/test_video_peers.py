@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 from harness.eventually import eventually
 from harness.need import FFMPEG, GSTREAMER, MEDIAMTX, program
+from harness.servers.mediamtx import mediamtx_settings
 
 from embereye.process.addresses import free_port
 from embereye.wire.video.bits import BitReader
@@ -24,14 +25,6 @@ pytestmark = [pytest.mark.needs(MEDIAMTX), pytest.mark.timeout(300)]
 
 X264 = "-c:v libx264 -preset veryfast -g 15"
 X265 = "-c:v libx265 -preset ultrafast -g 15 -x265-params log-level=none"
-CONFIG = """
-logLevel: error
-rtspAddress: 127.0.0.1:{port}
-rtspTransports: [tcp]
-{off}
-paths: {{all_others: {{}}}}
-"""
-OFF = "\n".join(f"{name}: no" for name in ("rtmp", "hls", "webrtc", "srt"))
 
 
 @dataclass
@@ -93,7 +86,7 @@ async def ended(process):
 @pytest.fixture
 async def server(tmp_path):
     port = free_port()
-    (tmp_path / "mediamtx.yml").write_text(CONFIG.format(port=port, off=OFF))
+    (tmp_path / "mediamtx.yml").write_text(mediamtx_settings(port))
     async with contextlib.AsyncExitStack() as stack:
         made = Server(port, stack)
         await made.start(program("mediamtx"), tmp_path / "mediamtx.yml")

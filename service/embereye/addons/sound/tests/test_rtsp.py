@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness.eventually import eventually
 from harness.need import FFMPEG, MEDIAMTX, program
+from harness.servers.mediamtx import mediamtx_settings
 from harness.source_shard import SourceShard
 
 from embereye.addons.sound.pattern import RATE
@@ -20,16 +21,6 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
 
 pytestmark = [pytest.mark.needs(MEDIAMTX, FFMPEG), pytest.mark.slow, pytest.mark.timeout(180)]
-CONFIG = """
-logLevel: error
-rtspAddress: 127.0.0.1:{port}
-rtspTransports: [tcp]
-rtmp: no
-hls: no
-webrtc: no
-srt: no
-paths: {{all_others: {{}}}}
-"""
 VIDEO = "-re -f lavfi -i testsrc2=size=160x120:rate=5 -c:v libx264 -preset ultrafast -bf 0 -g 5"
 CODECS = {  # path → further input and codecs
     "aac": f"{VIDEO} -c:a aac -b:a 64k",
@@ -42,7 +33,7 @@ CODECS = {  # path → further input and codecs
 async def port(tmp_path):
     """The port of a server with a stream for each codec, in which an alarm sounds again and again."""
     at = free_port()
-    (tmp_path / "cameras.yml").write_text(CONFIG.format(port=at))
+    (tmp_path / "cameras.yml").write_text(mediamtx_settings(at))
     sound = np.concatenate((np.zeros(2 * RATE), 0.1 * alarm("smoke", 28.0)))
     (tmp_path / "alarm.wav").write_bytes(recorded(sound + 0.001 * np.random.default_rng(1).standard_normal(len(sound))))
     async with contextlib.AsyncExitStack() as stack:
