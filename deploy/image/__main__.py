@@ -66,9 +66,9 @@ class Builder:
         tree = self._scratch / f"packages-{architecture}"
         with step(f"{architecture}: installing them"):
             packages.install_all(wheels, tree, architecture)
-        own = self._own("embereye", ROOT)
+        ours = self._project("embereye", ROOT)
         site = tree / SITE
-        installed = packages.installed(site, own / "opt/embereye")
+        installed = packages.installed(site, ours / "opt/embereye")
         problems = packages.missing(installed, architecture)
         with step(f"{architecture}: checking every library"):
             problems += elf.faults(tree, architecture, tuple(f"{base.root}/{name}" for name in base.libraries))
@@ -81,8 +81,8 @@ class Builder:
         system = self._layer(f"{architecture}: layer of the base", base.root, f"base-{base.root.name}")
         key = f"packages-{architecture}-{self._hash(wheels.name)}"
         layers = [system, self._layer(f"{architecture}: layer of the packages", tree, key, lambda: self._compile(tree))]
-        layers.append(self._layer(f"{architecture}: layer of the project", own))
-        simulators = self._own("simulate", ROOT / "service/embereye/sim")
+        layers.append(self._layer(f"{architecture}: layer of the project", ours))
+        simulators = self._project("simulate", ROOT / "service/embereye/sim")
         added = [*layers, self._layer(f"{architecture}: layer of the simulators", simulators)]
         return [self._image(tag, architecture, layers), self._image(f"{tag}-simulate", architecture, added)], document
 
@@ -121,7 +121,7 @@ class Builder:
             new.rename(folder)
         return base
 
-    def _own(self, name: str, project: Path) -> Path:
+    def _project(self, name: str, project: Path) -> Path:
         """Install a project of ours in a separate folder; the same for each architecture."""
         folder = self._scratch / name
         if not folder.exists():

@@ -125,8 +125,8 @@ def faults(root: Path, architecture: str, system: tuple[str, ...]) -> list[str]:
         if elf.machine != architecture:
             problems.append(f"/{name} is for {elf.machine}")
             continue
-        own = [Path(folder.replace("$ORIGIN", str(path.parent))) for folder in elf.search]
-        folders = [*own, path.parent, *(root / folder for folder in system)]
+        named = [Path(folder.replace("$ORIGIN", str(path.parent))) for folder in elf.search]
+        folders = [*named, path.parent, *(root / folder for folder in system)]
         problems += [
             f"/{name} needs {library}, which is missing"
             for library in elf.needed

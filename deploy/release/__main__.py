@@ -232,11 +232,11 @@ def build_image(folder: Path, version: str, *, created: str, home: str) -> str:
         materials.with_name(materials.name.replace(".cdx.", ".spdx.")).write_text(
             json.dumps(converted, indent=2) + "\n"
         )
-    own = own_architecture()
+    here = own_architecture()
     if shutil.which("docker"):
-        run(ROOT / "e2e/cluster/try-image", folder / f"embereye-{version}-image-{own}.tar", tag)
+        run(ROOT / "e2e/cluster/try-image", folder / f"embereye-{version}-image-{here}.tar", tag)
     else:
-        print(f"the image for {own} was not tried: Docker is not installed", file=sys.stderr)
+        print(f"the image for {here} was not tried: Docker is not installed", file=sys.stderr)
     texts = {path.parent.name: path.read_text(errors="replace") for path in built.copyrights}
     return "\n\n".join(f"{'=' * 80}\n{name}, from Debian\n\n{text}" for name, text in texts.items())
 

@@ -122,8 +122,8 @@ def _key(field: "dataclasses.Field[Any]", constraint: Constraint) -> str:
 @cache
 def _fields(cls: type) -> Sequence[tuple["dataclasses.Field[Any]", Any, Constraint]]:
     """Return the fields with their types and constraints: those of the class itself before inherited ones."""
-    hints, own = typing.get_type_hints(cls), inspect.get_annotations(cls)
-    ordered = sorted(dataclasses.fields(cls), key=lambda field: field.name not in own)
+    hints, declared = typing.get_type_hints(cls), inspect.get_annotations(cls)
+    ordered = sorted(dataclasses.fields(cls), key=lambda field: field.name not in declared)
     return [(field, hints[field.name], field.metadata.get("constraint", Constraint())) for field in ordered]
 
 

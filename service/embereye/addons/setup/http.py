@@ -38,7 +38,6 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 FLEET = re.compile(rf"{NAME}/({'|'.join(KINDS.values())})/{NAME}")
-ABOUT = {Action.ADD: "add", Action.CHANGE: "change", Action.REMOVE: "remove"}
 FLAG: Json = {"type": "boolean"}
 ADDRESS: Json = {"type": "string", "minLength": 1, "maxLength": 1024}
 LOGIN: Json = {"type": "string", "maxLength": 1024}
@@ -155,7 +154,7 @@ class SetupRoutes:
             return web.json_response({"applied": False, "command": command(change)})
         async with self._turn:
             edited = await self._edit(lambda: self._editor.preview(change))
-            about = f"{ABOUT[change.action]} {change.device} in {change.fleet}"
+            about = f"{change.action} {change.device} in {change.fleet}"
             if apply:
                 if login:
                     await self._edit(lambda: _store_login(login))
