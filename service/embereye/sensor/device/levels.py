@@ -5,28 +5,21 @@ clear until it has been clear for HOLD_NS, so its end is reported too. An unknow
 assessment and the bands start from the levels in force, because a level is left lower than it is entered.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from embereye.levels import Kind, Level, Sense
-from embereye.margins import Measured
+from embereye.margins import Measured, Result
 from embereye.shard.evidence.episodes import HOLD_NS, Sign
-from embereye.v1.types_pb2 import Device, Term
+from embereye.v1.types_pb2 import Device
 
 # Module constants, because the look-up of an enum's member costs more than a comparison.
 UNKNOWN, CLEAR = Level.UNSPECIFIED, Level.CLEAR
 HEAT, SMOKE, GAS, FLAME = Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME
 
 
-class Assessed(Protocol):
+class Assessed(Result, Protocol):
     """A detector's result for one kind: `sensing.thresholds.Assessment` or `thermal.heat.HeatAssessment`."""
 
-    @property
-    def level(self) -> Level: ...  # noqa: D102
-    @property
-    def score(self) -> float: ...  # noqa: D102
-    @property
-    def terms(self) -> Sequence[Term]: ...  # noqa: D102
     @property
     def note(self) -> str: ...  # noqa: D102
     @property
