@@ -32,6 +32,7 @@ MAX_CAMERAS = 16  # shown at the same time
 BYTES_PER_SECOND = 6_000_000
 BATCH_BYTES = 1_000_000  # of one message, which may exceed it by one picture
 BATCH_SECONDS = 0.03  # between two messages: fewer, larger ones wake the hub less often
+UNASSIGNED_SECONDS = 0.25  # between two looks for the first assignment
 PAUSE = 10.0  # seconds; longest pause between two attempts to reach the hub
 
 
@@ -126,7 +127,12 @@ class LivePictures:
         self._wake.set()
 
     async def run(self, links: Links, hello: Callable[[], Coverage]) -> None:
-        """Keep the call open until cancelled; `hello` makes a report with the fleet's and the shard's names."""
+        """Keep the call open until cancelled; `hello` makes a report with the fleet's and the shard's names.
+
+        The call names the fleet once, when it is opened, so it waits for the first assignment.
+        """
+        while not hello().fleet:
+            await asyncio.sleep(UNASSIGNED_SECONDS)
         backoff, failed = Backoff(floor=0.2, cap=PAUSE), 0
         while True:
             link, reached = links.hub(failed), False
