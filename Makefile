@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Other programs that tests use as peers and references; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium firefox-esr
 
 # The same, built from Go modules into .cache if Go is installed: an ONVIF camera, an RTSP server, and NATS.
 BUILT_PEERS := go2rtc mediamtx nats-server

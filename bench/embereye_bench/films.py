@@ -86,6 +86,12 @@ def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: 
     return Films(tuple(tuple(detailed(frame) for frame in loop[:]) for loop in loops))
 
 
+def draw_calm() -> Films:
+    """Draw the films without a fire, for benchmarks in which no camera alarms."""
+    quiet, walking, _ = draw().films
+    return Films((quiet, walking, quiet))
+
+
 def enlarge(films: Films, width: int, height: int, count: int = 12, *, options: tuple[int, ...] = ()) -> Films:
     """Make `count` frames of a person walking, enlarged to `width` x `height` pixels, with a fine texture."""
     rng = np.random.default_rng(3)

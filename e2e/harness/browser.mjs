@@ -28,6 +28,14 @@ const operations = {
     page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
     await page.goto(url);
   },
+  /** Change the window's size and colours, and show it as people with a deficiency of colour vision see it. */
+  async look({ width, height, scheme, vision = "none" }) {
+    await page.setViewportSize({ width, height });
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    await (await context.newCDPSession(page)).send("Emulation.setEmulatedVisionDeficiency", { type: vision });
+  },
+  /** Slow the page's CPU down by `rate`. */
+  async throttle({ rate }) { await (await context.newCDPSession(page)).send("Emulation.setCPUThrottlingRate", { rate }); },
   goto: ({ url }) => page.goto(url),
   click: ({ selector }) => page.click(selector),
   fill: ({ selector, text }) => page.fill(selector, text),
@@ -84,10 +92,10 @@ const operations = {
   screenshot: ({ path }) => page.screenshot({ path }).then(() => path),
   problems: async () => problems.splice(0),
   /** The problems that axe finds, one sentence each; its source is injected by the debugger, to which no page policy applies. */
-  async axe() {
+  async axe({ rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) {
     const { readFileSync } = await import("node:fs");
     await page.evaluate(readFileSync(axe, "utf8"));
-    const { violations } = await page.evaluate("axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })");
+    const { violations } = await page.evaluate("axe.run({ runOnly: " + JSON.stringify(rules) + " })");
     return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target.join(" ")}: ${node.any.concat(node.all)[0]?.message ?? node.failureSummary}`));
   },
 };

@@ -190,6 +190,7 @@ BROWSER = Need(
     _has_browser,
     "make peers",
 )
+FIREFOX = Need("Firefox", _install, _commands("firefox-esr"), "make peers")
 CERT_MANAGER = Need(
     "cert-manager's kinds", "`make peers` fetches them where go is installed", CERTIFICATES.exists, "make peers"
 )

@@ -25,7 +25,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device
 from embereye_bench.cameras.jpeg import CAMERAS, RATE, Fleet, Round, assignment, fleet, quantile
-from embereye_bench.films import Films, draw
+from embereye_bench.films import draw_calm
 from embereye_bench.hub.alarm_path import Subscriber
 from embereye_bench.hub.chromium import Window, chromium
 from embereye_bench.hub.life import HubProcess, disk_hub
@@ -111,7 +111,8 @@ async def _shown_after(hub: HubProcess, window: Window, subscriber: Subscriber, 
     return at - event
 
 
-async def _sign_in(window: Window, hub: HubProcess) -> None:
+async def sign_in(window: Window, hub: HubProcess) -> None:
+    """Open the console as admin."""
     base = f"http://{HOST}:{hub.http}"
     await window.call("Page.enable")
     for address in (f"{base}/login", f"{base}/"):
@@ -126,12 +127,13 @@ async def _sign_in(window: Window, hub: HubProcess) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _set_rosters(hub: HubProcess, rooms: int) -> None:
-    cameras = assignment(["push:"] * CAMERAS)
+async def set_rosters(hub: HubProcess, *, cameras: int, rooms: int) -> None:
+    """Declare cameras that push, and rooms with a sensor each."""
+    declared = assignment(["push:"] * cameras)
     devices = [Device(id=f"s-{number}", zone=f"room-{number}") for number in range(rooms)]
     async with channel(hub.control) as link:
-        for name, declared in ((cameras.fleet, cameras.devices), (SENSORS, devices)):
-            roster = FleetRoster(fleet=name, epoch=1, deadline_ns=10**15, devices=declared)
+        for name, listed in ((declared.fleet, declared.devices), (SENSORS, devices)):
+            roster = FleetRoster(fleet=name, epoch=1, deadline_ns=10**15, devices=listed)
             await RosterStub(link).Set(roster, timeout=10)
 
 
@@ -139,13 +141,13 @@ async def _measure(
     running: Fleet, hub: HubProcess, scale: Scale
 ) -> tuple[Sequence[Round], Sequence[Round], _Seen, list[float]]:
     alone, watched, seen, delays, subscriber = [], [], _Seen(), list[float](), Subscriber()
-    await _set_rosters(hub, scale.rounds)
+    await set_rosters(hub, cameras=CAMERAS, rooms=scale.rounds)
     for _ in range(scale.rounds):
         alone.append(await _round(running, hub, scale.seconds, None))
         watched.append(await _round(running, hub, scale.seconds, seen))
     running.sender.command("start")
     async with chromium() as window, beside(subscriber.run(hub.grpc, hub.token), name="bench-subscriber"):
-        await _sign_in(window, hub)
+        await sign_in(window, hub)
         await asyncio.sleep(2.0)  # until the page is complete
         for number in range(scale.rounds):
             delays.append(await _shown_after(hub, window, subscriber, number))
@@ -154,17 +156,11 @@ async def _measure(
     return alone, watched, seen, delays
 
 
-def _draw_calm() -> Films:
-    """Draw films without a fire: an alarm of a camera would keep the console's focus before the rooms' alarms."""
-    quiet, walking, _ = draw().films
-    return Films((quiet, walking, quiet))
-
-
 def console_live(scale: Scale) -> Result:
     """Measure a fleet with four live windows, and the delay of *Acknowledge*. Baseline: the fleet without windows."""
     with disk_hub() as hub:
         asyncio.run(hub.start())
-        with fleet("push", _draw_calm(), hub=hub.control) as running:
+        with fleet("push", draw_calm(), hub=hub.control) as running:
             alone, watched, seen, delays = asyncio.run(_measure(running, hub, scale))
         asyncio.run(hub.end())
     cores, baseline = median([measured.cores for measured in watched]), median([measured.cores for measured in alone])

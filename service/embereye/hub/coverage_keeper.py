@@ -142,6 +142,10 @@ class CoverageKeeper:
         """The quantities that a device measured over the last hour."""
         return watched.measured.series(self._steady())
 
+    def measured_over_day(self, watched: Watched) -> Iterable[Series]:
+        """The quantities that a device measured over the last day."""
+        return watched.measured.day(self._steady())
+
     # Faults and time
 
     def darkness(self, fleet: Fleet, watched: Watched) -> str:

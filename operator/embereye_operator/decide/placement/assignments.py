@@ -290,17 +290,21 @@ def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
 
 
 def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRoster:
-    """Build the roster for the hub: all declared devices, their addresses without secrets."""
+    """Build the roster for the hub: all declared devices, as the console shows them, without secrets."""
     return FleetRoster(
         fleet=fleet.key,
         epoch=epoch,
         deadline_ns=fleet.spec.deadline,
         open=fleet.spec.access is None or fleet.spec.access.open,
         devices=[
-            Device(id=device.id, zone=device.zone, location=device.location, source=redact(device.source))
+            Device(
+                id=device.id, zone=device.zone, location=device.location, source=redact(device.source),
+                credentials=device.credentials, masks=device.masks, privacy_masks=device.privacy_masks,
+                areas=device.areas,
+            )
             for device in devices
         ],
-    )
+    )  # fmt: skip
 
 
 def encode(assignment: Assignment) -> str:

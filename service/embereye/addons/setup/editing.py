@@ -1,12 +1,14 @@
 """Change the devices of a fleet in the text of a manifest, and leave all else as it is (pure).
 
 PyYAML gives the lines of each device and field; only these change. So comments, order and style of the file stay.
-A new device is written in the style of the device before it. Texts that YAML readers could take for numbers or truth
-values are quoted.
+A new device is written in the style of the device before it. The lists of devices in ConfigMaps, as `camerasFrom` and
+`sensorsFrom` name them, are edited in the same way, within their block of text. Texts that YAML readers could take for
+numbers or truth values are quoted.
 """
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,14 +51,41 @@ def edit(text: str, change: Change) -> str:
 
     EditError if it has no such fleet or device, if it has the device to add, or if its form has no place for it.
     """
-    try:
-        documents = list(yaml.compose_all(text, LOADER))
-    except yaml.YAMLError as error:
-        raise EditError(f"the file is not YAML: {' '.join(str(error).split())[:200]}") from error
-    for node in documents:
+    for node in _documents(text):
         if fleet_of(_shallow(node)) == change.fleet:
             return "".join(_edited(LINE_ENDS.split(text), node, change))
     raise EditError(f"the file has no fleet {change.fleet}")
+
+
+def edit_list(text: str, name: str, change: Change) -> str:
+    """Return the file's text after `change` of a device in the ConfigMap `name`, "namespace/name"; EditError."""
+    kind = change.fleet.split("/")[1]
+    for node in _documents(text):
+        if _config_map_of(_shallow(node)) != name:
+            continue
+        for _, block in _pairs(_pairs(node)["data"][1]).values():
+            if any(device.get("id") == change.device for device in _devices_in(block.value)):
+                return _with_list(LINE_ENDS.split(text), block, kind, change)
+    raise EditError(f"the file has no ConfigMap {name} with {change.device}")
+
+
+def _documents(text: str) -> list[yaml.Node]:
+    try:
+        return list(yaml.compose_all(text, LOADER))
+    except yaml.YAMLError as error:
+        raise EditError(f"the file is not YAML: {' '.join(str(error).split())[:200]}") from error
+
+
+def _with_list(lines: list[str], block: yaml.Node, kind: str, change: Change) -> str:
+    """Return the file's text with a device in a ConfigMap's block changed."""
+    if not isinstance(block, yaml.ScalarNode) or block.style != "|":
+        raise EditError(f"the ConfigMap does not have its {kind} in a block after |: change it in the file")
+    head = f"spec:\n  {kind}:\n"
+    wrapped = head + textwrap.indent(block.value, "    ")
+    changed = "".join(_edited(LINE_ENDS.split(wrapped), _documents(wrapped)[0], change)).removeprefix(head)
+    first, last = block.start_mark.line + 1, _last_line(block) + 1
+    margin = lines[first][: len(lines[first]) - len(lines[first].lstrip(" "))]
+    return "".join([*lines[:first], textwrap.indent(textwrap.dedent(changed), margin), *lines[last:]])
 
 
 def fleet_of(document: Any) -> str:
@@ -67,11 +96,48 @@ def fleet_of(document: Any) -> str:
     return f"{metadata.get('namespace') or 'default'}/{KINDS[document['kind']]}/{metadata.get('name')}"
 
 
-def declared(text: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Yield the key and the devices of each fleet in a manifest that `load_fleets` accepts."""
+@dataclass(frozen=True)
+class Declared:
+    """A fleet in a manifest."""
+
+    fleet: str
+    devices: Sequence[Mapping[str, Any]]  # that the fleet itself lists
+    lists: Sequence[str]  # ConfigMaps with more, "namespace/name"
+
+
+def declared(text: str) -> Iterator[Declared]:
+    """Yield each fleet in a manifest that `load_fleets` accepts."""
     for document in yaml.load_all(text, LOADER):
         if key := fleet_of(document):
-            yield key, (document.get("spec") or {}).get(key.split("/")[1]) or []
+            namespace, kind, _ = key.split("/")
+            spec = document.get("spec") or {}
+            names = [each["configMapRef"]["name"] for each in spec.get(f"{kind}From") or []]
+            yield Declared(key, spec.get(kind) or [], [f"{namespace}/{name}" for name in names])
+
+
+def listed(text: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Yield the name, "namespace/name", and the devices of each ConfigMap in a manifest."""
+    for document in yaml.load_all(text, LOADER):
+        if name := _config_map_of(document):
+            values = (document.get("data") or {}).values()
+            yield name, [device for value in values for device in _devices_in(value)]
+
+
+def _config_map_of(document: Any) -> str:
+    """The name of a ConfigMap, "namespace/name"; empty if the document is none."""
+    if not isinstance(document, Mapping) or document.get("kind") != "ConfigMap":
+        return ""
+    metadata = document.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+
+
+def _devices_in(value: Any) -> list[Mapping[str, Any]]:
+    """The devices in one value of a ConfigMap; none if it is no list of devices."""
+    try:
+        devices = yaml.load(value, LOADER) if isinstance(value, str) else None
+    except yaml.YAMLError:
+        return []
+    return [each for each in devices if isinstance(each, Mapping)] if isinstance(devices, list) else []
 
 
 def device_text(device: Mapping[str, Any]) -> str:
@@ -105,9 +171,7 @@ def _edited(lines: list[str], fleet: yaml.Node, change: Change) -> list[str]:
             raise EditError(f"{change.fleet} has a device {change.device} already")
         return _with_device(lines, (key, spec), kind, change)
     if item is None:
-        raise EditError(
-            f"{change.fleet} does not declare {change.device} itself. If it is listed in a ConfigMap, change it there"
-        )
+        raise EditError(f"{change.fleet} does not declare {change.device}")
     if change.action is Action.REMOVE:
         if len(items) == 1:
             raise EditError(f"{change.device} is the last device of {change.fleet}: delete the fleet instead")

@@ -8,12 +8,22 @@ folder, and can be undone while the file is as the change left it.
 import difflib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embereye.addons.setup.editing import KINDS, Action, Change, EditError, declared, device_text, edit
+from embereye.addons.setup.editing import (
+    KINDS,
+    Action,
+    Change,
+    EditError,
+    declared,
+    device_text,
+    edit,
+    edit_list,
+    listed,
+)
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 
@@ -51,24 +61,42 @@ class Editor:
         return bool(self._paths)
 
     def fleets(self) -> list[dict[str, Any]]:
-        """Describe each fleet with its file and the devices that the file itself lists; EditError."""
+        """Describe each fleet with its file and its devices, also those in ConfigMaps of the manifests; EditError."""
+        texts = {path: _read(path) for path in self._paths}
+        lists = {name: devices for text in texts.values() for name, devices in listed(text)}
         return [
-            {"fleet": key, "file": str(path), "writable": os.access(path, os.W_OK),
-             "devices": [{**device, "text": device_text(device)} for device in devices]}
-            for path in self._paths for key, devices in declared(_read(path))
+            {"fleet": fleet.fleet, "file": str(path), "writable": os.access(path, os.W_OK),
+             "devices": [
+                 {**device, "text": device_text(device)}
+                 for devices in (fleet.devices, *(lists.get(name, []) for name in fleet.lists)) for device in devices
+             ]}
+            for path, text in texts.items() for fleet in declared(text)
         ]  # fmt: skip
 
     def preview(self, change: Change) -> Edited:
         """Make `change` without writing it. EditError if it cannot be made, or if the fleets would be wrong."""
         for path in self._paths:
             text = _read(path)
-            if any(key == change.fleet for key, _ in declared(text)):
-                return self._checked(Edited(path, text, edit(text, change)))
+            for fleet in declared(text):
+                if fleet.fleet == change.fleet:
+                    in_list = None if _has(fleet.devices, change.device) else self._in_list(fleet.lists, change)
+                    return self._checked(in_list or Edited(path, text, edit(text, change)))
         if change.action is not Action.ADD:
             raise EditError(f"no manifest has a fleet {change.fleet}")
         path = self._paths[0]
         text = _read(path)
         return self._checked(Edited(path, text, edit(_with_fleet(text, change.fleet), change)))
+
+    def _in_list(self, names: Sequence[str], change: Change) -> Edited | None:
+        """Change a device in one of the ConfigMaps `names`; None if none of them has it."""
+        for path in self._paths:
+            text = _read(path)
+            for name, devices in listed(text):
+                if name in names and _has(devices, change.device):
+                    if change.action is Action.ADD:
+                        raise EditError(f"{change.fleet} has a device {change.device} already")
+                    return Edited(path, text, edit_list(text, name, change))
+        return None
 
     def apply(self, edited: Edited, about: str) -> None:
         """Write the file, and keep what it was; EditError."""
@@ -123,6 +151,10 @@ class Editor:
             path.chmod(mode)
         except OSError as error:
             raise EditError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def _has(devices: Sequence[Mapping[str, Any]], device: str) -> bool:
+    return any(each.get("id") == device for each in devices)
 
 
 def _read(path: Path) -> str:

@@ -5,11 +5,12 @@ shards' coverage reports. The coverage book has the latest ones in memory, so th
 """
 
 import math
+from collections.abc import Iterator
 
 from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet, Watched
-from embereye.hub.coverage.measured import SLOT
+from embereye.hub.coverage.measured import DAY_SLOT, SLOT
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.devices import DeviceEntries
 from embereye.hub.http.fleets.lists import TAKES, SharedList
@@ -17,6 +18,7 @@ from embereye.hub.http.openapi.parts import (
     JPEG,
     NANOSECONDS,
     NEXT,
+    Json,
     answer,
     file_of,
     list_of,
@@ -29,7 +31,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
-from embereye.v1.types_pb2 import Area
+from embereye.v1.types_pb2 import Area, Device
 
 DEVICES_SECONDS = 0.5  # a list of devices is shared by all requests of this time
 DEVICE = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
@@ -60,7 +62,7 @@ class DeviceRoutes:
         return await self._list.answer(request)
 
     @Route(
-        "GET", DEVICE, Role.VIEWER, "One device, and what it measured over the last hour",
+        "GET", DEVICE, Role.VIEWER, "One device, its settings, and what it measured over the last hour and day",
         {200: answer("each value is the highest of its time", reference("DeviceDetails"))},
         takes=[KIND],
         fails=[404],
@@ -68,12 +70,16 @@ class DeviceRoutes:
     )  # fmt: skip
     async def _device(self, request: web.Request) -> web.Response:
         fleet, watched, declared = self._find(request)
-        series = self._hub.coverage.measured(watched)
+        series, day = self._hub.coverage.measured(watched), self._hub.coverage.measured_over_day(watched)
         return web.json_response(
             {
                 "device": self._entries.entry(fleet, watched, declared=declared),
                 "measured": [vars(quantity) for quantity in series],
                 "slotNs": str(SLOT),
+                "day": [vars(quantity) for quantity in day],
+                "daySlotNs": str(DAY_SLOT),
+                "login": watched.device.credentials,
+                "regions": list(_regions(watched.device)),
             }
         )
 
@@ -125,6 +131,14 @@ class DeviceRoutes:
         return find_device(self._hub, request)
 
 
+def _regions(device: Device) -> Iterator[Json]:
+    """Yield the masks of a camera, and the measuring areas of a device."""
+    for kind, outlines in (("mask", device.masks), ("privacy", device.privacy_masks)):
+        for outline in outlines:
+            yield _area(Area(outline=outline)) | {"kind": kind}
+    yield from map(_area, device.areas)
+
+
 def find_device(hub: Hub, request: web.Request) -> tuple[Fleet, Watched, bool]:
     """Find the fleet and the device that the path names; True if it is declared.
 
@@ -148,7 +162,7 @@ def picture_response(picture: bytes) -> web.Response:
     return web.Response(body=picture, content_type=JPEG)
 
 
-def _area(area: Area) -> dict[str, object]:
+def _area(area: Area) -> Json:
     """A measuring area as declared; its corners in shares of the picture."""
     return {
         "name": area.name,

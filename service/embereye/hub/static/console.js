@@ -21,6 +21,7 @@ import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { refreshWall, setUpWall } from "./wall.js";
 import { drawSilences, silenceButton, updateSilenceButton } from "./silences.js";
 import { figure, hubTime, locale, offerLanguages, t, timeOfDay } from "./messages.js";
+import { testZone } from "./zonetest.js";
 
 const ZONES_MS = 1000;       // between two requests for the zones
 const VIEWS_MS = 2000;
@@ -135,18 +136,8 @@ async function followEvents() {
 
 // ---- actions
 
-/** Start a test of `zone`, or end the current one. */
 async function test(zone) {
-  const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/test`;
-  try {
-    const sent = await ask({
-      title: `${zone.testing ? t("test.end-title") : t("test.title")}: ${zoneName(zone)}`, text: t("test.text"),
-      ok: zone.testing ? t("test.end") : t("test.start"), send: ({ who, note }) => postJson(path, { who, note }),
-    });
-    if (sent) await loadZones();
-  } catch (error) {
-    toast(problem(error));
-  }
+  if (await testZone(zone)) await loadZones();
   draw();
 }
 

@@ -1,22 +1,25 @@
-// One device: its picture, its state with the reason and a remedy, its last hour, its alarms, and its ledger in words.
+// One device: its picture, its state with the reason and a remedy, its last hour and day, its alarms with their clips, and its ledger in words.
 
 import { asked, pageName } from "./address.js";
-import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, sync, amount, zoneName } from "./lib.js";
+import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, drawClips, elapsed, fetchJson, get, hubNow, make, mayAct, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, svg, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawAreas, drawMasks } from "./masks.js";
 import { resetQuiet, setUpQuiet } from "./quiet.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
+import { testZone } from "./zonetest.js";
 
 const REFRESH_MS = 1000;
 const EVENTS_MS = 5000;
 const EVENTS = 30;
+const CLIPS_MS = 15000;
+const ALARMS = 3, CLIPS = 12;  // latest ones whose clips are listed
 const CHART = [300, 90];     // the drawing's width and height, in its own units
 const OLD_MS = 5000;
 const LIVE_MS = 1000;        // a younger picture is called live
 
-const shown = { path: "", body: null, events: [], at: -Infinity, eventsAt: -Infinity, turn: 0, failing: "", wanted: "", pictureNs: "0", coming: null, thermalNs: "" };
+const shown = { path: "", body: null, events: [], clips: [], at: -Infinity, eventsAt: -Infinity, clipsAt: -Infinity, turn: 0, failing: "", wanted: "", pictureNs: "0", coming: null, thermalNs: "" };
 
 /** The address of a device's page. */
 export const deviceAddress = (device) => `#device?${new URLSearchParams({ fleet: device.fleet, id: device.id })}`;
@@ -65,6 +68,17 @@ async function loadEvents() {
   draw();
 }
 
+/** Load the device's clips of its latest alarms. */
+async function loadClips() {
+  shown.clipsAt = elapsed();
+  const { fleet, id } = wanted(), alarms = [...new Set(shown.events.map(({ alarm }) => alarm).filter(Boolean))].slice(0, ALARMS);
+  try {
+    const answers = await Promise.all(alarms.map((alarm) => fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)));
+    if (id === wanted().id) shown.clips = answers.flatMap(({ clips }) => clips).filter((clip) => clip.fleet === fleet && clip.device === id).slice(0, CLIPS);
+  } catch { /* next time */ }
+  draw();
+}
+
 // ---- drawing
 
 function drawState(device, stale) {
@@ -104,6 +118,24 @@ function drawPicture(device) {
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 
+/** Draw the outlines of masks and measuring areas over the picture. */
+function drawRegions(regions) {
+  const drawing = get("device-regions"), { naturalWidth: width, naturalHeight: height } = get("device-picture");
+  drawing.toggleAttribute("hidden", !regions.length || !width);
+  drawing.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
+  sync(drawing, regions, ({ kind, name, x, y }) => [kind, name, x, y].join(), ({ kind, name, limit, x, y }) => {
+    const group = svg("g"), outline = svg("polygon"), caption = svg("text"), unit = kind === "rise" ? "°C/min" : "°C";
+    outline.setAttribute("points", x.map((left, corner) => `${left * width},${y[corner] * height}`).join(" "));
+    caption.setAttribute("x", Math.min(...x) * width);
+    caption.setAttribute("y", Math.min(...y) * height + height / 30);
+    caption.setAttribute("font-size", height / 30);
+    caption.textContent = kind === "mask" || kind === "privacy" ? t(`device.${kind}`) : `${name}${t("limit", { value: amount(limit, unit) })}`;
+    group.setAttribute("class", kind);
+    group.append(outline, caption);
+    return group;
+  });
+}
+
 const NAMES = { "temperature.max": t("term.temperature-max"), "temperature.mean": t("term.temperature-mean"), fps: t("term.pictures"), "fps.target": t("term.pictures-wanted"), age: t("term.age"), motion: t("term.motion"), smoke: t("term.smoke"), gas: t("term.gas"), "view.familiar": t("term.view") };
 const nameOf = (term) => areaName(term) || NAMES[term.name] || (term.name || t("term.value")).replaceAll(".", " ").replace(/^./, (letter) => letter.toUpperCase());
 
@@ -121,7 +153,7 @@ function line(values, low, high) {
 }
 
 function drawHour(body) {
-  const series = body.measured || [];
+  const span = get("device-span").value, series = body[span === "day" ? "day" : "measured"] || [];
   say(get("device-hour-none"), series.length ? "" : t("device.not-measured"));
   sync(get("device-hour"), series, (one) => `${one.name} ${one.unit}`, (one) => {
     const item = make("li", "hour"), figure = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -159,15 +191,14 @@ function ledgerWords(ledger) {
 
 /** The limits of this device's present signs, by quantity. */
 function limitsOf(device) {
-  const zone = page.zones.find((candidate) => candidate.namespace === device.namespace && candidate.name === device.zone);
-  const signs = ((zone || {}).contributions || []).filter((sign) => sign.device === device.id && sign.fleet === device.fleet);
+  const signs = ((zoneOf(device) || {}).contributions || []).filter((sign) => sign.device === device.id && sign.fleet === device.fleet);
   return new Map(signs.flatMap((sign) => (sign.why || []).filter((term) => term.threshold).map((term) => [term.name, measured(term, term.threshold)])));
 }
 
 function drawFacts(device) {
   const heard = Number(device.heardNs || 0), analysed = Number(device.analysedNs || 0), limits = limitsOf(device);
   const facts = [
-    [t("device.zone"), zoneName(device) || "–"], [t("device.location"), device.location || "–"], [t("device.fleet"), device.fleet], [t("device.address"), device.source || "–"],
+    [t("device.zone"), zoneName(device) || "–"], [t("device.location"), device.location || "–"], [t("device.fleet"), device.fleet], [t("device.address"), device.source || "–"], [t("device.login"), shown.body.login || t("device.no-login")],
     [t("device.last-data"), heard ? t("ago", { span: span(hubNow() - milliseconds(device.heardNs)) }) : t("never")],
     [t("device.last-analysed"), analysed ? t("ago", { span: span(hubNow() - milliseconds(device.analysedNs)) }) : t("never")],
     [t("device.shard"), (device.shards || []).join(", ") || t("device.no-shard")],
@@ -198,6 +229,15 @@ function drawEvents() {
   });
 }
 
+const zoneOf = (device) => page.zones.find((zone) => zone.namespace === device.namespace && zone.name === device.zone);
+
+function drawTest(device, stale) {
+  const zone = zoneOf(device), press = get("device-test");
+  press.hidden = !zone;
+  press.disabled = !mayAct() || stale;
+  if (zone) say(press, t(zone.testing ? "test.end-of" : "test.of", { zone: zoneName(zone) }));
+}
+
 function draw() {
   if (pageName() !== "device") return;
   const { id } = wanted(), { body } = shown, known = body && shown.path === devicePath(wanted());
@@ -208,9 +248,13 @@ function draw() {
   const { device } = body, stale = sinceAnswer() > STALE_MS;
   drawState(device, stale);
   drawPicture(device);
+  drawRegions(body.regions || []);
   drawHour(body);
   drawFacts(device);
   drawEvents();
+  say(get("device-clips-none"), shown.clips.length ? "" : t("device.no-clip"));
+  drawClips(get("device-clips"), shown.clips);
+  drawTest(device, stale);
   get("device-silence").hidden = !device.declared;
   get("device-masks").hidden = !device.declared || device.pictureNs === "0" || !device.fleet.includes("/cameras/");
   get("device-areas").hidden = !device.declared || device.thermalNs === "0";
@@ -220,22 +264,25 @@ function draw() {
 export function refreshDevice() {
   if (elapsed() - shown.at >= REFRESH_MS) load();
   if (elapsed() - shown.eventsAt >= EVENTS_MS) loadEvents();
+  if (shown.events.length && elapsed() - shown.clipsAt >= CLIPS_MS) loadClips();
   draw();
 }
 
 export function showDevice() {
   resetQuiet(wanted());
   if (shown.path !== devicePath(wanted())) {
-    Object.assign(shown, { path: "", body: null, events: [], pictureNs: "0", shownNs: "", thermalNs: "", coming: null, failing: "" });
+    Object.assign(shown, { path: "", body: null, events: [], clips: [], pictureNs: "0", shownNs: "", thermalNs: "", coming: null, failing: "" });
     get("device-picture").replaceWith(Object.assign(make("img", "screen"), { id: "device-picture", alt: "", hidden: true }));
   }
-  shown.at = shown.eventsAt = -Infinity;
+  shown.at = shown.eventsAt = shown.clipsAt = -Infinity;
   refreshDevice();
 }
 
 export function setUpDevice() {
   setUpQuiet(nameOf);
-  get("device-masks").onclick = () => drawMasks(shown.body.device);
+  get("device-masks").onclick = () => drawMasks(shown.body.device, shown.body.regions);
+  get("device-span").onchange = draw;
+  get("device-test").onclick = () => testZone(zoneOf(shown.body.device));
   get("device-areas").onclick = () => drawAreas(shown.body.device);
   get("device-silence").onclick = () => {
     const { namespace, zone, id } = shown.body.device, existing = silenceOf(namespace, zone, id);

@@ -10,16 +10,27 @@ const SIDE = 1000;           // of the drawing, in its own units
 const STEP = 20, FINE = 4;   // by which an arrow key moves the cross
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const drawn = { device: null, areas: false, masks: [], corners: [], cross: null };
+const drawn = { device: null, areas: false, masks: [], corners: [], cross: null, had: new Set() };
 
 const share = (value) => Math.round(Math.min(SIDE, Math.max(0, value))) / SIDE;
 
-/** The regions drawn last, as fields of manifests, and their camera. A kind without a region stays as it is. */
+const fieldOf = ({ hide }) => (drawn.areas ? "areas" : hide ? "privacyMasks" : "masks");
+
+/** The regions drawn last, as fields of manifests, and their device; null: all regions of that kind were removed. */
 export function drawnMasks() {
-  const points = (corners) => ({ points: corners.map(([left, top]) => ({ left: share(left), top: share(top) })) });
-  if (drawn.areas) return { device: drawn.device, fields: drawn.masks.length ? { areas: drawn.masks.map(({ corners, area }) => ({ ...area, ...points(corners) })) } : {} };
-  const [privacyMasks, masks] = [true, false].map((hide) => drawn.masks.filter((mask) => mask.hide === hide).map(({ corners }) => points(corners)));
-  return { device: drawn.device, fields: { ...(masks.length && { masks }), ...(privacyMasks.length && { privacyMasks }) } };
+  const fields = Object.fromEntries([...drawn.had].map((field) => [field, null]));
+  for (const mask of drawn.masks) {
+    const points = mask.corners.map(([left, top]) => ({ left: share(left), top: share(top) }));
+    (fields[fieldOf(mask)] ??= []).push({ ...(drawn.areas && mask.area), points });
+  }
+  return { device: drawn.device, fields };
+}
+
+/** Begin with `regions`, which the device has. */
+function begin(regions) {
+  drawn.masks = regions.map(({ name, limit, kind, x, y }) => ({ corners: x.map((left, corner) => [left * SIDE, y[corner] * SIDE]), hide: kind === "privacy", area: { name, limit, kind } }));
+  drawn.had = new Set(drawn.masks.map(fieldOf));
+  draw();
 }
 
 /** The lines of the camera in its CameraFleet. */
@@ -86,7 +97,7 @@ function byKey(event) {
 }
 
 function open(device, areas) {
-  Object.assign(drawn, { device, areas, masks: [], corners: [], cross: null });
+  Object.assign(drawn, { device, areas, masks: [], corners: [], cross: null, had: new Set() });
   say(get("masks-title"), t(areas ? "areas.title" : "masks.title", { id: device.id }));
   say(get("masks-text"), t(areas ? "areas.text" : "masks.text"));
   get("masks-picture").hidden = get("masks-hide").hidden = areas;
@@ -95,11 +106,12 @@ function open(device, areas) {
   get("masks").showModal();
 }
 
-/** Draw masks for the camera `device`. */
-export function drawMasks(device) {
+/** Draw masks for the camera `device`, beginning with those of its `regions`. */
+export function drawMasks(device, regions) {
   load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("masks-picture").alt = t("picture.sees", { id: device.id });
   open(device, false);
+  begin(regions.filter(({ kind }) => kind === "mask" || kind === "privacy"));
 }
 
 /** Draw measuring areas on the thermal picture of `device`, beginning with those that it has. */
@@ -108,8 +120,7 @@ export function drawAreas(device) {
   fetchJson(`${devicePath(device)}/thermal`).then((body) => {
     paint(get("masks-thermal"), { ...body, areas: [] });
     if (drawn.device !== device || drawn.masks.length || drawn.corners.length) return;
-    drawn.masks = (body.areas || []).map(({ name, limit, kind, x, y }) => ({ corners: x.map((left, corner) => [left * SIDE, y[corner] * SIDE]), hide: false, area: { name, limit, kind } }));
-    draw();
+    begin(body.areas || []);
   }, (error) => toast(problem(error)));
   open(device, true);
 }

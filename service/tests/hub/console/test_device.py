@@ -11,6 +11,8 @@ from harness.need import BROWSER
 from embereye.margins import Margin
 from embereye.process.margins_call import Block, line_of
 from embereye.units import MINUTE, SECOND
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Area, Device, Mask
 
 from .house import CAMERAS, SENSORS, TOKEN, House
 
@@ -30,6 +32,47 @@ async def test_a_tile_opens_the_page_of_its_device(house: House, browser: Browse
     await browser.until("document.querySelector('#device-hour path')?.getAttribute('d')")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
+
+
+async def test_the_page_has_clips_the_day_the_login_and_a_test(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until("document.querySelector('#device-clips li')?.innerText.includes('cam-0')")
+    await browser.until("document.querySelector('#device-hour path')?.getAttribute('d')")
+    hour = await browser.ask("evaluate", script="document.querySelector('#device-hour path').getAttribute('d')")
+    await browser.ask("select", selector="#device-span", value="day")
+    drawn = "document.querySelector('#device-hour path').getAttribute('d')"
+    await browser.until(f"{drawn} && {drawn} !== {hour!r}")
+    assert "Login\nnone" in await browser.text("#device-facts")
+    await browser.ask("click", selector="#device-test")
+    await browser.until("document.querySelector('#ask').open")
+    await browser.ask("click", selector="#ask-ok")
+    await browser.until("document.querySelector('#device-test').innerText.startsWith('End test of ')")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_the_present_masks_are_drawn_and_the_dialog_begins_with_them(house: House, browser: Browser) -> None:
+    await house.furnish()
+    street, desk = (Mask(x=[left, 0.4, 0.4], y=[0.1, 0.1, 0.5]) for left in (0.1, 0.2))
+    camera = Device(
+        id="cam-0", zone="kitchen", source="rtsp://10.0.0.9/live", credentials="yard", masks=[street],
+        privacy_masks=[desk], areas=[Area(name="stove", limit=80, outline=street)],
+    )  # fmt: skip
+    roster = FleetRoster(fleet=CAMERAS, epoch=2, deadline_ns=5 * SECOND, devices=[camera])
+    await house.hub.coverage.set_roster(roster)
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until("document.querySelectorAll('#device-regions polygon').length === 3")
+    captions = "[...document.querySelectorAll('#device-regions text')].map((text) => text.textContent).join()"
+    assert await browser.ask("evaluate", script=captions) == "not analysed,hidden,stove (limit 80 °C)"
+    assert "Login\nyard" in await browser.text("#device-facts")
+    await browser.ask("click", selector="#device-masks")
+    (listed,) = yaml.safe_load(await browser.text("#masks-lines"))
+    assert listed["masks"] == [
+        {"points": [{"left": 0.1, "top": 0.1}, {"left": 0.4, "top": 0.1}, {"left": 0.4, "top": 0.5}]}
+    ]
+    assert len(listed["privacyMasks"]) == 1
 
 
 async def test_a_dark_device_has_its_reason_and_a_remedy(house: House, browser: Browser) -> None:

@@ -1,8 +1,8 @@
-"""The last hour of a device's measurements."""
+"""The last hour and day of a device's measurements."""
 
 import math
 
-from embereye.hub.coverage.measured import MOST, SAMPLE, SLOT, SLOTS, Measured
+from embereye.hub.coverage.measured import DAY_SLOT, DAY_SLOTS, MOST, SAMPLE, SLOT, SLOTS, Measured
 from embereye.v1.types_pb2 import Term
 
 
@@ -24,6 +24,15 @@ def test_values_older_than_an_hour_are_gone() -> None:
     measured.note([celsius(20)], 5 * SLOT)
     (series,) = measured.series((5 + SLOTS) * SLOT)
     assert set(series.values) == {None}
+
+
+def test_a_day_is_stored_more_coarsely_than_an_hour() -> None:
+    measured = Measured()
+    for at, value in ((0, 20.0), (SLOT, 61.0), (2 * DAY_SLOT, 22.0)):
+        measured.note([celsius(value)], 1000 * DAY_SLOT + at)
+    (series,) = measured.day(1002 * DAY_SLOT)
+    assert len(series.values) == DAY_SLOTS
+    assert series.values[-4:] == (None, 61.0, None, 22.0)
 
 
 def test_only_a_few_finite_quantities_of_a_device_are_stored() -> None:

@@ -25,7 +25,7 @@ from embereye.hub.live.parts import live_parts
 from embereye.process.http.server import bound_port, serve_http
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.v1.types_pb2 import Device
+from embereye.v1.types_pb2 import Device, Mask
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
 CAMERAS = """\
@@ -87,7 +87,8 @@ def start(tmp_path: Path) -> Start:
         await clips.open()
         hub.access.set_admin_token(TOKEN)
         running = asyncio.ensure_future(hub.run())
-        listed = [Device(id=name, zone="yard") for name in ("gate", "ramp")]
+        street = Mask(x=[0.1, 0.2, 0.2], y=[0.1, 0.1, 0.3])
+        listed = [Device(id="gate", zone="yard", masks=[street]), Device(id="ramp", zone="yard")]
         await hub.coverage.set_roster(
             FleetRoster(fleet="default/cameras/yard", epoch=1, deadline_ns=SECOND, devices=listed)
         )

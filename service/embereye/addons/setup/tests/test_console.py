@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+import yaml
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
@@ -71,7 +72,10 @@ async def test_a_device_is_changed_masked_and_removed(start: Start) -> None:
             await browser.ask("press", key=key)
         await press(browser, "document.querySelector('#setup-save-masks')")
         await browser.until("!document.querySelector('#masks').open")
-        assert "- {points: [{left: " in (site.folder / "cameras.yaml").read_text()
+        (gate, _) = yaml.safe_load((site.folder / "cameras.yaml").read_text())["spec"]["cameras"]
+        before, drawn = (mask["points"] for mask in gate["masks"])
+        assert before == [{"left": 0.1, "top": 0.1}, {"left": 0.2, "top": 0.1}, {"left": 0.2, "top": 0.3}]
+        assert len(drawn) == 3
         await press(browser, "document.querySelector('#setup-edit')")
         await press(
             browser, "[...document.querySelectorAll('#setup button')].find((one) => one.innerText === 'Remove …')"

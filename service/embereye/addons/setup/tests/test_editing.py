@@ -62,7 +62,7 @@ def lines(before: str, after: str) -> list[str]:
 
 
 def devices(text: str, fleet: str = YARD) -> list[dict[str, object]]:
-    return [dict(device) for device in dict(declared(text))[fleet]]
+    return [dict(device) for each in declared(text) if each.fleet == fleet for device in each.devices]
 
 
 def test_a_new_device_has_the_form_of_the_one_before() -> None:
@@ -114,7 +114,7 @@ def test_the_first_device_of_a_fleet(end: str) -> None:
     ("wanted", "reason"),
     [
         (change(Action.ADD, "gate"), "already"),
-        (change(Action.CHANGE, "roof", zone="x"), "does not declare roof itself"),
+        (change(Action.CHANGE, "roof", zone="x"), "does not declare roof"),
         (change(Action.REMOVE, "gate", "mill/cameras/yard"), "no fleet"),
     ],
 )

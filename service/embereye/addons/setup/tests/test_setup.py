@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from embereye.addons.setup.editor import UNDOABLE
+from embereye_cli.devices.fleet_import import config_map
 
 from .conftest import CAMERAS, SENSORS, Start
 
@@ -53,6 +54,26 @@ async def test_a_change_that_up_would_refuse_is_refused(start: Start, change: di
         assert status == 409
         assert reason in body["error"]
         assert (site.folder / "cameras.yaml").read_text() == CAMERAS
+
+
+async def test_a_device_of_a_config_map_is_changed_and_removed_in_it(start: Start) -> None:
+    async with start("sensors.yaml", "list.yaml") as site:
+        (site.folder / "sensors.yaml").write_text(f"{SENSORS}  sensorsFrom: [{{configMapRef: {{name: more}}}}]\n")
+        rows = [{"id": name, "zone": "loft"} for name in ("m-1", "m-2")]
+        before = config_map("sensors", rows, "more", "default")
+        file = site.folder / "list.yaml"
+        file.write_text(before)
+        _, shown = await site.ask("GET", "/v1/setup")
+        assert [device["id"] for device in shown["fleets"][0]["devices"]] == ["s-1", "m-1", "m-2"]
+        answer = await site.change("change", "m-2", "default/sensors/hall", fields={"zone": "attic"})
+        assert answer["applied"], answer
+        assert file.read_text() == before.replace('{"id": "m-2", "zone": "loft"}', '{id: "m-2", zone: attic}')
+        assert (await site.change("remove", "m-2", "default/sensors/hall"))["applied"]
+        assert file.read_text() == before.replace('    - {"id": "m-2", "zone": "loft"}\n', "")
+        assert (await site.ask("POST", "/v1/setup/undo", {}))[0] == 200
+        assert "attic" in file.read_text()
+        answer = await site.change("add", "m-1", "default/sensors/hall", fields={"zone": "loft"})
+        assert answer["status"] == 409
 
 
 async def test_another_hand_in_the_file_is_respected(start: Start) -> None:

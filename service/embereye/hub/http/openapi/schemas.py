@@ -146,6 +146,23 @@ def _device() -> Json:
     )  # fmt: skip
 
 
+def _region(*kinds: str) -> Json:
+    return record(
+        {
+            "name": WORD,
+            "kind": {"type": "string", "enum": [*kinds, "highest", "mean", "rise"]},
+            "limit": {"type": "number", "description": "°C; of a rise, °C/min"},
+            "x": list_of({"type": "number", "description": "share of the width"}),
+            "y": list_of({"type": "number", "description": "share of the height"}),
+        }
+    )
+
+
+def _measured() -> Json:
+    values = list_of({"type": ["number", "null"], "description": "null: nothing was reported"})
+    return list_of(record({"name": WORD, "unit": WORD, "values": values}))
+
+
 # Those of messages are added from their descriptors.
 SCHEMAS: dict[str, Json] = {
     "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
@@ -177,15 +194,12 @@ SCHEMAS: dict[str, Json] = {
     "DeviceDetails": record(
         {
             "device": reference("Device"),
-            "measured": list_of(
-                record(
-                    {
-                        "name": WORD, "unit": WORD,
-                        "values": list_of({"type": ["number", "null"], "description": "null: nothing was reported"}),
-                    }
-                )
-            ),
+            "measured": _measured(),
             "slotNs": {"type": "string", "description": "nanoseconds between two values, of which the last is now"},
+            "day": _measured(),
+            "daySlotNs": {"type": "string", "description": "the same of `day`"},
+            "login": {"type": "string", "description": "name of the Secret or credentials; empty: none is needed"},
+            "regions": list_of(_region("mask", "privacy")),
         }
     ),
     **_plans(),
@@ -210,17 +224,7 @@ SCHEMAS: dict[str, Json] = {
             "celsius": list_of({"type": ["number", "null"]}),
             "relative": {"type": "boolean", "description": "not °C: raw words minus their baseline"},
             "timeNs": NANOSECONDS,
-            "areas": list_of(
-                record(
-                    {
-                        "name": WORD,
-                        "kind": {"type": "string", "enum": ["highest", "mean", "rise"]},
-                        "limit": {"type": "number", "description": "°C; of a rise, °C/min"},
-                        "x": list_of({"type": "number", "description": "share of the width"}),
-                        "y": list_of({"type": "number", "description": "share of the height"}),
-                    }
-                )
-            ),
+            "areas": list_of(_region()),
         }
     ),
     "Heartbeat": record(
