@@ -170,7 +170,7 @@ golden: install programs ## Generate the chart's manifests for charts/tests, and
 	$(BIN)/python charts/tests/readme.py
 
 requirements: install ## Compile the pinned requirements from pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dc09 --extra modbus --extra mqtt --extra nats --extra notify --extra otel --extra parquet --extra postgres --extra s3 --extra spreadsheet --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dc09 --extra modbus --extra mqtt --extra nats --extra notify --extra otel --extra parquet --extra pdf --extra postgres --extra s3 --extra spreadsheet --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove everything that was built here, except .cache

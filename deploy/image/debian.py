@@ -22,14 +22,15 @@ PYTHON = "3.11"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR = "DEBIAN_MIRROR"  # URL with debian/ and debian-security/ below it; without it, this machine's sources are used
 MAX_AGE_SECONDS = 86400.0  # packages are fetched again after a day, for Debian's security updates
-# Python and the libraries of its modules, those of wheels (OpenCV uses LAPACK), certificates, time zones, and a shell
-# for people who look into a container. The build fails if a library is missing.
+# Python and the libraries of its modules, those of wheels (OpenCV uses LAPACK), certificates, time zones, fonts, and a
+# shell for people who look into a container. The build fails if a library is missing.
 PACKAGES = (
     *(f"python{PYTHON}", f"python{PYTHON}-minimal", f"libpython{PYTHON}-minimal", f"libpython{PYTHON}-stdlib"),
     *("python3", "python3-minimal", "media-types", "netbase", "tzdata", "ca-certificates", "openssl", "libssl3"),
     *("libc6", "libc-bin", "libgcc-s1", "libstdc++6", "gcc-12-base", "zlib1g", "libbz2-1.0", "liblzma5", "libcrypt1"),
     *("libexpat1", "libffi8", "libsqlite3-0", "libuuid1", "libncursesw6", "libtinfo6", "libreadline8"),
     *("liblapack3", "libblas3", "libgfortran5"),
+    *("fonts-dejavu-core", "fonts-droid-fallback"),  # of PDF reports
     *("base-files", "dash", "coreutils", "libacl1", "libattr1", "libgmp10", "libpcre2-8-0", "libselinux1"),
 )
 FURTHER = {"amd64": ("libquadmath0",), "arm64": ()}  # which libgfortran5 needs
@@ -44,6 +45,7 @@ UNNEEDED = re.compile(
     r"|usr/lib/python3[^/]*/(config-[^/]*/|lib-dynload/_(dbm|gdbm|crypt|ctypes_test|testclinic|test[^/]*)\.|lib-dynload/nis\.)"
     r"|usr/s?bin/(openssl|c_rehash|localedef|iconv(config)?|zdump|zic|ld\.so|ldd|catchsegv|pldd|tzselect|sotruss|sprof"
     r"|update-ca-certificates|py(3)?(compile|clean|versions)|pdb3.*|pydoc3.*|pygettext3.*|2to3.*)$"
+    r"|usr/share/(fonts-droid-fallback|fonts/truetype/dejavu/DejaVu(SansMono|Serif))"
     r"|usr/(games|include|src|local/(games|src|include|man))/|var/(backups|lib/(python|dpkg))/|etc/(cron|dpkg|skel|update-motd)"
 )
 USR_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr, as every Debian has them now

@@ -1,9 +1,10 @@
-"""A statement for people: as a page that needs no script, and as lines of text (pure)."""
+"""A statement for people: as a page that needs no script, as a PDF, and as lines of text."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from embereye.process import sealed_pdf
 from embereye.process.sealed_page import begin, safe, table
 from embereye.process.signing import digest
 from embereye.process.telemetry.logs import visible
@@ -97,6 +98,17 @@ def text(data: bytes) -> str:
 
 def _line(heads: Sequence[str], row: Sequence[str]) -> str:
     return ", ".join(f"{head}: {visible(cell)}" for head, cell in zip(heads, row, strict=True))
+
+
+def pdf(data: bytes) -> bytes:
+    """The statement in the file `data` as a PDF with that file attached. UserError without the libraries."""
+    made = json.loads(data)["statement"]
+    before = ("Day before", f"SHA-256 {made['previous']}" if made["previous"] else "none: the first statement")
+    sections = [sealed_pdf.Section(title, heads, rows) for title, (heads, rows) in zone_tables(made) if rows]
+    title = f"Statement of watch, {made['site']}, {made['day']}"
+    return sealed_pdf.render(
+        sealed_pdf.Report(title, [*facts(made), before], sections, "embereye statement verify"), data
+    )
 
 
 def page(data: bytes) -> str:

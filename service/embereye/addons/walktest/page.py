@@ -1,9 +1,10 @@
-"""A report for people: as a page that needs no script, and as lines of text (pure)."""
+"""A report for people: as a page that needs no script, as a PDF, and as lines of text."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from embereye.process import sealed_pdf
 from embereye.process.sealed_page import begin, safe, table
 from embereye.process.signing import digest
 from embereye.process.telemetry.logs import visible
@@ -48,6 +49,19 @@ def text(data: bytes) -> str:
     lines += ["", *(visible("  ".join(filter(None, cells))) for cells in rows(made))]
     lines += ["", f"SHA-256 {digest(data)}", f"key     {sealed['key']}"]
     return "\n".join(lines)
+
+
+def pdf(data: bytes) -> bytes:
+    """The report in the file `data` as a PDF with that file attached. UserError without the libraries."""
+    made = json.loads(data)["statement"]
+    report = sealed_pdf.Report(
+        f"Walk test of zone {made['namespace']}/{made['zone']}",
+        [*facts(made), ("Report", made["walktest"])],
+        [sealed_pdf.Section("Devices", HEADS, list(rows(made)))],
+        "embereye walktest verify",
+        is_signed_by_hand=True,
+    )
+    return sealed_pdf.render(report, data)
 
 
 def page(data: bytes) -> str:

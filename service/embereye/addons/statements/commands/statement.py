@@ -11,10 +11,11 @@ from typing import Any
 
 from rich.table import Column
 
-from embereye.addons.statements.page import minutes, percent, text
+from embereye.addons.statements.page import minutes, pdf, percent, text
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
-from embereye.process.signing import HEX_KEY, verify_chain
+from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, is_pdf_name, signed_file
+from embereye.process.signing import HEX_KEY, InvalidError, verify_chain
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
@@ -36,11 +37,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--days", type=int, default=31, metavar="N", help="how many (%(default)s)")
     show = actions.add_parser("show", help="show a day's statement; with --json, the file")
     show.add_argument("day", nargs="?", type=_day, default="", metavar="DAY", help="default: the newest")
+    show.add_argument("--out", type=Path, default=None, metavar="FILE",
+                      help="also write the signed file; FILE.pdf: as a PDF with it attached")  # fmt: skip
     save = actions.add_parser("save", help="fetch the signed files that a folder does not have yet")
     save.add_argument("folder", type=Path, metavar="DIR", help="folder for DAY.json; created if missing")
+    save.add_argument("--pdf", action="store_true", help="also write DAY.pdf, with the signed file attached")
     actions.add_parser("key", help="print the public key in hexadecimal")
     check = actions.add_parser("verify", help="verify saved files without a hub")
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or folders of DAY.json")
+    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, PDFs, or folders of DAY.json")
     check.add_argument("--key", action="append", required=True, metavar="KEY",
                        help="public key in hexadecimal, or a file with it; repeatable")  # fmt: skip
     accept_after_actions(parser, actions)
@@ -87,18 +91,27 @@ def _list(hub: HttpHub, arguments: Namespace) -> None:
 
 
 def _show(hub: HttpHub, arguments: Namespace) -> None:
-    day = arguments.day
+    out, day = arguments.out, arguments.day
+    if out and is_pdf_name(out):
+        check_libraries()
     if not day:
         newest = _read(hub, 1)["statements"]
         if not newest:
             raise UserError("there is no statement yet: the first one is made after midnight")
         day = newest[0]["day"]
     data = hub.fetch(f"/v1/statements/{day}", lister=LISTER)
+    try:
+        if out:
+            write_whole(out, pdf(data) if is_pdf_name(out) else data)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror or error}") from error
     print(data.decode().rstrip("\n") if arguments.json else text(data))
 
 
 def _save(hub: HttpHub, arguments: Namespace) -> None:
     folder: Path = arguments.folder
+    if arguments.pdf:
+        check_libraries()
     before, saved = "", 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,6 +121,9 @@ def _save(hub: HttpHub, arguments: Namespace) -> None:
                 if not file.exists():
                     write_whole(file, hub.fetch(f"/v1/statements/{each['day']}", lister=LISTER))
                     saved += 1
+                pages = file.with_suffix(".pdf")
+                if arguments.pdf and not pages.exists():
+                    write_whole(pages, pdf(file.read_bytes()))
             before = days[-1]["day"]
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror or error}") from error
@@ -127,7 +143,15 @@ def _key(hub: HttpHub, arguments: Namespace) -> None:
 
 def _verify(arguments: Namespace) -> int:
     keys = [_public(word) for word in arguments.key]
-    verdict = verify_chain(_files(arguments.files), keys)
+    contents = _files(arguments.files)
+    signed, unreadable = dict[str, bytes](), list[str]()
+    for name, content in contents.items():
+        try:
+            signed[name] = signed_file(content)
+        except InvalidError as error:
+            unreadable.append(f"{name}: {error}")
+    verdict = verify_chain(signed, keys)
+    verdict.problems[:0] = unreadable
     if arguments.json:
         print_json({"valid": verdict.is_valid, "days": verdict.days, "problems": verdict.problems})
         return int(not verdict.is_valid)
@@ -138,6 +162,9 @@ def _verify(arguments: Namespace) -> int:
         print(f"{len(verdict.days)} days, {span}: {'valid' if verdict.is_valid else 'not valid'}.")
         if not verdict.begins:
             print(f"The chain begins before {verdict.days[0]}: earlier statements are not among these files.")
+    pdfs = [data for name, data in signed.items() if data != contents[name]]
+    if pdfs and verdict.is_valid:
+        print("\n\n".join([ONLY_ATTACHMENT, *map(text, pdfs)]))
     return int(not verdict.is_valid)
 
 

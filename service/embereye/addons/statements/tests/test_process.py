@@ -69,6 +69,15 @@ async def test_statements_are_listed_shown_saved_and_verified(
     verify = ("statement", "verify", str(folder), "--key", key.strip(), "--key", old)
     code, text = await embereye(*verify)
     assert (code, "valid." in text) == (0, True), text
+    code, text = await embereye("statement", "save", "--pdf", str(folder), *at(hub))
+    assert code == 0, text
+    pages = [str(folder / f"{day}.pdf") for day in ("2023-11-14", "2023-11-15")]
+    code, text = await embereye("statement", "verify", *pages, "--key", old)
+    assert (code, "2 days, 2023-11-14 to 2023-11-15: valid." in text) == (0, True), text
+    assert text.count("of 1440 device-minutes") == 1, text
+    (tmp_path / "cut.pdf").write_bytes((folder / "2023-11-15.pdf").read_bytes()[:2_000])
+    code, text = await embereye("statement", "verify", pages[0], str(tmp_path / "cut.pdf"), "--key", old)
+    assert (code, "cut.pdf: is a PDF" in text) == (1, True), text
     (folder / "2023-11-15.json").write_bytes((folder / "2023-11-15.json").read_bytes().replace(b"86400", b"86401"))
     code, text = await embereye(*verify)
     assert (code, "the signature does not match" in text) == (1, True), text

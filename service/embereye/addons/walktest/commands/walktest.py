@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from embereye.addons.walktest.page import text
+from embereye.addons.walktest.page import pdf, text
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, is_pdf_name, signed_file
 from embereye.process.signing import HEX_KEY, InvalidError, open_sealed
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
@@ -34,11 +35,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     status.add_argument("zone", nargs="?", default="", metavar="ZONE", help="only this zone")
     end = actions.add_parser("end", help="end a zone's test, and show the signed report")
     end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
-    end.add_argument("--out", type=Path, default=None, metavar="FILE", help="also write the signed report to a file")
     show = actions.add_parser("show", help="show a report again; with --json, the signed file")
     show.add_argument("report", metavar="ID", help="its id in the status")
+    for action in (end, show):
+        text_of_out = "also write the signed report to a file; FILE.pdf: as a PDF with it attached"
+        action.add_argument("--out", type=Path, default=None, metavar="FILE", help=text_of_out)
     check = actions.add_parser("verify", help="verify the file of a report without a hub")
-    check.add_argument("file", type=Path, metavar="FILE", help="the signed report")
+    check.add_argument("file", type=Path, metavar="FILE", help="the signed report, or the PDF")
     check.add_argument("--key", required=True, metavar="KEY", help="public key, as `embereye statement key` prints it")
     for action in (start, end):
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
@@ -82,21 +85,33 @@ def _start(hub: HttpHub, arguments: Namespace) -> int:
 
 
 def _end(hub: HttpHub, arguments: Namespace) -> int:
+    _check_out(arguments)
     data = hub.fetch(_path(hub, arguments.zone, "/end"), body={"who": arguments.who}, lister=NOT_HERE)
-    try:
-        if arguments.out:
-            write_whole(arguments.out, data)
-    except OSError as error:
-        # The test has ended, so its report must not be lost.
-        raise UserError(f"--out {arguments.out}: {error.strerror or error}. {LISTER}") from error
+    _write(arguments, data)  # the test has ended: if this fails, the error says where its report is
     print(data.decode().rstrip("\n") if arguments.json else text(data))
     return int(b'"complete":false' in data)
 
 
 def _show(hub: HttpHub, arguments: Namespace) -> int:
+    _check_out(arguments)
     data = hub.fetch(f"/v1/walktests/{quote(arguments.report, safe='')}", lister=LISTER)
+    _write(arguments, data)
     print(data.decode().rstrip("\n") if arguments.json else text(data))
     return 0
+
+
+def _check_out(arguments: Namespace) -> None:
+    """Raise UserError if the file of --out cannot be made, before anything is done."""
+    if arguments.out and is_pdf_name(arguments.out):
+        check_libraries()
+
+
+def _write(arguments: Namespace, data: bytes) -> None:
+    try:
+        if arguments.out:
+            write_whole(arguments.out, pdf(data) if is_pdf_name(arguments.out) else data)
+    except OSError as error:
+        raise UserError(f"--out {arguments.out}: {error.strerror or error}. {LISTER}") from error
 
 
 def _status(hub: HttpHub, arguments: Namespace) -> int:
@@ -136,7 +151,8 @@ def _verify(arguments: Namespace) -> int:
     if not HEX_KEY.fullmatch(arguments.key):
         raise UserError(f'--key "{arguments.key}": is not a key of 64 hexadecimal digits')
     try:
-        data = arguments.file.read_bytes()
+        content = arguments.file.read_bytes()
+        data = signed_file(content)
         made = open_sealed(data, [arguments.key])
     except OSError as error:
         raise UserError(f"{arguments.file}: {error.strerror or error}") from error
@@ -147,4 +163,6 @@ def _verify(arguments: Namespace) -> int:
         print(f"{arguments.file}: is no report of a walk test")
         return 1
     print(f"{arguments.file}: valid. {_title(made)}, {made['ended']}")
+    if data != content:
+        print(f"{ONLY_ATTACHMENT}\n\n{text(data)}")
     return 0

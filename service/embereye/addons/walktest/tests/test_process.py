@@ -1,6 +1,7 @@
 """`embereye walktest` against a hub as a real process."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,14 @@ async def test_a_walk_test_is_started_ended_shown_and_verified(
     _, key = await embereye("statement", "key", *at)
     code, text = await embereye("walktest", "verify", str(file), "--key", key.strip())
     assert (code, ": valid. default/hall" in text) == (0, True), text
+    report = json.loads(file.read_bytes())["statement"]["walktest"]
+    pages = tmp_path / "report.pdf"
+    code, text = await embereye("walktest", "show", report, "--out", str(pages), *at)
+    assert (code, pages.read_bytes()[:5]) == (0, b"%PDF-"), text
+    code, text = await embereye("walktest", "verify", str(pages), "--key", key.strip())
+    assert (code, ": valid. default/hall" in text, "NOT TRIGGERED" in text) == (0, True, True), text
+    code, text = await embereye("walktest", "verify", str(pages), "--key", "0" * 64)
+    assert (code, "is signed by another key" in text) == (1, True), text
     file.write_bytes(file.read_bytes().replace(b'"complete":false', b'"complete":true'))
     code, text = await embereye("walktest", "verify", str(file), "--key", key.strip())
     assert (code, "the signature does not match" in text) == (1, True), text
