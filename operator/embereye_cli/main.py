@@ -48,6 +48,10 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("explain", "replay"): ("embereye_cli.explain.replay", "replay the decisions of a recorded scaling trace"),
     ("incident", "save"): ("embereye_cli.incident.save", "save an alarm with its recordings, to check later versions"),
     ("incident", "check"): ("embereye_cli.incident.check", "decide saved alarms again, and fail if any differs"),
+    ("detection", "diff"): (
+        "embereye_cli.detection.diff",
+        "list what only a candidate, or only the detection in force, found",
+    ),
     ("report", "quality"): ("embereye_cli.report.quality", "show how often the hub raises false alarms"),
     ("plan",): ("embereye_cli.plan", "estimate the hardware that fleets need"),
     ("discover",): ("embereye_cli.devices.discover", "find ONVIF cameras on the network and print a fleet of them"),
@@ -101,6 +105,7 @@ GROUPS = {
     "credentials": "store users and passwords for fleets",
     "explain": "explain an alarm, or why there was none, a device or a fleet's size",
     "incident": "save and export alarms, and decide saved ones again",
+    "detection": "compare a candidate with the detection in force",
     "report": "report on how well a site is watched",
     "calibrate": "calibrate a sensor",
     "simulate": "simulate devices over their real protocols",
@@ -110,7 +115,7 @@ GROUPS = {
 # The overview's headings, and the first words of the commands under each.
 SECTIONS = {
     "Watch": ("init", "doctor", "up", "service", "alarms", "subscriptions", "webhooks", "access"),
-    "Understand": ("explain", "incident", "report", "plan", "detect", "inspect", "self-test"),
+    "Understand": ("explain", "incident", "detection", "report", "plan", "detect", "inspect", "self-test"),
     "Set up devices": ("discover", "camera", "sensor", "fleet", "credentials", "request", "calibrate", "simulate"),
     "Processes": ("hub", "shard", "operator"),
     "Tools": ("dashboards", "bench", "completion"),

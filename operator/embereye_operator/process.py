@@ -30,7 +30,7 @@ from embereye_operator.decide.claims import Claims
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
-from embereye_operator.decide.rollout.turns import QUESTIONS, Question, Turns
+from embereye_operator.decide.rollout.turns import DEFAULT_QUESTIONS, Question, Turns
 from embereye_operator.decide.scaling.trace import ROOM, Trace
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
@@ -61,7 +61,7 @@ class OperatorOptions:
     scaling_trace_size: int = ROOM  # bytes; size limit of the folder
     rollout_max_fleets: int = 5
     rollout_delay: float = 10.0  # seconds
-    rollout_halt_on: Sequence[Question] = QUESTIONS
+    rollout_halt_on: Sequence[Question] = DEFAULT_QUESTIONS
     health_port: int = 8080
 
 

@@ -379,7 +379,7 @@ async def test_the_ledger_is_written_with_news_and_with_other_changes() -> None:
     await world.run_until_complete()
     written = []
 
-    async def write_ledger(**counts: int) -> None:
+    async def write_ledger(**counts: Any) -> None:
         world.runtime.ledger = FleetLedger(time_ns=world.now, **counts)
         before = len(world.runtime.statuses)
         await world.step()

@@ -12,7 +12,7 @@ from embereye_cli.values import duration_or_seconds, port_number, seconds, size,
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
-from embereye_operator.decide.rollout.turns import QUESTIONS, Question
+from embereye_operator.decide.rollout.turns import DEFAULT_QUESTIONS, QUESTIONS, Question
 from embereye_operator.process import OperatorOptions, serve
 
 # fmt: off
@@ -56,8 +56,9 @@ OPTIONS = (
     Option("--rollout-delay", "pause between the roll-outs of two fleets",
            default="10s", type=duration_or_seconds, metavar="DURATION"),
     Option("--rollout-halt-on", "conditions that a shard must meet before the next one is updated, and that halt the "
-           "roll-out of other fleets: Ready, Covered; empty: wait for Ready, and never halt",
-           default=",".join(QUESTIONS), metavar="CONDITION,…"),
+           "roll-out of other fleets: Ready, Covered, Detection (a candidate raises the same alarms); empty: wait for "
+           "Ready, and never halt",
+           default=",".join(DEFAULT_QUESTIONS), metavar="CONDITION,…"),
     Option("--health-port", "port of /healthz and /metrics", default="8080", type=port_number),
 )
 # fmt: on

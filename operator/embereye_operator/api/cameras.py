@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.candidates import CameraCandidate
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -334,6 +335,9 @@ class Detection(Resource):
     flame: ScoreThreshold = described("Flame.", default=ScoreThreshold)
     smoke: SmokeDetection = described("Smoke.", default=SmokeDetection)
     heat: Heat = described("Heat, for cameras that send temperatures.", default=Heat)
+    candidate: CameraCandidate | None = described(
+        "Changed thresholds that judge the same pictures silently; every difference is recorded.", default=None
+    )
 
 
 @dataclass(frozen=True, slots=True)

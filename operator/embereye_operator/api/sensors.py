@@ -7,6 +7,7 @@ from typing import Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
 from embereye.wire.device.commands import CALIBRATION, REQUEST, START
+from embereye_operator.api.candidates import SensorDetection
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 from embereye_operator.api.shared import (
@@ -316,6 +317,7 @@ class SensorFleetSpec(FleetSpec):
     gas: Gas = described("Thresholds for gas.", default=Gas)
     smoke: SmokePercent = described("Thresholds for smoke.", default=SmokePercent)
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
+    detection: SensorDetection = described("A candidate that judges the same data silently.", default=SensorDetection)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
     commands: DeviceCommands = described("The words sent to text devices.", default=DeviceCommands)
     telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)

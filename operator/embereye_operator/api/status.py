@@ -19,6 +19,9 @@ MAX_DEVICE_LISTS = 400_000  # characters; an object in etcd has at most 1.5 MB
 MAX_MESSAGE = 4096  # characters of a condition's message
 
 
+DIFFERS = "CandidateDiffers"  # a condition
+
+
 @dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""

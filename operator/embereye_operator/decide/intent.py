@@ -23,7 +23,13 @@ from embereye_operator.decide.placement.assignments import build_assignments, ne
 from embereye_operator.decide.placement.handoff import Plan, choose_shards, plan
 from embereye_operator.decide.placement.placement import LIMIT, shard_loads, spread
 from embereye_operator.decide.placement.record import PlacementRecord
-from embereye_operator.decide.rollout.rollout import Rollout, RolloutMemory, plan_rollout, target_image
+from embereye_operator.decide.rollout.rollout import (
+    Rollout,
+    RolloutMemory,
+    differing_reason,
+    plan_rollout,
+    target_image,
+)
 from embereye_operator.decide.snapshot import Identity, Snapshot
 
 DRAIN_LIMIT = 120 * SECOND  # time for a shard to be deleted or to leave a node; then Degraded says so
@@ -181,6 +187,7 @@ def build_change(
     intent = replace(intent, epoch=epoch)
     manifests = _build_manifests(snapshot, intent, settings, assignments, children, budget_owner)
     memory.waiting = snapshot.waiting
+    memory.differs = differing_reason(snapshot.fleet, snapshot.previous, settings.turns)
     rollout = plan_rollout(
         snapshot.fleet,
         manifests,

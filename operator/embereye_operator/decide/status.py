@@ -22,6 +22,7 @@ from embereye_operator.api.cameras import Camera, exposed_passwords
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import (
+    DIFFERS,
     MAX_ADDRESSES,
     MAX_DARK,
     MAX_MESSAGE,
@@ -38,6 +39,7 @@ from embereye_operator.api.status import (
 )
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.intent import Intent
+from embereye_operator.decide.placement.assignments import build_candidate
 from embereye_operator.decide.placement.record import Move
 from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
@@ -136,6 +138,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         _access_restricted(facts),
         *((_exposed(facts.exposure),) if facts.exposure else ()),
         *_passwords_separate(facts),
+        *_candidate_differs(facts, previous),
     )
     status = FleetStatus(
         operator=facts.operator,
@@ -307,6 +310,27 @@ def _passwords_separate(facts: Facts) -> tuple[Condition, ...]:
     if not (why := exposed_passwords(cameras)):
         return ()
     return (_condition("PasswordsSeparate", False, "InManifest", why),)
+
+
+def _candidate_differs(facts: Facts, previous: FleetStatus) -> tuple[Condition, ...]:
+    """Build CandidateDiffers; none without a candidate. Without the hub's answer, the previous one stays."""
+    candidate, declared = build_candidate(facts.fleet.spec), facts.fleet.spec.detection.candidate
+    if candidate is None or declared is None:
+        return ()
+    result = facts.ledger.candidate if facts.ledger and facts.ledger.HasField("candidate") else None
+    if result is None or result.id != candidate.id:
+        before = previous.condition(DIFFERS)
+        if result is None and before is not None:
+            return (before,)
+        message = f"no shard has reported candidate {candidate.name} yet"
+        return (_condition(DIFFERS, False, "NotCompared", message),)
+    message = (
+        f"candidate {candidate.name} and the detection in force differ in {counted(result.alarms, 'alarm')} "
+        f"(at most {declared.max_differences}) and {counted(result.pre_alarms, 'pre-alarm')}: "
+        "`embereye detection diff` lists them"
+    )
+    differs = result.alarms > declared.max_differences
+    return (_condition(DIFFERS, differs, "AlarmsDiffer" if differs else "AlarmsAgree", message),)
 
 
 def _rollout(facts: Facts, previous: FleetStatus) -> RolloutSummary | None:

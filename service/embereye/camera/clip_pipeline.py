@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import ClipPicture, ClipUnit
 from embereye.camera.device.camera import CameraDevice
+from embereye.levels import Kind
 from embereye.process.telemetry.metric import counter, gauge
 from embereye.process.timing.running import Running
 from embereye.shard.clips.delivery import Delivery
@@ -79,6 +80,10 @@ class ClipPipeline:
         if stronger and camera.encoding and camera.video:
             camera.picture_wanted = True
             self._stills.setdefault(camera.device.id, []).append((about, report, box))
+
+    def is_recording(self, camera: str, kind: Kind) -> bool:
+        """True if a clip of this kind of fire is being recorded."""
+        return self._recorder.is_recording(camera, kind)
 
     def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
         """Add the latest picture of `camera` to its open clips. A video's units are added by `record_unit` instead."""

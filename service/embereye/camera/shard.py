@@ -15,9 +15,11 @@ import cv2
 from prometheus_client.core import Metric
 
 from embereye.camera.canary import CameraCanary
+from embereye.camera.candidate import CameraCandidate
 from embereye.camera.clip_pipeline import ClipPipeline
 from embereye.camera.clips.ring import Budget, ClipUnit
 from embereye.camera.decode import hardware
+from embereye.camera.decode.image import Decoded
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
@@ -35,7 +37,7 @@ from embereye.camera.metrics import (
 )
 from embereye.camera.model.host import ModelHost
 from embereye.camera.rate_adapter import RateAdapter
-from embereye.camera.scheduling.mailbox import Tally
+from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.source_tasks import SourceTasks
 from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdict
 from embereye.camera.totals import Totals
@@ -54,7 +56,7 @@ from embereye.shard.service import ShardContext
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, MarkedPlaces, Region
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
-from embereye.v1.shard_pb2 import Assignment, CameraSettings, Load
+from embereye.v1.shard_pb2 import Assignment, CameraSettings, Candidate, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
@@ -82,8 +84,9 @@ class CameraShard:
         self._host = ModelHost()
         self._links = ShardLinks(
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
-            record=self._record_unit,
+            record=self._record_unit, analysed=self._judge_again,
         )  # fmt: skip
+        self._candidate: CameraCandidate | None = None
         self._views: ViewStore | None = None  # None: no folder for views
         # By camera: places where people marked a flame or smoke as false, with its kind.
         self._marked: dict[str, list[tuple[Kind, Region]]] = {}
@@ -91,7 +94,6 @@ class CameraShard:
         self._hardware = HardwareDecoding(hardware.wanted())
         self._retired = Totals()  # counts of cameras that were handed over
         self._draining = False
-        self._covered: dict[str, bool] = {}
         self._running = Running()
 
     def services(self) -> Iterable[Service]:
@@ -147,6 +149,41 @@ class CameraShard:
                 self._sources.close(name)
                 self._sources.open(self._cameras[name])
 
+        self._apply_candidate(assignment)
+
+    def _apply_candidate(self, assignment: Assignment) -> None:
+        """Judge the same pictures by the assignment's candidate, if it has one."""
+        wanted, candidate = assignment.candidate if assignment.HasField("candidate") else None, self._candidate
+        if wanted is None or (candidate is not None and wanted.id != candidate.declared.id):
+            candidate = None
+        if wanted is not None and candidate is None:
+            declared = Candidate()
+            declared.CopyFrom(wanted)
+            candidate = CameraCandidate(declared, assignment.fleet, self._is_busy)
+        if candidate is not self._candidate and self._context and (reports := self._context.candidates):
+            if candidate is not None:
+                reports.begin(candidate.declared, candidate.counts)
+            else:
+                reports.begin()
+        self._candidate = candidate
+        if candidate is not None:
+            candidate.watch(self._cameras, now_ns())
+
+    def _is_busy(self) -> bool:
+        """True if a candidate has to leave its time to the settings in force."""
+        load = self._rates.load
+        return max(load.decoders_busy, load.loop_busy) > LIVE_LOAD
+
+    def _judge_again(self, camera: CameraDevice, frame: Frame, decoded: Decoded | None) -> None:
+        """Let the candidate judge a frame that the settings in force have judged."""
+        if self._candidate is not None and self._cameras.get(camera.device.id) is camera:
+            self._candidate.judge(camera, frame, decoded, now_ns(), self._clips, self._assignment)
+
+    def _report_differences(self, now_ns: int) -> None:
+        if self._candidate is not None and self._context and self._context.candidates:
+            for difference in self._candidate.differences(now_ns):
+                self._context.candidates.add(difference)
+
     def _release_cameras(self, gone: set[str]) -> None:
         """Release cameras that other shards may own now, and redirect their senders."""
         for name in gone:
@@ -196,6 +233,8 @@ class CameraShard:
         has_signs = seen.level > CLEAR or self._episodes.is_active(device.id)
         for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if has_signs else ():
             report = self._episodes.observe(sign, now)
+            if self._candidate is not None:
+                self._candidate.note_in_force(sign, now, report.episode if report else "")
             if report and self._context:
                 if traces := self._context.traces:
                     traces.trace(report, camera.received_ns, camera.received_ns + int(camera.waited * SECOND))
@@ -232,14 +271,14 @@ class CameraShard:
         await self._canary.burn(fire, self._assignment.fleet, self._assignment.camera)
 
     async def _tick(self) -> None:
-        ticks = 0
+        ticks, before = 0, dict[str, bool]()
         while True:
             now = now_ns()
             self._running.since(now)
             covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
-            if covered != self._covered and self._context:
+            if covered != before and self._context:
                 self._context.coverage_changed()
-            self._covered = covered
+            before = covered
             for camera in self._cameras.values():
                 camera.submit_overdue(now)
             self._note_margins(ticks, now)
@@ -250,6 +289,7 @@ class CameraShard:
                 self._pool.poll_replies()
                 if self._clips:
                     self._clips.end_overdue(now)
+                self._report_differences(now)
                 self._save_a_view(now)
                 self._rates.admit(self._cameras, now)
                 self._sample_load()
@@ -335,6 +375,8 @@ class CameraShard:
         yield from live_metrics(self._links.live)
         if self._clips:
             yield from self._clips.metrics()
+        if self._candidate:
+            yield from self._candidate.counts.metrics()
 
     def _save_a_view(self, now_ns: int) -> None:
         """Save the view whose turn it is. A save takes a fraction of a millisecond."""

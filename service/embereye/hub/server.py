@@ -19,6 +19,8 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
 from embereye.hub.addon import Addon, Parts
+from embereye.hub.candidates.keeper import Candidates
+from embereye.hub.candidates.parts import candidate_parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.database import OwnedError, ReloadRequiredError
 from embereye.hub.databases.store import StoreThreads, read_address
@@ -242,11 +244,13 @@ def _tasks(parts: Sequence[Parts]) -> dict[str, Callable[[], Coroutine[Any, Any,
     return dict(chain.from_iterable(part.tasks.items() for part in parts))
 
 
-def _services(hub: Hub, clips: ClipStore, evidence: EvidenceService, parts: Sequence[Parts]) -> list[Service]:
+def _services(
+    hub: Hub, clips: ClipStore, evidence: EvidenceService, candidates: Candidates, parts: Sequence[Parts]
+) -> list[Service]:
     return [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
         Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
-        Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
+        Service(add_RosterServicer_to_server, RosterService(hub, candidates.result), "embereye.v1.Roster"),
         Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
         Service(add_WebhooksServicer_to_server, WebhooksService(hub), "embereye.v1.Webhooks"),
@@ -271,11 +275,11 @@ def _daemon(options: HubOptions, services: list[Service], access: AccessCheck, t
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     parts = [*(addon.attach(hub, clips) for addon in options.addons), live_parts(hub)]
     margins = MarginStore(options.data, capacity=options.margins_bytes, retention_ns=options.retention_ns)
-    parts.append(margin_parts(hub, margins))
-    bus = _bus(parts)
-    evidence = EvidenceService(hub, bus)
+    candidates = Candidates(hub)
+    parts += [margin_parts(hub, margins), candidate_parts(hub, candidates, clips)]
+    evidence = EvidenceService(hub, bus := _bus(parts))
     tls = ServerTls(options.tls) if options.tls else None
-    daemon = _daemon(options, _services(hub, clips, evidence, parts), _access_check(hub, parts), tls)
+    daemon = _daemon(options, _services(hub, clips, evidence, candidates, parts), _access_check(hub, parts), tls)
     daemon.control.answer(PEOPLE, hub.is_reaching_people)
     registry, mqtt = daemon.registry, _publisher(options, hub, parts)
     registry.register(Scraped(lambda: hub_metrics(hub, evidence, clips, options.data, mqtt)))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from embereye.detect.sensing.bands import BandTable
+from embereye.sensor.candidate import SensorCandidate
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status
 from embereye.shard.ledger import Ledger
@@ -39,6 +40,7 @@ class Fleet:
         self._garbage = garbage
         self.owned_devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
+        self.candidate: SensorCandidate | None = None
         self._since: dict[str, int] = {}  # device → the epoch since which this shard owns it
         self._elsewhere: Mapping[str, str] = {}  # device → the other shard that owns it
         self._peers: dict[str, Peer] = {}

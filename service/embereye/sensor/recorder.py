@@ -25,6 +25,7 @@ from embereye.process.timing.clock import stepped_ns
 from embereye.sensor.device.recent import Piece, RecentData
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.recording import Judged, write_recording
+from embereye.shard.candidate.comparison import Difference
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.clips.spool import SpoolFolder
 from embereye.shard.service import ShardContext
@@ -48,6 +49,7 @@ LONGEST_NS = 60 * SECOND  # most that is recorded after the sign began
 RETAINED_NS = BEFORE_NS + LONGEST_NS + 30 * SECOND  # older data is needed by no recording
 TIDY_CALLS = 60  # calls of `end_overdue` in which the old data of every device is dropped
 MAX_PER_HOUR = 12  # recordings of one device, so that a flickering sign leaves room for others
+MAX_DIFFERING_PER_HOUR = 4  # recordings of one device for a candidate
 MAX_EPISODES = 1_000  # episodes whose recorded level is remembered
 
 MADE = counter("embereye_sensor_recordings_made_total", "Recordings of sensors' data around a sign.")
@@ -83,6 +85,7 @@ class LineRecorder:
         self._open: dict[tuple[str, Kind], _Recording] = {}
         self._recorded: dict[str, Level] = {}  # by episode
         self._begun: dict[str, deque[int]] = {}  # by device: starts of its latest recordings
+        self._differing: dict[str, deque[int]] = {}  # the same, for what only a candidate found
         self._delivery = Delivery(context.links, self)
         self._spool: SpoolFolder
         self._recent: Sequence[RecentData] = ()
@@ -145,6 +148,25 @@ class LineRecorder:
         if len(self._open) <= MAX_RECORDED:
             recent.limit = RECORDED_BYTES
 
+    def record_difference(
+        self, difference: Difference, device: SensorDevice, settings: SensorSettings, fleet: str, now_ns: int
+    ) -> None:
+        """Record the data around what a candidate with `settings` found alone. What was reported is recorded anyway."""
+        if difference.which != "candidate":
+            return
+        begun = self._differing.setdefault(difference.device, deque(maxlen=MAX_DIFFERING_PER_HOUR))
+        if len(begun) == MAX_DIFFERING_PER_HOUR and now_ns - begun[0] < HOUR:
+            return
+        begun.append(now_ns)
+        about = Clip(
+            media=Clip.MEDIA_LINES, fleet=fleet, device=difference.device, zone=difference.zone,
+            kind=difference.kind.wire, episode=difference.episode,
+        )  # fmt: skip
+        replaced = tuple(sorted(device.frames.replaced))
+        recent = device.arrivals.recent
+        ended = _Recording(about, device.spec, settings, replaced, recent, difference.level, difference.at_ns, now_ns)
+        self._cut(ended)
+
     def end_overdue(self, now_ns: int) -> None:
         """End recordings that are due, and drop data that no recording needs. Call it about every second."""
         for key, recording in list(self._open.items()):
@@ -161,12 +183,17 @@ class LineRecorder:
             self._end(key)
         for device in devices:
             self._begun.pop(device, None)
+            self._differing.pop(device, None)
 
     def _end(self, key: tuple[str, Kind]) -> None:
         recording = self._open.pop(key)
-        eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
+        self._cut(recording)
         if not any(device == key[0] for device, _ in self._open):
             recording.recent.limit = self.share
+
+    def _cut(self, recording: _Recording) -> None:
+        """Write what was recorded."""
+        eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
         judged = Judged(recording.declared, recording.settings, recording.level, eeprom, recording.replaced)
         job = partial(self._write, recording.about, judged, pieces, stepped_ns())
         future = asyncio.get_running_loop().run_in_executor(self._thread, job)

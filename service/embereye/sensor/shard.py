@@ -24,6 +24,7 @@ from embereye.process.timing.clock import now_ns
 from embereye.process.timing.running import Running
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
+from embereye.sensor.candidate import SensorCandidate
 from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.fleet import Fleet
@@ -49,7 +50,7 @@ from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces
-from embereye.v1.shard_pb2 import Assignment, Commands, Load, SensorSettings
+from embereye.v1.shard_pb2 import Assignment, Candidate, Commands, Load, SensorSettings
 from embereye.wire.device.commands import START
 from embereye.zone.canary import is_canary
 
@@ -175,9 +176,37 @@ class SensorShard:
         if self._context is not None:
             for name, device in left.items():
                 self._context.closed(name, device.arrivals.ledger.message())
+        self._apply_candidate(assignment)
         self._sources.apply()
         marks = {name: device.watermark() for name, device in left.items() if device.arrivals.epoch}
         self._ingest.on_reassigned(self.fleet.handed_over, marks)
+
+    def _apply_candidate(self, assignment: Assignment) -> None:
+        """Judge the same data by the assignment's candidate, if it has one."""
+        wanted, candidate = assignment.candidate if assignment.HasField("candidate") else None, self.fleet.candidate
+        if candidate is not None and (wanted is None or wanted.id != candidate.declared.id):
+            candidate.close(self.fleet.owned_devices.values())
+            candidate = None
+        if wanted is not None and candidate is None:
+            declared = Candidate()
+            declared.CopyFrom(wanted)
+            candidate = SensorCandidate(declared, self.batcher.oldest_age_ns)
+        if candidate is not self.fleet.candidate and (reports := self._context and self._context.candidates):
+            if candidate is not None:
+                reports.begin(candidate.declared, candidate.counts)
+            else:
+                reports.begin()
+        self.fleet.candidate = self.batcher.candidate = candidate
+        if candidate is not None:
+            candidate.watch(self.fleet.owned_devices)
+
+    def _report_differences(self, candidate: SensorCandidate, now_ns: int) -> None:
+        """Report what only one of the candidate and the settings in force found."""
+        for difference in candidate.differences(now_ns):
+            if self._context and self._context.candidates:
+                self._context.candidates.add(difference)
+            if self._recorder and (device := self.fleet.owned_devices.get(difference.device)):
+                self._recorder.record_difference(difference, device, candidate.settings, self.fleet.name, now_ns)
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches of `wire.batches.Request`; readings that were analysed before count as duplicates."""
@@ -186,8 +215,12 @@ class SensorShard:
     def _observe(self, signs: list[Sign], now_ns: int) -> None:
         if self._context is None:
             return
+        candidate = self.fleet.candidate
         for sign in signs:
-            if sign.zone and (evidence := self._episodes.observe(sign, now_ns)):
+            evidence = self._episodes.observe(sign, now_ns) if sign.zone else None
+            if candidate is not None:
+                candidate.note_in_force(sign, now_ns, evidence.episode if evidence else "")
+            if evidence:
                 if is_canary(sign.device):
                     self._canary.report(evidence)
                     continue
@@ -251,6 +284,8 @@ class SensorShard:
         if self._recorder:
             yield from self._recorder.metrics()
         yield from self._sources.metrics()
+        if self.fleet.candidate:
+            yield from self.fleet.candidate.counts.metrics()
 
     async def drain(self, successor: str = "") -> None:
         """Accept no new device, redirect gRPC senders, and give them a moment to leave."""
@@ -287,6 +322,8 @@ class SensorShard:
             ticks += 1
             if ticks % 4 == 0:
                 self._sample()
+                if self.fleet.candidate is not None:
+                    self._report_differences(self.fleet.candidate, now)
             # A share of the devices at a time, so that the event loop is not busy for long.
             share = list(self.fleet.owned_devices.values())[ticks % INSPECTION_TICKS :: INSPECTION_TICKS]
             for device in share:

@@ -107,6 +107,8 @@ class ReadingSources:
         for device in list(self._fleet.owned_devices.values()) if self._sources else ():
             if device.states.values and device.levels.is_open():
                 self._observe(device.states.repeat(now_ns), now_ns)
+        if self._sources and self._fleet.candidate is not None:
+            self._fleet.candidate.repeat_signs(now_ns)
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
         """Analyse what a message says of a device of this shard; see `Owner`."""
@@ -116,6 +118,8 @@ class ReadingSources:
         self._batcher.offered += 1
         self._batcher.analysed += 1
         self._observe(own.analyse_report(report, heard_ns, now), now)
+        if self._fleet.candidate is not None:
+            self._fleet.candidate.analyse_report(device, report, heard_ns, now)
 
     def refuse(self, device: str, reason: str) -> None:
         """Count a message of a device of this shard as rejected; see `Owner`."""

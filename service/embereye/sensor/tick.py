@@ -25,6 +25,7 @@ from embereye.detect.thermal.mlx90640 import FRAME_WORDS, NOT_MEASURED, PIXELS, 
 from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
+from embereye.sensor.candidate import SensorCandidate
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.recent import PieceKind
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
@@ -75,6 +76,7 @@ class _Limits(NamedTuple):
     window: float = UNASSIGNED_WINDOW  # seconds between ticks
     capacity: int = 0  # packets of one device in one tick
     compact: bool = True  # compact the surplus; else drop it
+    soon_bytes: int = SOON_BYTES  # waiting bytes that start a tick early
 
 
 class TickBatcher:
@@ -82,6 +84,7 @@ class TickBatcher:
 
     def __init__(self, bands: BandTable, observe: Callable[[list[Sign], int], None]) -> None:
         self.archive: Archive | None = None
+        self.candidate: SensorCandidate | None = None
         self._bands = bands
         self._observe = observe
         self._queue: deque[Source] = deque()
@@ -100,13 +103,12 @@ class TickBatcher:
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
         self.works = LatencyHistogram()  # duration of ticks
         self._limits = _Limits()
-        self._soon_bytes = SOON_BYTES
 
     def configure(self, settings: SensorSettings) -> None:
         """Use a fleet's complete settings from now on."""
         compact = settings.overflow == SensorSettings.OVERFLOW_COMPACT
-        self._limits = _Limits(settings.window_ns / SECOND, settings.queue_capacity, compact)
-        self._soon_bytes = min(SOON_BYTES, settings.max_items * PACKET_BYTES * 2)
+        soon = min(SOON_BYTES, settings.max_items * PACKET_BYTES * 2)
+        self._limits = _Limits(settings.window_ns / SECOND, settings.queue_capacity, compact, soon)
 
     @property
     def depth(self) -> int:
@@ -125,7 +127,7 @@ class TickBatcher:
             if not self._queue:
                 self._since = time.monotonic()
             self._queue.append(source)
-        if self.waiting >= self._soon_bytes:
+        if self.waiting >= self._limits.soon_bytes:
             self._tick_soon()
         elif self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(self._limits.window, self._tick)
@@ -212,6 +214,8 @@ class TickBatcher:
         # Of quiet readings only the newest: all of them would push out the ones that changed a level.
         device.arrivals.recent.add_rows(rows if signs else rows[-QUIET_ROWS:], now_ns)
         self._observe(signs, now_ns)
+        if self.candidate is not None:
+            self.candidate.add_rows([device], [rows], now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
         """Collect a frame for this tick's analysis."""
@@ -265,6 +269,8 @@ class TickBatcher:
                 self._observe(device.analyse_readings(rows, now_ns), now_ns)
             except Exception:
                 logger.exception("device %s: readings could not be analysed", device.spec.id)
+        if self.candidate is not None:
+            self.candidate.add_rows(devices, blocks, now_ns)
 
     def _bounded(self, device: SensorDevice, rows: NDArray[np.float64], now_ns: int) -> NDArray[np.float64]:
         """The newest rows, at most a queue's capacity; earlier ones are compacted or shed."""
@@ -303,6 +309,8 @@ class TickBatcher:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
                     if signs := device.analyse_frame(frame.words, picture, extreme, frame.at_ns):
                         self._observe(signs, frame.at_ns)
+                    if self.candidate is not None:
+                        self.candidate.add_frame(device, frame.words, picture, extreme, frame.at_ns)
                 except Exception:
                     logger.exception("device %s: a frame could not be analysed", device.spec.id)
         done = sum(map(len, by_device.values()))

@@ -32,6 +32,7 @@ from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.folder import ServerTls
 from embereye.shard.assignment import Assignments, follow_file
+from embereye.shard.candidate.reports import CandidateReports
 from embereye.shard.evidence.canary import Canaries, Fire
 from embereye.shard.evidence.inheritance import hand_over, inherited, refusal
 from embereye.shard.evidence.reporter import Reporter
@@ -168,6 +169,7 @@ class ShardContext:
     traces: EpisodeTraces | None = None  # None: alarms are not traced
     tls: ServerTls | None = None  # certificate for devices
     margin: Callable[[Margin], None] = lambda margin: None  # called with each margin of a device
+    candidates: CandidateReports | None = None  # gets the differences of a candidate
 
 
 class ShardProcess(ShardServicer, ScrapedCollector):
@@ -199,6 +201,7 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             report=self._reporter.report,
         )
         self._margins = Margins(lambda: (self._assignments.current.fleet, options.shard))
+        self._candidates = CandidateReports(lambda: (self._assignments.current.fleet, options.shard))
         self._closed: list[tuple[int, ClosedLedger]] = []  # with the time at which they were closed
         self._final = False
         self._lingering = ""  # why it has not ended yet
@@ -224,22 +227,16 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             self._reporter.acknowledged = traces.acknowledged
         async with Tasks() as tasks:
             context = ShardContext(
-                options,
-                tasks,
-                self._reporter.report,
-                self._reporter.coverage_changed,
-                self._close_ledger,
-                self._links,
-                traces,
-                self._tls,
-                self._margins.add,
-            )
+                options, tasks, self._reporter.report, self._reporter.coverage_changed, self._close_ledger, self._links,
+                traces, self._tls, self._margins.add, self._candidates,
+            )  # fmt: skip
             await self._core.start(context)
             await daemon.start(tasks)
             tasks.start(follow_file(options.assignment, self._assignments), name="follow-assignment")
             tasks.start(self._reporter.run(), name="report-to-hub")
             tasks.start(self._canaries.run(), name="canaries")
             tasks.start(self._margins.run(self._links), name="margins")
+            tasks.start(self._candidates.run(self._links), name="candidate")
             await daemon.set_serving(True)
             logger.info(
                 "shard %s ready: gRPC %d, control %d, metrics %d",
@@ -282,6 +279,7 @@ class ShardProcess(ShardServicer, ScrapedCollector):
         if not await self._reporter.flush(0.5):
             await self._linger()
         await self._margins.drain(self._links, MARGINS_SECONDS)
+        await self._candidates.drain(self._links)
 
     async def _linger(self) -> None:
         """Wait for the hub to accept the reports, if the spool is lost at the end; a second signal ends that."""

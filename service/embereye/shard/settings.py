@@ -22,7 +22,14 @@ def unset_field(assignment: Assignment) -> str:
     kind = assignment.WhichOneof("settings")
     if kind is None:
         return "sensor or camera"
-    return _unset(getattr(assignment, kind), kind)
+    if unset := _unset(getattr(assignment, kind), kind):
+        return unset
+    if not assignment.HasField("candidate"):
+        return ""
+    candidate = assignment.candidate
+    if candidate.WhichOneof("settings") != kind:
+        return f"candidate.{kind}"
+    return _unset(getattr(candidate, kind), f"candidate.{kind}")
 
 
 def _unset(message: Message, path: str) -> str:

@@ -7,10 +7,12 @@ shards and the hub refuse an older epoch. Fields are never left to defaults of a
 settings.
 """
 
+import hashlib
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,6 +25,7 @@ from embereye.v1.shard_pb2 import (
     Assignment,
     CameraSettings,
     Canary,
+    Candidate,
     ClientCertificates,
     Commands,
     GasThresholds,
@@ -38,6 +41,7 @@ from embereye.v1.types_pb2 import Area, Device, DigitalFlame, Kind, Mask, Radiom
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye.wire.readings.source import SensorSource, encode_source
 from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel, PictureMask
+from embereye_operator.api.candidates import SensorDetection, with_changes
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import (
     HEARTBEATS,
@@ -129,7 +133,49 @@ def _calibration(declared: SensorCalibration) -> Calibration:
 
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
     """Build the fleet's settings for its shards, complete with defaults, because shards refuse incomplete ones."""
+    if (candidate := spec.detection.candidate) and candidate.promote:
+        spec = as_candidate(spec)
     return build_camera_settings(spec) if isinstance(spec, CameraFleetSpec) else build_sensor_settings(spec)
+
+
+def as_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> SensorFleetSpec | CameraFleetSpec:
+    """Return `spec` with the settings of its candidate in force."""
+    if isinstance(spec, CameraFleetSpec):
+        if (camera := spec.detection.candidate) is None:
+            return spec
+        detection = replace(
+            spec.detection,
+            flame=with_changes(spec.detection.flame, camera.thresholds.flame),
+            smoke=with_changes(spec.detection.smoke, camera.thresholds.smoke),
+            heat=with_changes(spec.detection.heat, camera.thresholds.heat),
+            candidate=None,
+        )
+        return replace(spec, detection=detection)
+    if (sensor := spec.detection.candidate) is None:
+        return spec
+    return replace(
+        spec,
+        thermal=with_changes(spec.thermal, sensor.thresholds.thermal),
+        gas=with_changes(spec.gas, sensor.thresholds.gas),
+        smoke=with_changes(spec.smoke, sensor.thresholds.smoke),
+        flame=with_changes(spec.flame, sensor.thresholds.flame),
+        detection=SensorDetection(),
+    )
+
+
+def build_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> Candidate | None:
+    """Build the settings of the fleet's candidate; None if there is none, or if it is in force."""
+    declared = spec.detection.candidate
+    if declared is None or declared.promote:
+        return None
+    settings, in_force = build_settings(as_candidate(spec)), build_settings(spec)
+    both = [part.SerializeToString(deterministic=True) for part in (settings, in_force)]
+    candidate = Candidate(name=declared.name, id=hashlib.sha256(b"|".join(both)).hexdigest()[:12])
+    if isinstance(settings, SensorSettings):
+        candidate.sensor.CopyFrom(settings)
+    else:
+        candidate.camera.CopyFrom(settings)
+    return candidate
 
 
 def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
@@ -257,7 +303,7 @@ def build_assignments(
     IP address, if known. `located` adds the owners of other shards' devices, which is long and equal for all.
     """
     holders = holders or {}
-    settings = build_settings(fleet.spec)
+    settings, candidate = build_settings(fleet.spec), build_candidate(fleet.spec)
     devices_of: dict[str | None, list[Device]] = defaultdict(list)
     for device in devices:
         for holder in {placement.get(device.id), holders.get(device.id)}:
@@ -273,6 +319,7 @@ def build_assignments(
             own=members.get(shard),
             hub=hub,
             canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
+            candidate=candidate,
         )
         if isinstance(settings, SensorSettings):
             assignment.sensor.CopyFrom(settings)

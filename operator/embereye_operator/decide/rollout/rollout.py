@@ -14,10 +14,11 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.api.status import DIFFERS, FleetStatus
 from embereye_operator.decide.manifests.compare import differences
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.ownership.applied import annotated, hashed
-from embereye_operator.decide.rollout.turns import QUESTIONS, Turns
+from embereye_operator.decide.rollout.turns import DEFAULT_QUESTIONS, Turns
 from embereye_operator.decide.snapshot import Identity
 
 ANNOTATION_ROLLOUT = "embereye.dev/rollout"  # on a fleet; "paused" stops further shards from getting a changed pod
@@ -104,6 +105,7 @@ class RolloutMemory:
     updated: dict[str, int] = field(default_factory=dict)
     unrolled: tuple[str, ...] = ()  # shards whose requested pod does not run, whether or not a previous one does
     waiting: Mapping[str, str] = field(default_factory=dict)  # shard → why its pod does not run
+    differs: str = ""  # why the fleet's candidate must not be rolled out; empty: it may
     observed: bool = False  # the fleet was seen once; another operator may have begun its roll-out
     # Deployment → the requested pod template, and the one that admission made of it if they differ: raised requests, an
     # image redirected to a mirror.
@@ -198,14 +200,14 @@ def plan_rollout(
     failed = ""
     if unhealthy and (now - memory.since > LIMIT or any(has_failed(existing[name]) for name in unhealthy)):
         failed = f"{fleet.key}: {next(iter(unhealthy.values()))} with {target}"
-        if gate and gate.halt_on:
-            gate.note_failure(fleet.key, failed)
+    if gate and gate.halt_on and (why := failed or memory.differs):
+        gate.note_failure(fleet.key, why)
     pending, waits = list[str](), ""
     if running := [name for name in outdated if is_rolled(existing[name])]:
-        waits = next(iter(unhealthy.values()), "")
+        waits = next(iter(unhealthy.values()), memory.differs)
         if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused":
             waits = f"it is paused: kubectl embereye rollout resume {fleet.name}"
-        elif gate and not unhealthy and any(image_of(existing[name]) != target for name in running):
+        elif gate and not waits and any(image_of(existing[name]) != target for name in running):
             waits = gate.why_not(fleet.key, now)
         pending = running if waits or len(running) < len(outdated) else running[1:]
         if pending and not waits:
@@ -220,6 +222,12 @@ def plan_rollout(
     return Rollout(target, memory, turns, memory.pending, waits, failed, before, images)
 
 
+def differing_reason(fleet: Fleet, status: FleetStatus, turns: Turns | None) -> str:
+    """Return why the fleet's candidate halts roll-outs, by its latest `status`; '' if it does not."""
+    condition = status.condition(DIFFERS) if turns and "Detection" in turns.halt_on else None
+    return f"{fleet.key}: {condition.message}" if condition and condition.status == "True" else ""
+
+
 def _dark(statuses: Mapping[str, ShardStatus | None]) -> set[str]:
     return {device.id for status in statuses.values() if status for device in status.devices if not device.covered}
 
@@ -228,7 +236,7 @@ def _health_problem(
     name: str, deployment: Mapping[str, Any], status: ShardStatus | None, memory: RolloutMemory, turns: Turns | None
 ) -> str:
     """Return the reason why the next shard has to wait for this one; '' if there is none."""
-    questions = (turns.halt_on if turns else QUESTIONS) or QUESTIONS[:1]
+    questions = (turns.halt_on if turns else DEFAULT_QUESTIONS) or DEFAULT_QUESTIONS[:1]
     if "Ready" in questions and (not is_rolled(deployment) or status is None or not status.ready):
         why = memory.waiting.get(name)
         return f"{name} is not ready: {why}" if why else f"{name} is not ready"

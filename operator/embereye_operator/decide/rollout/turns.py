@@ -12,14 +12,15 @@ from typing import Literal
 from embereye.units import SECOND, counted
 
 GRACE = 15 * SECOND  # after the operator's start, until it has seen which roll-outs are in progress
-Question = Literal["Ready", "Covered"]
-QUESTIONS: tuple[Question, ...] = ("Ready", "Covered")
+Question = Literal["Ready", "Covered", "Detection"]
+QUESTIONS: tuple[Question, ...] = ("Ready", "Covered", "Detection")
+DEFAULT_QUESTIONS: tuple[Question, ...] = ("Ready", "Covered")
 
 
 class Turns:
     """The roll-out turns of one operator. Losing them only delays roll-outs."""
 
-    def __init__(self, max_fleets: int = 5, delay: int = 0, halt_on: Collection[Question] = QUESTIONS) -> None:
+    def __init__(self, max_fleets: int = 5, delay: int = 0, halt_on: Collection[Question] = DEFAULT_QUESTIONS) -> None:
         """Start without turns; `delay` is in nanoseconds, from the end of one fleet to the start of the next.
 
         A fleet that fails one of the questions `halt_on` halts all others; without questions none does.

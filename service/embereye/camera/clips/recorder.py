@@ -117,6 +117,10 @@ class Recorder:
         self._write(partial(self._begin, clip, about, list(before)), size)
         return True
 
+    def is_recording(self, device: str, kind: Kind) -> bool:
+        """True if a clip of this kind is open."""
+        return (device, kind) in self._open
+
     def record_still(self, about: Clip, picture: ClipFrame, report: EvidenceItem, box: Box | None) -> None:
         """Make a still of `picture` for `report`."""
         if self._pending > self.pending_max_bytes:

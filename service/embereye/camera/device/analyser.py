@@ -110,21 +110,10 @@ class Analyser:
     def _renew_detectors(self, health: PictureHealth) -> None:
         health.patience_ns = self.health.patience_ns
         self.health = health
-        device, setup = self._device, self.setup
-        phase = zlib.crc32(device.id.encode()) / 2**32
-        flame = FlameThresholds(score_min=setup.flame_threshold)
-        smoke = SmokeThresholds(score_min=setup.smoke_threshold, scene=setup.smoke_scene)
-        detector = Detector(
-            flame if "flame" in setup.detectors else None,
-            smoke if "smoke" in setup.detectors else None,
-            _ignored(device),
-            self.usual_levels,
-            phase,
-        )
+        phase = zlib.crc32(self._device.id.encode()) / 2**32
+        detector = detector_of(self._device, self.setup, self.usual_levels, phase)
         self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
-        self._thermal = ThermalAnalyst(
-            self._settings.heat, device.radiometry, _ignored(device), device.areas, hidden_parts(device)
-        )
+        self._thermal = thermal_analyst_of(self._device, self._settings)
 
     def _renew_model(self) -> None:
         self.withdraw_model()
@@ -158,6 +147,11 @@ class Analyser:
         if isinstance(frame, VideoFrame) and self.model and self.model.is_run_due(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order
+
+    @property
+    def pictures(self) -> PictureAnalyst:
+        """The detectors of pictures, and the latest decoded one's state."""
+        return self._pictures
 
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` is not analysed and counts as showing the same as the previous one."""
@@ -232,6 +226,24 @@ class Analyser:
     def degraded(self, now_ns: int) -> str:
         """The reason why detection is limited, or ''."""
         return (self.model.degraded(now_ns) if self.model else "") or self.health.unseen
+
+
+def detector_of(device: Device, setup: Setup, usual_levels: UsualLevels, phase: float) -> Detector:
+    """Make the detector of a camera's pictures; `phase` is that of the appearance network's inspections."""
+    flame = FlameThresholds(score_min=setup.flame_threshold)
+    smoke = SmokeThresholds(score_min=setup.smoke_threshold, scene=setup.smoke_scene)
+    return Detector(
+        flame if "flame" in setup.detectors else None,
+        smoke if "smoke" in setup.detectors else None,
+        _ignored(device),
+        usual_levels,
+        phase,
+    )
+
+
+def thermal_analyst_of(device: Device, settings: CameraSettings) -> ThermalAnalyst:
+    """Make the detector of a camera's frames of temperatures."""
+    return ThermalAnalyst(settings.heat, device.radiometry, _ignored(device), device.areas, hidden_parts(device))
 
 
 def is_radiometric(frame: Frame) -> bool:

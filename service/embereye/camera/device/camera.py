@@ -51,6 +51,7 @@ class ShardLinks:
 
     submit: Callable[["CameraDevice"], None]  # queues a camera for a turn because a frame waits
     report: Callable[["CameraDevice", Observation], None]  # receives the observation of every analysed frame
+    analysed: Callable[["CameraDevice", Frame, Decoded | None], None] = lambda *_: None  # receives it after that
     ring_budget: Budget = field(default_factory=Budget)
     video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
     record: Callable[["CameraDevice", ClipUnit], None] = lambda *_: None  # receives every access unit of a video
@@ -271,6 +272,7 @@ class CameraDevice:
 
     def _use_result(self, turn: Turn) -> None:
         frame, result, decoding = turn.frame, turn.result, 0.0
+        decoded = result if isinstance(result, Decoded) else None
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
             decoding = result.cpu_seconds
@@ -281,6 +283,7 @@ class CameraDevice:
         now = self._clock()
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
+            self._links.analysed(self, frame, decoded)
         elif isinstance(result, PictureDelayedError):
             self._count_shed(frame, "delayed by the decoder")
         elif isinstance(result, ContextLostError):

@@ -61,6 +61,11 @@ class PictureAnalyst:
     _wanted: Observation | None = field(default=None, init=False)  # findings to mark in the still of the next frame
     _seen: Observation = field(default=Observation(0), init=False)  # in the latest picture
 
+    @property
+    def judged_close_ups(self) -> tuple[Box, ...] | None:
+        """The close-ups that the appearance network judged in the latest decoded frame; None: it did not run."""
+        return self._close_ups
+
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` needs no analysis and counts as showing the same as the previous one."""
         return self._wanted is None and self.detector.is_repeat(frame.time_ns) and not self._is_health_due(frame)

@@ -59,16 +59,23 @@ class ThermalAnalyst:
 
         Raises JpegError if it is cut short.
         """
-        began, now = time.thread_time(), frame.received_ns
+        began = time.thread_time()
+        heat, finding = self._measure(frame)
+        clip_frame, still = self._pictures(heat, finding, frame, shown=shown)
+        seen = Observation(frame.time_ns, (finding,))
+        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, clip_frame)
+
+    def observe(self, frame: Picture) -> Observation:
+        """Analyse `frame` without a picture for people; see `analyse_temperatures`."""
+        return Observation(frame.time_ns, (self._measure(frame)[1],))
+
+    def _measure(self, frame: Picture) -> tuple[Heat, Finding]:
         words = read_words(frame.data)
         if words.shape != self._shape:
             self._shape = words.shape
             self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
-        heat = self._watch.observe(words, now, self._ignored)
-        finding = self._finding(heat, now)
-        clip_frame, still = self._pictures(heat, finding, frame, shown=shown)
-        seen = Observation(frame.time_ns, (finding,))
-        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, clip_frame)
+        heat = self._watch.observe(words, frame.received_ns, self._ignored)
+        return heat, self._finding(heat, frame.received_ns)
 
     def _finding(self, heat: Heat, now_ns: int) -> Finding:
         assessment = heat.assessment

@@ -113,6 +113,11 @@ class Detector:
         """Return the part of the picture of `time_ns` that `detect` should also get with more pixels, or None."""
         return self._detail.wanted(time_ns) if self._detail else None
 
+    def follow(self, other: "Detector") -> None:
+        """Watch the detail that `other` watches, whose pictures and inspections this one also gets."""
+        if self._detail and other._detail:
+            self._detail.follow(other._detail)
+
     def add_inspection(self, inspection: Inspection) -> None:
         """Store the network's result for a picture before `detect` gets that picture."""
         if self._smoke_likeness:

@@ -78,7 +78,12 @@ class LedgerBook:
         """The totals of one fleet; None if it has no ledgers."""
         self._count()
         counts = self._totals.get(fleet)
-        return FleetLedger(**dict(zip(OUTCOMES, counts, strict=True)), time_ns=now_ns) if counts else None
+        if not counts:
+            return None
+        offered, analysed, shed, duplicate, rejected = counts
+        return FleetLedger(
+            offered=offered, analysed=analysed, shed=shed, duplicate=duplicate, rejected=rejected, time_ns=now_ns
+        )
 
     def forget(self, fleet: str) -> None:
         """Drop the ledgers of a removed fleet."""

@@ -12,6 +12,7 @@ from typing import Any
 from embereye.hub.tables.access import ADMIN_PLACES, AUDIT, SESSIONS, TOKENS
 from embereye.hub.tables.alarms import ALARMS
 from embereye.hub.tables.canaries import CANARIES
+from embereye.hub.tables.candidate_differences import CANDIDATE_DIFFERENCES
 from embereye.hub.tables.consumed import CONSUMED
 from embereye.hub.tables.episodes import EPISODES
 from embereye.hub.tables.events import EVENTS
@@ -38,7 +39,7 @@ VERSION = 2  # of the tables below; raise it when an existing table is altered, 
 OWN: Sequence[Table[Any, Any]] = (
     EVIDENCE, ZONES, EVENTS, ALARMS, FALSE_ALARMS, SILENCES, ROSTERS, LEDGERS, FORGOTTEN, PICTURES, EPISODES, CANARIES,
     TOKENS, SESSIONS, AUDIT, ADMIN_PLACES, SUBSCRIPTIONS, WEBHOOKS, DEAD_LETTERS, PLANS, PLAN_IMAGES, PLAN_DEVICES,
-    OVERLAYS, CONSUMED, RELEASES, HEARD,
+    OVERLAYS, CONSUMED, RELEASES, HEARD, CANDIDATE_DIFFERENCES,
 )  # fmt: skip
 ADDED: Sequence[Table[Any, Any]] = tuple(table for addon in addon_modules("tables") for table in addon.TABLES)
 ALL: Sequence[Table[Any, Any]] = (*OWN, *ADDED)

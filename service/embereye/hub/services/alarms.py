@@ -8,6 +8,7 @@ The operator sends each fleet's roster; the answer has the epochs of all rosters
 """
 
 import time
+from collections.abc import Callable
 
 from embereye.hub.actions import Action
 from embereye.hub.hub import Hub
@@ -29,6 +30,7 @@ from embereye.v1.alarms_pb2 import (
     ZonesResponse,
 )
 from embereye.v1.roster_pb2 import (
+    CandidateResult,
     FleetLedger,
     FleetRoster,
     FleetScaling,
@@ -104,14 +106,19 @@ class AlarmsService(FeedCalls):
 class RosterService(RosterServicer):
     """Receives the rosters from the operator."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, candidate: Callable[[str], CandidateResult | None] = lambda fleet: None) -> None:
+        """`candidate` returns the result of a fleet's candidate; None if it has none."""
         self._hub = hub
+        self._candidate = candidate
 
     async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
         """Replace the roster of one fleet."""
         _check_roster(request)
         await self._hub.coverage.set_roster(request)
-        return self._response(self._hub.coverage.ledgers.totals(request.fleet, time.time_ns()))
+        ledger = self._hub.coverage.ledgers.totals(request.fleet, time.time_ns())
+        if ledger and (candidate := self._candidate(request.fleet)):
+            ledger.candidate.CopyFrom(candidate)
+        return self._response(ledger)
 
     async def Retain(self, request: RetainRequest, context: object) -> RosterResponse:
         """Remove all fleets that are not named."""

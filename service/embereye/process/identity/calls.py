@@ -30,6 +30,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Evidence/Report": Rule(Role.SHARD),
     "embereye.v1.Live/Show": Rule(Role.SHARD),
     "embereye.v1.Margins/Store": Rule(Role.SHARD),
+    "embereye.v1.Candidates/Report": Rule(Role.SHARD),
     "embereye.v1.Clips/Held": Rule(Role.SHARD),
     "embereye.v1.Clips/Deliver": Rule(Role.SHARD),
     "embereye.v1.Roster/Set": Rule(Role.OPERATOR),

@@ -6,6 +6,7 @@ hot spot. Without a calibration only raw counts are assessed, and one is request
 called every few seconds, finds stuck and noisy pixels, which the calibration then replaces.
 """
 
+import copy
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -67,6 +68,17 @@ class FrameAnalysis:
         self._area_watch = AreaWatch(self.areas, ROWS, COLUMNS)
         separate = self._area_watch.separate_pixels
         self._heat = HeatWatch(self._thresholds, pixels=PIXELS - (0 if separate is None else int(separate.sum())))
+
+    def learn_from(self, other: "FrameAnalysis") -> None:
+        """Continue from what `other` has learnt of the same frames, with these thresholds."""
+        self._heat = copy.deepcopy(other._heat)
+        self._heat.configure(self._thresholds)
+        self._area_watch = copy.deepcopy(other._area_watch)
+        self.follow(other)
+
+    def follow(self, other: "FrameAnalysis") -> None:
+        """Use the calibration and the broken pixels that `other` knows of the same sensor."""
+        self.calibration, self._pixels = other.calibration, other._pixels
 
     @property
     def replaced(self) -> frozenset[int]:

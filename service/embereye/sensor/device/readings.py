@@ -29,6 +29,7 @@ from embereye.wire.device.reader import Quiet
 TRANSITIONS = 32
 SUMMARY_ROWS = 3  # rows of a summary; so few readings are not summarised
 CHANNELS = {SMOKE: (0, "smoke"), FLAME: (1, "flame"), GAS: (2, "gas")}  # kind → its column in a row, its name
+FourBands = tuple[Band, Band, Band, Band]  # of smoke, flame, gas and digital flame
 DIGITAL_OFF, DIGITAL_ON = (-0.5, 0.5), (0.5, math.inf)  # bands of an output that is 0 or 1
 
 
@@ -55,7 +56,7 @@ class ClearBands:
         return _is_outside(row, self._bands)
 
 
-def _is_outside(row: Row, bands: tuple[Band, Band, Band, Band]) -> bool:
+def _is_outside(row: Row, bands: FourBands) -> bool:
     return any(value < low or value >= high for value, (low, high) in zip(row, bands, strict=True))
 
 
@@ -69,7 +70,8 @@ class ReadingAnalysis:
         self._table = table
         self._levels = levels
         self._digital = False  # the digital output reports flame
-        self._bands: tuple[Band, Band, Band, Band] = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        self.bands: FourBands = (NOWHERE, NOWHERE, NOWHERE, NOWHERE)  # readings inside all of them change no level
+        self._others: FourBands | None = None  # those of a candidate
         self.configure(settings)
 
     def configure(self, settings: SensorSettings) -> None:
@@ -84,7 +86,7 @@ class ReadingAnalysis:
 
     def may_change(self, row: Row) -> bool:
         """True if a value of the reading may change a level."""
-        return _is_outside(row, self._bands)
+        return _is_outside(row, self.bands)
 
     def analyse(self, rows: NDArray[np.float64], now_ns: int) -> tuple[list[Sign], int]:
         """Analyse readings (n, 4); return their signs, in order, and the number of readings that were compacted.
@@ -152,15 +154,31 @@ class ReadingAnalysis:
 
     def _set_bands(self) -> None:
         derived, levels, blind = self._derived, self._levels, self._levels.blind
-        self._bands = (
+        self.bands = (
             NOWHERE if SMOKE in blind else derived.smoke(levels.in_force(SMOKE)),
             NOWHERE if FLAME in blind else derived.flame(levels.in_force(FLAME), digital=self._digital),
             NOWHERE if GAS in blind else derived.gas(levels.in_force(GAS)),
             DIGITAL_ON if self._digital != self.thresholds.active_low else DIGITAL_OFF,
         )
-        self._table.set(self.slot, self._bands)
+        self._table.set(self.slot, self.bands)
         self.attentive = levels.is_open_besides_heat()
-        self.quiet_line = _never if self.attentive else quiet_reading(self._bands).match
+        self._set_quiet_line()
+
+    def narrow_quiet_lines(self, others: FourBands | None) -> None:
+        """Let `quiet_line` match only lines that are inside `others`, too; None: only its own bands count."""
+        if others != self._others:
+            self._others = others
+            self._set_quiet_line()
+
+    def _set_quiet_line(self) -> None:
+        bands = self.bands
+        if self._others is not None:
+            smoke, flame, gas, digital = (
+                (max(low, other_low), min(high, other_high))
+                for (low, high), (other_low, other_high) in zip(bands, self._others, strict=True)
+            )
+            bands = (smoke, flame, gas, digital)
+        self.quiet_line = _never if self.attentive else quiet_reading(bands).match
 
 
 def _not_assessed(rows: NDArray[np.float64], assessed: Sequence[int]) -> Row:

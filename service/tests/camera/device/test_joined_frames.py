@@ -33,10 +33,12 @@ STEP = SECOND // 15
 class Hall:
     """A camera at its shard; each of its turns runs when `serve` is called."""
 
-    def __init__(self, decode=None):
+    def __init__(self, decode=None, analysed=lambda *_: None, settings=None):
         self.now, self.queued, self.turns, self.seen = START_NS, False, [], []
-        links = ShardLinks(submit=self.submit, report=lambda _, seen: self.seen.append(seen), clock=lambda: self.now)
-        settings = camera_settings(detection={"detectors": ["motion", "flame", "smoke"]})
+        links = ShardLinks(
+            submit=self.submit, report=lambda _, seen: self.seen.append(seen), analysed=analysed, clock=lambda: self.now
+        )
+        settings = settings or camera_settings(detection={"detectors": ["motion", "flame", "smoke"]})
         self.camera = CameraDevice(Device(id="hall", fps_target=15, fps_min=1), settings, links)
         self.camera.arrivals.video.slots = 3
         self.decoder, self.decode = VideoDecoder("H264"), decode or self.decode_video

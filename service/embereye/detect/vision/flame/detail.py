@@ -56,6 +56,15 @@ class DetailDetector:
         self.flame = FlameDetector(whole.limits, whole.inspections, whole.usual_levels, self.place, whole)
         return True
 
+    def follow(self, other: "DetailDetector") -> None:
+        """Watch the part that `other` watches, instead of choosing one: only its pictures are decoded."""
+        if other.flame is None or other.place is None:
+            self.flame = self.place = None
+        elif self.flame is None or self.place != other.place:
+            self.place, self._seen, self._seen_ns = other.place, Flame(), 0
+            whole = self._whole
+            self.flame = FlameDetector(whole.limits, whole.inspections, whole.usual_levels, self.place, whole)
+
     def observe(self, picture: Picture, time_ns: int, ignored: Mask | None = None) -> None:
         """Analyse `picture` (BGR), the wanted part of the picture of `time_ns`."""
         if self.flame:

@@ -1,0 +1,113 @@
+"""The fields of a candidate: changed settings of detection that judge the same data silently."""
+# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
+
+from embereye_operator.api.schema import Resource, described
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HeatChange(Resource):
+    """Changed thresholds for heat."""
+
+    pre_alarm_celsius: float | None = described("°C.", default=None, between=(-40, 300))
+    alarm_celsius: float | None = described("°C.", default=None, between=(-40, 300))
+    critical_celsius: float | None = described("°C.", default=None, between=(-40, 300))
+    rise_celsius_per_minute: float | None = described("°C per minute.", default=None, between=(0.5, 100))
+    rise_allowance_celsius: float | None = described("°C.", default=None, between=(0, 50))
+
+
+@dataclass(frozen=True, slots=True)
+class GasChange(Resource):
+    """Changed thresholds for gas."""
+
+    pre_alarm_ppm: float | None = described("ppm CO2-equivalent.", default=None, between=(1, 1_000_000))
+    alarm_ppm: float | None = described("ppm CO2-equivalent.", default=None, between=(1, 1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class PercentChange(Resource):
+    """Changed thresholds on an analog channel."""
+
+    pre_alarm_percent: float | None = described("% of the converter's range.", default=None, between=(0, 100))
+    alarm_percent: float | None = described("% of the converter's range.", default=None, between=(0, 100))
+
+
+@dataclass(frozen=True, slots=True)
+class SensorThresholds(Resource):
+    """The thresholds that differ from the fleet's."""
+
+    thermal: HeatChange | None = described("Heat.", default=None)
+    gas: GasChange | None = described("Gas.", default=None)
+    smoke: PercentChange | None = described("Smoke.", default=None)
+    flame: PercentChange | None = described("Flame.", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Resource):
+    """Changed settings of detection. They raise no alarm until they are promoted."""
+
+    name: str = described("A name for people, such as lower-gas.", default="candidate", min_length=1, max_length=63)
+    promote: bool = described(
+        "Use it as the detection in force. Later, write its thresholds into the fleet, and remove it.", default=False
+    )
+    max_differences: int = described(
+        "Alarms that only one of both may raise until the condition CandidateDiffers is True.",
+        default=0,
+        between=(0, 100_000),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SensorCandidate(Candidate):
+    """Changed settings of detection. They raise no alarm until they are promoted."""
+
+    thresholds: SensorThresholds = described("The thresholds that differ from the fleet's.", default=SensorThresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreChange(Resource):
+    """A changed threshold of a detector."""
+
+    threshold: float | None = described("Score from 0 to 1.", default=None, between=(0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeChange(ScoreChange):
+    """Changed settings of the detector for smoke."""
+
+    scene: Literal["room", "yard", "landscape"] | None = described("What the cameras watch.", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraThresholds(Resource):
+    """The thresholds that differ from the fleet's."""
+
+    flame: ScoreChange | None = described("Flame.", default=None)
+    smoke: SmokeChange | None = described("Smoke.", default=None)
+    heat: HeatChange | None = described("Heat, for cameras that send temperatures.", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraCandidate(Candidate):
+    """Changed settings of detection. They raise no alarm until they are promoted."""
+
+    thresholds: CameraThresholds = described("The thresholds that differ from the fleet's.", default=CameraThresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class SensorDetection(Resource):
+    """A candidate beside the fleet's thresholds."""
+
+    candidate: SensorCandidate | None = described(
+        "Changed thresholds that judge the same data silently; every difference is recorded.", default=None
+    )
+
+
+def with_changes(base: T, change: Any) -> T:
+    """Return `base` with the fields of `change` that are set; None changes nothing."""
+    set_fields = {field.name: getattr(change, field.name) for field in fields(change)} if change else {}
+    return replace(base, **{name: value for name, value in set_fields.items() if value is not None})  # type: ignore[type-var]

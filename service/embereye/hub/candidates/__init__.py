@@ -1,0 +1,1 @@
+"""Differences between candidates and the detection in force."""

@@ -1,0 +1,1 @@
+"""Candidates: other settings of detection that judge a shard's data silently."""

@@ -1,0 +1,145 @@
+"""Differences from a shard through the hub to a person and to the operator."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from harness.eventually import eventually
+from prometheus_client import CollectorRegistry, generate_latest
+
+from embereye.hub.candidates.keeper import Candidates
+from embereye.hub.candidates.parts import candidate_parts
+from embereye.hub.databases.store import StoreThreads
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.roles import Principal, Role, Scope
+from embereye.levels import Kind, Level
+from embereye.process.grpc_server import GrpcServer
+from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tasks import beside
+from embereye.process.timing.clock import now_ns
+from embereye.shard.candidate.comparison import Difference, Side
+from embereye.shard.candidate.counts import CandidateCounts
+from embereye.shard.candidate.reports import CandidateReports
+from embereye.shard.links import Links
+from embereye.units import SECOND
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.shard_pb2 import Candidate
+from embereye.v1.types_pb2 import Device
+
+FLEET, TOKEN = "default/sensors/hall", "an-admins-token-of-forty-characters-or-so"
+
+
+@dataclass
+class Site:
+    """A hub, and the reports of one shard's candidate."""
+
+    base: str
+    session: aiohttp.ClientSession
+    reports: CandidateReports
+    hub: Hub
+    candidates: Candidates
+    registry: CollectorRegistry
+
+    async def listed(self, *names: str) -> dict[str, Any]:
+        """The answer of the route once it lists the differences `names`, the newest first."""
+
+        async def body() -> dict[str, Any] | None:
+            answer = await self.read()
+            return answer if [row["id"] for row in answer["differences"]] == list(names) else None
+
+        answer: dict[str, Any] = await eventually(body)
+        return answer
+
+    async def read(self, token: str = TOKEN) -> dict[str, Any]:
+        """The answer of the route."""
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self.session.get(f"{self.base}/v1/detection/differences", headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            body: dict[str, Any] = await answer.json()
+            return body
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """A hub with two zones, and a shard whose candidate begins."""
+    threads = StoreThreads(tmp_path)
+    hub = Hub(threads, retention_ns=10**15)
+    await hub.open()
+    hub.access.set_admin_token(TOKEN)
+    candidates, registry = Candidates(hub), CollectorRegistry()
+    parts = candidate_parts(hub, candidates, None)
+    registry.register(*parts.collectors)
+    control = GrpcServer(list(parts.services), control=True)
+    links = Links(f"127.0.0.1:{control.listen('127.0.0.1:0')}")
+    await control.start()
+    reports = CandidateReports(lambda: (FLEET, "hall-0"))
+    devices = [Device(id=name, zone=zone) for name, zone in (("s-1", "hall"), ("s-2", "yard"))]
+    async with (
+        aiohttp.ClientSession() as session,
+        beside(hub.run(), name="hub"),
+        beside(reports.run(links), name="reports"),
+    ):
+        await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=1, deadline_ns=5 * SECOND, devices=devices))
+        runner = await serve_http(Api(hub, addons=[parts]).app(registry), "127.0.0.1", 0)
+        reports.begin(Candidate(name="lower-gas", id="abc"), CandidateCounts(seen=7, cpu_seconds=0.5))
+        yield Site(f"http://127.0.0.1:{bound_port(runner)}", session, reports, hub, candidates, registry)
+        await runner.cleanup()
+        await control.stop(0.2)
+        await hub.committer.flush(10)
+    await threads.close()
+
+
+def difference(name: str, device: str, zone: str, level: Level = Level.ALARM, which: Side = "candidate") -> Difference:
+    terms = [("gas", 4500.0, 4000.0, "ppm")]
+    return Difference(name, device, zone, Kind.GAS, level, which, now_ns(), terms, f"episode-{name}")
+
+
+async def test_a_difference_is_stored_listed_and_counted(site: Site) -> None:
+    site.reports.add(difference("1", "s-1", "hall"))
+    site.reports.add(difference("2", "s-2", "yard", Level.PRE_ALARM, "inForce"))
+    body = await site.listed("2", "1")
+    newest, oldest = body["differences"]
+    assert (newest["which"], newest["level"], newest["zone"]) == ("inForce", "pre-alarm", "yard")
+    assert oldest["terms"] == [{"name": "gas", "value": 4500.0, "threshold": 4000.0, "unit": "ppm"}]
+    assert abs(int(oldest["atNs"]) - time.time_ns()) < 60 * SECOND
+    (compared,) = body["candidates"]
+    assert (compared["candidate"], compared["comparison"], compared["seen"]) == ("lower-gas", "abc", 7)
+    result = site.candidates.result(FLEET)
+    assert result
+    assert (result.id, result.alarms, result.pre_alarms) == ("abc", 1, 1)
+    assert b'embereye_hub_candidate_differences{fleet="default/sensors/hall",level="alarm"} 1.0' in generate_latest(
+        site.registry
+    )
+
+
+async def test_a_repeated_report_is_counted_once(site: Site) -> None:
+    again = difference("1", "s-1", "hall")
+    site.reports.add(again)
+    site.reports.add(again)
+    site.reports.add(difference("2", "s-1", "hall"))
+    await site.listed("2", "1")
+    result = site.candidates.result(FLEET)
+    assert result
+    assert result.alarms == 2
+
+
+async def test_a_caller_limited_to_zones_sees_only_their_differences(site: Site) -> None:
+    by = Principal("admin", Role.ADMIN, "admin")
+    token = await site.hub.access.create_token(by, "guard", Role.VIEWER, Scope(("default/hall",)))
+    site.reports.add(difference("1", "s-1", "hall"))
+    site.reports.add(difference("2", "s-2", "yard"))
+    await site.listed("2", "1")
+    body = await site.read(token)
+    assert ([row["id"] for row in body["differences"]], body["candidates"]) == (["1"], [])
+
+
+async def test_a_new_comparison_begins_with_nothing(site: Site) -> None:
+    site.reports.add(difference("1", "s-1", "hall"))
+    await site.listed("1")
+    site.reports.begin(Candidate(name="lower-gas", id="def"), CandidateCounts())
+    await eventually(lambda: (result := site.candidates.result(FLEET)) and (result.id, result.alarms) == ("def", 0))
