@@ -13,8 +13,8 @@ from typing import Any
 
 import aiohttp
 
-READY_SECONDS = 60
-SECONDS = 60  # for one answer, and for one condition
+READY_SECONDS = 120
+SECONDS = 120  # for one answer, and for one condition
 LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 ENTER = "\ue007"  # WebDriver's code of the key
 CENTRE = """(() => {
@@ -108,7 +108,14 @@ async def run_firefox(language: str = "en-US") -> AsyncIterator[Firefox]:
     program = shutil.which("firefox-esr")
     assert program
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        settings = {"intl.accept_languages": language, "browser.shell.checkDefaultBrowser": False}
+        # Firefox asks Mozilla's servers for many things when it starts: all but this machine is behind a proxy that is
+        # not there.
+        settings = {
+            "intl.accept_languages": language, "browser.shell.checkDefaultBrowser": False,
+            "network.proxy.type": 1, "network.proxy.http": "127.0.0.1", "network.proxy.http_port": 9,
+            "network.proxy.ssl": "127.0.0.1", "network.proxy.ssl_port": 9,
+            "datareporting.policy.dataSubmissionEnabled": False, "app.normandy.enabled": False,
+        }  # fmt: skip
         lines = (f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in settings.items())
         (Path(profile) / "user.js").write_text("".join(lines))
         process = await asyncio.create_subprocess_exec(

@@ -40,6 +40,7 @@ SCRIPTS = [
     "theme",
     "thumbnails",
     "wall",
+    "zonetest",
     "zoom",
 ]
 STATIC = {  # name → media type; other files are not served

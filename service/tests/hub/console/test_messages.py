@@ -13,6 +13,7 @@ from harness.browser import Browser
 from harness.need import BROWSER
 
 from embereye.hub.http.languages import Languages
+from embereye.hub.http.pages import STATIC as SERVED
 
 from .house import TOKEN, House
 
@@ -160,6 +161,11 @@ def test_no_page_has_a_visible_text_of_its_own(page: str) -> None:
     words = [text for text in re.findall(r">([^<]*)<", html) if re.search(r"[^\W\d_]", text)]
     labels = re.findall(r'\s(?:aria-label|alt|placeholder|title)="([^"]*[^\W\d_][^"]*)"', html)
     assert words + labels == []
+
+
+def test_every_script_is_served() -> None:
+    scripts = {file.name for file in STATIC.iterdir() if file.name.endswith(".js")}
+    assert {name for name in SERVED if name.endswith(".js")} == scripts - {"service-worker.js"}
 
 
 def test_the_console_stays_small() -> None:
