@@ -27,6 +27,7 @@ from harness.cluster.soak import (
 )
 from harness.cluster.soak_site import TOTALS, surge_fleet
 from harness.cluster.soak_text import EMPTY, soak_text, write_soak_text
+from harness.cluster.writes import Changes, count_writes
 from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import Outcome
 from harness.need import MOSQUITTO
@@ -208,6 +209,45 @@ def test_more_than_three_writes_for_a_fault_and_fleet_fail_the_run(folder: Path)
     assert read_run(folder).problems == ["the operators wrote 3.3 times for a fault and fleet, more than 3"]
 
 
+def test_a_write_belongs_to_the_last_fault_before_it_and_of_a_burst_to_that(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    for at, event in ((1000.0, "shard killed"), (1100.0, "burst"), (1130.0, "node off")):
+        books.add("harm", at, event=event)
+        books.add("burst" if event == "burst" else "fault", at, number=0, seconds=20.0, outcome=asdict(FINE))
+    for at, name in ((1010.0, "hall"), (1105.0, "surge"), (1110.0, "yard"), (1140.0, "hall"), (1150.0, "surge")):
+        books.add("write", at, text=f"patch sensorfleets/status {name}", name=name)
+    assert count_writes(books) == [("shard killed", 2), ("node off", 2)]
+
+
+def status(minute: int, **changed: Any) -> dict[str, Any]:
+    now = {"lastObserved": f"2026-01-01T00:{minute:02}:00Z", "readyShards": 2, "ledger": {"offered": minute}}
+    return {**now, "conditions": [{"type": "Covered", "status": "True", "reason": "AllCovered"}], **changed}
+
+
+def test_the_fields_that_a_write_changed_are_known_and_a_sign_of_life_is_no_change() -> None:
+    target = {"resource": "sensorfleets", "subresource": "status", "name": "hall"}
+    changes = Changes()
+    changes.note("sensorfleets", "hall", status(0))
+
+    def changed(**now: Any) -> tuple[str, bool]:
+        return changes.describe({"verb": "patch", "objectRef": target, "requestObject": {"status": status(**now)}})
+
+    assert changed(minute=15) == ("ledger", True)
+    assert changed(minute=16) == ("ledger", False), "after a minute, numbers alone are no reason to write"
+    dark = [{"type": "Covered", "status": "False", "reason": "DevicesDark"}]
+    assert changed(minute=40, readyShards=1, conditions=dark) == ("Covered=False DevicesDark, ledger, readyShards", False)
+    assert changes.describe({"verb": "patch", "objectRef": {"resource": "configmaps", "name": "c"}}) == ("", False)
+
+
+def test_a_sign_of_life_is_no_write_at_rest(folder: Path) -> None:
+    books = Books(folder)
+    books.add("piece", 0.0, piece=1)
+    books.add("write", 2000.0, text="patch sensorfleets/status hall: ledger", name="hall", is_alive=True)
+    books.add("totals", 7200.0, piece=1, counts=totals())
+    assert read_run(folder).problems == []
+
+
 def test_an_alert_without_a_fault_is_a_problem_and_one_of_a_slow_machine_is_none(folder: Path) -> None:
     books = Books(folder)
     books.add("piece", 0.0, piece=1)
@@ -297,6 +337,8 @@ def test_leases_events_and_questions_are_no_writes() -> None:
     assert not is_write({"verb": "update", "objectRef": {"resource": "leases"}})
     assert not is_write({"verb": "create", "objectRef": {"resource": "events"}})
     assert not is_write({"verb": "create", "objectRef": {"resource": "selfsubjectrulesreviews"}})
+    refused = {"responseStatus": {"code": 409}}
+    assert not is_write({"verb": "patch", "objectRef": {"resource": "configmaps"}, **refused})
     assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})
 
 
@@ -345,6 +387,6 @@ def test_the_page_has_the_numbers_and_the_problems_of_all_pieces(folder: Path) -
         "| writes of the operators for a fault: mean per fleet, most of all fleets | ≤ 3, | 0.3, 1 |",
         "- 3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137", "| hub | 2 |", "| Killing | 2 |",
         "| hub killed | 1 | 0.2 s | 2 s | passed |", "etcd stored 3.5 MB, and PostgreSQL 8.1 MB",
-        "| list pods | 0.5 |", "| HubDown | 2 | 1 |", "| alerts without a fault | 0 | 1 |", "HOURS=2 ARGS=\"--seed 7 ",
+        "| hub killed | 1 | 0.3 | 3 |", "| list pods | 0.5 |", "| HubDown | 2 | 1 |", "| alerts without a fault | 0 | 1 |", "HOURS=2 ARGS=\"--seed 7 ",
     ):  # fmt: skip
         assert line in text, text

@@ -11,12 +11,24 @@ from typing import Any
 import yaml
 
 from harness.cluster.cluster import Cluster, execute, until
-from harness.servers.apiserver import AUDIT
+from harness.servers.apiserver import OPERATOR
 
 MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml"
 FOLDER = "/var/log/embereye-audit"  # on the node and in the container
 STARTED_SECONDS = 120.0
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+REFUSED = 400  # the first status code of an answer to a request that changed nothing
+# Requests of the operator, with the content of those that change a fleet or its status.
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "Request", "users": [OPERATOR], "verbs": sorted(WRITES), "resources": [{"group": "embereye.dev"}]},
+        {"level": "Metadata", "users": [OPERATOR]},
+        {"level": "None"},
+    ],
+}
 # Requests by writing verbs that do not count: signs of life, reports to people, and questions, which nothing stores.
 ROUTINE = frozenset({
     "leases", "events", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews",
@@ -37,7 +49,7 @@ class AuditLog:
         self._node = plane["metadata"]["name"]
         manifest = yaml.safe_load(await self._cluster.on_node(self._node, "cat", MANIFEST))
         if with_audit(manifest):
-            await self._write(f"{FOLDER}/policy.yaml", json.dumps(AUDIT))
+            await self._write(f"{FOLDER}/policy.yaml", json.dumps(POLICY))
             # kubelet reads every file of its folder, so the new manifest is written elsewhere first.
             await self._write("/etc/kubernetes/kube-apiserver.new", yaml.safe_dump(manifest))
             await self._cluster.on_node(self._node, "mv", "/etc/kubernetes/kube-apiserver.new", MANIFEST)
@@ -87,7 +99,9 @@ def with_audit(manifest: dict[str, Any]) -> bool:
 
 
 def is_write(request: dict[str, Any]) -> bool:
-    """True if a request changes an object that is neither a lease nor an event."""
+    """True if a request has changed an object that is neither a lease nor an event."""
+    if request.get("responseStatus", {}).get("code", 0) >= REFUSED:
+        return False
     return request["verb"] in WRITES and request.get("objectRef", {}).get("resource") not in ROUTINE
 
 

@@ -26,6 +26,7 @@ from harness.cluster.audit import AuditLog, is_write, request_kind
 from harness.cluster.books import Books
 from harness.cluster.cluster import Cluster, CommandError, Json
 from harness.cluster.site import SENSORS, SITE, SYSTEM
+from harness.cluster.writes import Changes
 from harness.machine.soak import COLUMNS
 from harness.matrix.matrix import AlertsWatched
 from harness.records.probers import IngestProber
@@ -186,6 +187,7 @@ class Figures:
         self._served: Counter[str] | None = None  # the API server's own counts at the last call
         self._asked: Counter[str] = Counter()  # the operators' requests
         self._writes: Counter[str] = Counter()
+        self._changes = Changes()
         self._firing = Firing()
         self._sizes: dict[str, float] = {}
         self._false: set[str] = set()  # devices about which the status is wrong now
@@ -194,6 +196,7 @@ class Figures:
     async def run(self) -> None:
         """Collect until cancelled."""
         await self._audit.begin()
+        await self._learn_statuses()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat(self._sample, SAMPLE_SECONDS), name="samples")
@@ -301,18 +304,29 @@ class Figures:
             self._requests[name] += count - before[name] if count >= before[name] else count
         self._served = served
         self._sizes["etcd_mb"] = round(max(map(float, STORED.findall(page)), default=0.0) / MB, 1)
+        await self.read_writes()
+        self._sizes["postgres_mb"] = round(await self._sources.database_mb(), 1)
+
+    async def read_writes(self) -> None:
+        """Read the operators' requests since the last call."""
         for request in await self._audit.read():
             self._asked[request_kind(request)] += 1
             if is_write(request):
                 self._note_write(request)
-        self._sizes["postgres_mb"] = round(await self._sources.database_mb(), 1)
+
+    async def _learn_statuses(self) -> None:
+        for resource in ("sensorfleets", "camerafleets"):
+            for fleet in await self._reader.items(f"/apis/embereye.dev/v1beta1/{resource}"):
+                self._changes.note(resource, fleet["metadata"]["name"], fleet.get("status", {}))
 
     def _note_write(self, request: dict[str, Any]) -> None:
-        kind = request_kind(request)
+        kind, name = request_kind(request), request["objectRef"].get("name", "")
         self._writes[kind] += 1
         asked = datetime.fromisoformat(request["requestReceivedTimestamp"]).timestamp()
         at = self._now() - (time.time() - asked)
-        self._books.add("write", max(0.0, at), text=f"{kind} {request['objectRef'].get('name', '')}")
+        changed, is_alive = self._changes.describe(request)
+        text = f"{kind} {name}{': ' if changed else ''}{changed}"
+        self._books.add("write", max(0.0, at), text=text, name=name, is_alive=is_alive)
 
     # --- alerts ---
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,22 +20,20 @@ from harness.cluster.cluster import until
 from harness.cluster.faults import FAULTS
 from harness.cluster.figures import Figures, Sources
 from harness.cluster.soak_site import SURGE_SHARDS, TOTALS, LoadPlan, SoakRelease
+from harness.cluster.writes import BURST, REST_SECONDS, fault_spans, judge_writes
 from harness.machine.soak import Soaked, read_samples, stopped_within
 from harness.matrix.matrix import Outcome, outcome_of, try_faults, wall_ns
 from harness.matrix.rules import SLOW
 from harness.records.about import about_run
 from harness.records.witness import Lit
 
-BURST = "burst"
 BURST_SECONDS, CALM_SECONDS = 120.0, 300.0  # time limits for a burst's shards to come, and to leave
 PAIRED = 1 / 6  # share of faults that are paired with a second one
 ALARM_SECONDS = 20.0  # time limit for an alarm at each receiver, without a fault
 DELIVERY_SECONDS = 5.0  # time limit from an alarm in the feed to webhook and MQTT, without a fault
 BURN_SECONDS = 8.0  # duration of a fire after its alarm
 QUIET_SECONDS = 90.0  # time limit for people to reset all zones after their fires
-REST_SECONDS = 120.0  # time after a fault in which its consequences may last
 GROWTH_MB = 1.5  # MB an hour: allowed upper bound of a container's growth
-WRITES, FLEETS = 3.0, 3  # allowed writes of the operators for a fault and fleet, on average; fleets of a run
 JUDGED_SECONDS = 7200.0  # shortest run whose memory is judged by GROWTH_MB
 # Total counts of a piece that must be 0.
 ZEROS = (
@@ -178,7 +175,8 @@ def sum_figures(books: Books) -> dict[str, dict[str, float]]:
 
 def judge_quiet(books: Books) -> list[str]:
     """The problems of the time without faults: restarts, alerts, and the operator's writes at rest."""
-    spans = list(fault_spans(books)) + [(entry["at"], entry["at"]) for entry in books.of("piece")]
+    spans = [(begin, end) for _, begin, end in fault_spans(books)]
+    spans += [(entry["at"], entry["at"]) for entry in books.of("piece")]
 
     def quiet(entry: dict[str, Any]) -> bool:
         return not any(begin - REST_SECONDS / 4 <= entry["at"] <= end + REST_SECONDS for begin, end in spans)
@@ -188,47 +186,17 @@ def judge_quiet(books: Books) -> list[str]:
         for entry in books.of("restart")
         if quiet(entry)
     ]
-    writes = [f"{entry['at']:.0f} s: written at rest: {entry['text']}" for entry in books.of("write") if quiet(entry)]
+    writes = [
+        f"{entry['at']:.0f} s: written at rest: {entry['text']}"
+        for entry in books.of("write")
+        if quiet(entry) and not entry.get("is_alive")  # a status is written each 15 minutes, as a sign of life
+    ]
     alerts = [
         f"{entry['at']:.0f} s: {entry['name']} fired without a fault"
         for entry in books.of("alert")
         if quiet(entry) and entry["name"] not in SLOW
     ]
     return restarts + alerts + writes
-
-
-def judge_writes(books: Books) -> list[str]:
-    """The problem that the operators write more in faults than `WRITES`, if they do."""
-    mean = mean_writes(books)
-    return (
-        [f"the operators wrote {mean:.1f} times for a fault and fleet, more than {WRITES:g}"] if mean > WRITES else []
-    )
-
-
-def mean_writes(books: Books) -> float:
-    """The operators' writes for a fault and fleet, on average. Writes for bursts do not count."""
-    counts = count_writes(books)
-    return sum(counts) / len(counts) / FLEETS if counts else 0.0
-
-
-def count_writes(books: Books) -> list[int]:
-    """The operators' writes during each fault, and in the time after it in which its consequences may last."""
-    writes = [entry["at"] for entry in books.of("write")]
-    spans = fault_spans(books, bursts=False)
-    return [sum(begin <= at <= end + REST_SECONDS for at in writes) for begin, end in spans]
-
-
-def fault_spans(books: Books, *, bursts: bool = True) -> Iterator[tuple[float, float]]:
-    """Yield the begin and the end of each fault, in seconds of soaking. A cut one ends with its piece.
-
-    `bursts`: of each burst of load, too.
-    """
-    entries = books.entries
-    for number, entry in enumerate(entries):
-        if entry["kind"] == "harm" and (bursts or entry["event"] != BURST):
-            later = [other for other in entries[number + 1 :] if other["kind"] in {"fault", BURST, "piece", "harm"}]
-            end = later[0]["at"] + later[0].get("seconds", 0.0) if later else books.reached
-            yield entry["at"], end
 
 
 def _text(entry: dict[str, Any]) -> str:
@@ -275,6 +243,7 @@ class Piece:
             if collecting.done() and (error := collecting.exception()):
                 self.books.add("problem", self.now, text=f"the figures ended early: {error!r}")
             await cancel_and_wait(collecting)
+            await self._figures.read_writes()  # those since the last count
 
     async def _make(self, number: int, event: str) -> None:
         if event == BURST:

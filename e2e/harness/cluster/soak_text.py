@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.cluster.books import Books
-from harness.cluster.soak import GROWTH_MB, WRITES, ClusterSoaked, count_writes, mean_writes
+from harness.cluster.soak import GROWTH_MB, ClusterSoaked
+from harness.cluster.writes import FLEETS, allowed_writes, count_writes, mean_allowed, mean_writes
 from harness.machine.soak_page import COLOURS, plot, usage
 from harness.machine.soak_text import fault_table, usage_table
 from harness.matrix.rules import LAPSE
@@ -58,6 +59,7 @@ def soak_text(result: ClusterSoaked, books: Books) -> str:
         used="\n".join(usage_table(result)), growth=GROWTH_MB, lines=_counts(figures["lines"], minutes),
         events=_counts(figures["events"]), requests=_counts(figures["requests"], minutes),
         asked=_counts(figures["asked"], minutes), writes=_counts(figures["writes"]), delays=DELAYS,
+        written=_written(books),
         etcd=figures["sizes"].get("etcd_mb", 0.0), postgres=figures["sizes"].get("postgres_mb", 0.0),
         lapse=LAPSE, alerts=_alerts(result, books),
         faults="\n".join(fault_table(result.outcomes)),
@@ -87,8 +89,8 @@ def _numbers(result: ClusterSoaked, books: Books) -> list[str]:
                    ("alerts_missing", "alerts_foreign", "alerts_left"))),
         ("alerts without a fault", "0", f"{_number(result, 'fired without a fault')}"),
         ("writes of the operators at rest", "0", f"{_number(result, 'written at rest')}"),
-        ("writes of the operators for a fault: mean per fleet, most of all fleets", f"≤ {WRITES:g},",
-         f"{mean_writes(books):.1f}, {max(count_writes(books), default=0)}"),
+        ("writes of the operators for a fault: mean per fleet, most of all fleets", f"≤ {mean_allowed(books):.3g},",
+         f"{mean_writes(books):.1f}, {max((count for _, count in count_writes(books)), default=0)}"),
         ("containers whose memory may grow faster than the mark", "none", ", ".join(result.growing) or "none"),
         ("containers that ended too early to judge", "none", ", ".join(result.unjudged) or "none"),
     ]  # fmt: skip
@@ -102,6 +104,17 @@ def _alerts(result: ClusterSoaked, books: Books) -> str:
         f"| {name} | {count} | {_number(result, f' {name} fired without a fault')} |" for name, count in counts.items()
     ]
     return "\n".join(sorted(rows)) or "| none | | |"
+
+
+def _written(books: Books) -> str:
+    """The rows of a table with the writes that each kind of fault caused."""
+    by_event: dict[str, list[int]] = {}
+    for event, count in count_writes(books):
+        by_event.setdefault(event, []).append(count)
+    return "\n".join(
+        f"| {event} | {len(counts)} | {sum(counts) / len(counts) / FLEETS:.1f} | {allowed_writes(event):g} |"
+        for event, counts in sorted(by_event.items())
+    )
 
 
 def _percentiles(delays: Sequence[float]) -> str:

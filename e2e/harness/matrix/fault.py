@@ -68,6 +68,7 @@ class Fault(Generic[B]):
     planned: bool = False  # routine work of people, which must go unnoticed
     fires: int = 2  # fires lit during `duration`
     before: Callable[[B], Awaitable[None]] | None = None  # preparation, without harm
+    writes: float = 3.0  # of the operators for each fleet: the mean that a soak in a cluster allows
 
 
 @asynccontextmanager
