@@ -13,10 +13,12 @@ import pytest
 from harness.cluster.audit import is_write, request_kind, with_audit
 from harness.cluster.books import Books
 from harness.cluster.cluster import ROOT
-from harness.cluster.faults import FAULTS
+from harness.cluster.faults import FAULTS, other_pod
 from harness.cluster.figures import ContainerUsage, Firing, Restarts, sum_requests, usages
 from harness.cluster.soak import (
     JUDGED_SECONDS,
+    SHORT_FAULTS,
+    SHORT_SECONDS,
     SOAK_FAULTS,
     ClusterPlan,
     ClusterSoaked,
@@ -29,6 +31,7 @@ from harness.cluster.soak_site import TOTALS, surge_fleet
 from harness.cluster.soak_text import EMPTY, soak_text, write_soak_text
 from harness.cluster.writes import Changes, count_writes
 from harness.machine.soak import COLUMNS
+from harness.matrix.edits import merge
 from harness.matrix.matrix import Outcome
 from harness.need import MOSQUITTO
 from harness.records.diary import Diary
@@ -63,6 +66,22 @@ def test_the_schedule_follows_from_the_seed_and_has_pairs_that_fit() -> None:
 def test_the_fleet_of_the_bursts_is_valid() -> None:
     fleet = parse_fleet(surge_fleet(["surge-0", "surge-1"], {"type": "NodePort", "advertisedHost": "127.0.0.1"}))
     assert [device.id for device in fleet.devices] == ["surge-0", "surge-1"]
+
+
+def test_the_roll_out_changes_fields_that_a_fleet_has() -> None:
+    fleet = surge_fleet(["surge-0"], {"type": "NodePort", "advertisedHost": "127.0.0.1"})
+    changed = parse_fleet({**fleet, "spec": merge(fleet["spec"], other_pod())})
+    assert changed.spec.template != parse_fleet(fleet).spec.template
+
+
+def test_a_short_run_has_three_fires_and_then_one_fault_of_its_seed() -> None:
+    runs = [replace(PLAN, seed=seed, seconds=SHORT_SECONDS, short=True, faults=SHORT_FAULTS) for seed in range(30)]
+    schedules = [run.schedule() for run in runs]
+    assert schedules == [run.schedule() for run in runs]
+    assert all([event for _, event in schedule[:-1]] == ["fire"] * 3 for schedule in schedules)
+    assert {schedule[-1][1] for schedule in schedules} == set(SHORT_FAULTS)
+    assert set(SHORT_FAULTS) <= set(SOAK_FAULTS)
+    assert all(at < SHORT_SECONDS / 2 for schedule in schedules for at, _ in schedule), "time to recover is left"
 
 
 def test_a_run_without_faults_has_fires_and_bursts_only() -> None:

@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from embereye_operator.api.fleets import parse_fleet
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, TOKENS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_delay
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
+from harness.matrix.edits import merge
 from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
@@ -52,7 +54,14 @@ async def _kill(release: Release, component: str, namespace: str = SITE) -> None
     release.struck = time.monotonic()
 
 
+def other_pod() -> Json:
+    """A change of a fleet's spec that changes the pods of its shards: another memory limit each second."""
+    return {"template": {"resources": {"limits": {"memory": f"{400 + int(time.monotonic()) % 100}Mi"}}}}
+
+
 async def _patch(release: Release, spec: Json) -> None:
+    fleet = release.sensor_fleet()
+    parse_fleet({**fleet, "spec": merge(fleet["spec"], spec)})  # the API server drops unknown fields
     patch = json.dumps({"spec": spec})
     await release.cluster.kubectl("patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=merge", "--patch", patch)
 
@@ -280,8 +289,7 @@ async def names_gone(release: Release) -> AsyncIterator[None]:
 @asynccontextmanager
 async def rolled_out(release: Release) -> AsyncIterator[None]:
     """Roll out a new memory limit to all shards under load."""
-    memory = f"{400 + int(time.monotonic()) % 100}Mi"
-    await _patch(release, {"resources": {"limits": {"memory": memory}}})
+    await _patch(release, other_pod())
     release.struck = time.monotonic()
     yield
     await release.wait_until_at_rest()
