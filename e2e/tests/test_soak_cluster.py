@@ -255,7 +255,10 @@ def test_the_fields_that_a_write_changed_are_known_and_a_sign_of_life_is_no_chan
     assert changed(minute=15) == ("ledger", True)
     assert changed(minute=16) == ("ledger", False), "after a minute, numbers alone are no reason to write"
     dark = [{"type": "Covered", "status": "False", "reason": "DevicesDark"}]
-    assert changed(minute=40, readyShards=1, conditions=dark) == ("Covered=False DevicesDark, ledger, readyShards", False)
+    assert changed(minute=40, readyShards=1, conditions=dark) == (
+        "Covered=False DevicesDark, ledger, readyShards",
+        False,
+    )
     assert changes.describe({"verb": "patch", "objectRef": {"resource": "configmaps", "name": "c"}}) == ("", False)
 
 
@@ -406,6 +409,7 @@ def test_the_page_has_the_numbers_and_the_problems_of_all_pieces(folder: Path) -
         "| writes of the operators for a fault: mean per fleet, most of all fleets | ≤ 3, | 0.3, 1 |",
         "- 3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137", "| hub | 2 |", "| Killing | 2 |",
         "| hub killed | 1 | 0.2 s | 2 s | passed |", "etcd stored 3.5 MB, and PostgreSQL 8.1 MB",
-        "| hub killed | 1 | 0.3 | 3 |", "| list pods | 0.5 |", "| HubDown | 2 | 1 |", "| alerts without a fault | 0 | 1 |", "HOURS=2 ARGS=\"--seed 7 ",
+        "| hub killed | 1 | 0.3 | 3 |",
+        "| list pods | 0.5 |", "| HubDown | 2 | 1 |", "| alerts without a fault | 0 | 1 |", "HOURS=2 ARGS=\"--seed 7 ",
     ):  # fmt: skip
         assert line in text, text

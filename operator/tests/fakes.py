@@ -279,6 +279,14 @@ class World:
             shard.tick()
         return await reconcile(self.fleet, self.runtime.parts, lambda: self.now, self.settings, self.memory)
 
+    async def last(self, seconds: float) -> Outcome:
+        """Run passes until the present state has lasted for `seconds`; returns the outcome of the last."""
+        until = self.now + (seconds + 2) * SECOND
+        while True:
+            outcome = await self.step()
+            if self.now >= until:
+                return outcome
+
     async def run_until_complete(self) -> Outcome:
         """Run passes until no change is in progress and nothing is written."""
         for _ in range(10):

@@ -7,13 +7,14 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
-from embereye.v1.shard_pb2 import Load
+from embereye.v1.shard_pb2 import Assignment, Load
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.shared import Autoscaling
+from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.ownership.staleness import RefusedStatus, why_stale
 from embereye_operator.decide.scaling.law import measure, terms
-from embereye_operator.decide.status import timestamp
+from embereye_operator.decide.status import read_status, timestamp
 
 from .api.test_schema import manifest
 from .fakes import FakeShard, World
@@ -222,3 +223,102 @@ async def test_a_password_in_a_manifest_is_a_condition_until_it_is_gone() -> Non
     await world.run_until_complete()
     outcome = await world.step()
     assert outcome.status.condition("PasswordsSeparate") is None
+
+
+async def test_trouble_that_passes_within_seconds_is_not_written(world: World) -> None:
+    await world.run_until_complete()
+    stored = len(world.runtime.statuses)
+    for _ in range(3):
+        world.runtime.hub_is_down = True
+        outcomes = [await world.step() for _ in range(2)]
+        assert answer(outcomes[-1].status, "Degraded") == "True", "metrics have the present status"
+        world.runtime.hub_is_down = False
+        await world.step()
+    assert len(world.runtime.statuses) == stored
+
+
+async def test_trouble_that_lasts_is_written_once_and_its_end_at_once(world: World) -> None:
+    await world.run_until_complete()
+    stored = len(world.runtime.statuses)
+    world.runtime.hub_is_down = True
+    for _ in range(10):
+        await world.step()
+    assert len(world.runtime.statuses) == stored + 1
+    assert answer(read_status(world.runtime.statuses[-1]), "Degraded") == "True"
+    world.runtime.hub_is_down = False
+    await world.step()
+    assert len(world.runtime.statuses) == stored + 2
+    assert answer(read_status(world.runtime.statuses[-1]), "Degraded") == "False"
+
+
+async def test_a_new_operator_corrects_the_status_in_its_first_pass(world: World) -> None:
+    await world.run_until_complete()
+    world.runtime.hub_is_down = True
+    await world.step()
+    assert answer(read_status(world.runtime.statuses[-1]), "Degraded") == "False"
+    world.memory = FleetMemory()
+    await world.step()
+    assert answer(read_status(world.runtime.statuses[-1]), "Degraded") == "True"
+
+
+async def test_a_dark_device_is_written_at_once_also_while_others_are_dark(world: World) -> None:
+    await world.run_until_complete()
+    for device in ("s-1", "s-2"):
+        stored = len(world.runtime.statuses)
+        shard_of(world, device).dark[device] = "blind"
+        await world.step()
+        assert len(world.runtime.statuses) == stored + 1
+        assert reason(world, device) == "blind"
+    del shard_of(world, "s-2").dark["s-2"]
+    await world.step()
+    assert reason(world, "s-2") == "blind", "that it is watched again may wait: s-1 is still dark"
+    shard_of(world, "s-3").dark["s-3"] = "blind"
+    await world.step()
+    assert reason(world, "s-3") == "blind", "as many are dark as in the stored status, but not the same"
+
+
+async def test_a_shard_that_restarts_costs_two_writes_of_the_status(world: World) -> None:
+    await world.run_until_complete()
+    stored, shard = len(world.runtime.statuses), shard_of(world, "s-1")
+    shard.reachable = False
+    await world.step()
+    assignment, shard.reachable, shard.assignment = shard.assignment, True, Assignment()
+    shard.slow = 2
+    await world.step()
+    shard.accept(assignment)
+    for _ in range(6):
+        await world.step()
+    covered = [answer(read_status(status), "Covered") for status in world.runtime.statuses[stored:]]
+    assert covered == ["False", "True"]
+
+
+async def test_numbers_alone_are_written_only_once_they_have_lasted_for_a_minute(world: World) -> None:
+    await world.run_until_complete()
+    world.runtime.ledger = FleetLedger(offered=1000, analysed=1000, time_ns=world.now)
+    shard = shard_of(world, "s-1")
+    stored = len(world.runtime.statuses)
+    for number in range(60):
+        shard.load = Load(arrival_rate=500 if number % 20 < 10 else 5)
+        await world.step()
+    assert len(world.runtime.statuses) <= stored + 1, "the first ledger is news"
+    for _ in range(40):
+        await world.step()
+    assert read_status(world.runtime.statuses[-1]).load == world.memory.status.load if world.memory.status else False
+    assert len(world.runtime.statuses) <= stored + 2
+
+
+async def test_more_messages_without_losses_are_no_news(world: World) -> None:
+    await world.run_until_complete()
+    world.runtime.ledger = FleetLedger(offered=1000, analysed=1000, time_ns=world.now)
+    for _ in range(40):
+        await world.step()
+    stored = len(world.runtime.statuses)
+    for number in range(1, 100):
+        world.runtime.ledger = FleetLedger(offered=1000 * number, analysed=1000 * number, time_ns=world.now)
+        await world.step()
+    assert len(world.runtime.statuses) == stored
+
+
+def answer(status: FleetStatus, type_: str) -> str:
+    condition = status.condition(type_)
+    return condition.status if condition else ""

@@ -46,7 +46,14 @@ SHORT_FAULT = 75.0
 # All faults but one: a release with several hubs has no single hub.
 SOAK_FAULTS = tuple(name for name in FAULTS if name != "hub killed")
 # Faults from which the site recovers within seconds, so that a short run has the time for one.
-SHORT_FAULTS = ("shard killed", "shard deleted", "all hubs killed", "owner killed", "operators killed", "sessions ended")
+SHORT_FAULTS = (
+    "shard killed",
+    "shard deleted",
+    "all hubs killed",
+    "owner killed",
+    "operators killed",
+    "sessions ended",
+)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def count_writes(books: Books) -> list[tuple[str, int]]:
         for number in range(len(spans) - 1, -1, -1):
             event, begin, end = spans[number]
             if event == BURST and not of_burst:
-                continue  # a burst changes nothing but its own fleet
+                continue  # a burst changes only its own fleet
             if begin <= write["at"]:
                 counts[number] += write["at"] <= end + REST_SECONDS
                 break

@@ -91,6 +91,8 @@ class FleetMemory:
     claims: tuple[Any, frozenset[Claim]] = (), frozenset()  # inputs, what the fleet claims
     applied: Any = None  # the inputs under which every child was up to date
     status: FleetStatus | None = None  # as last read or written
+    has_reported: bool = False  # a pass of this operator has compared the stored status
+    differing_since: int = 0  # since when the status has differed from the stored one; 0: it does not
     unwritten: FleetStatus | None = None  # the status that the API server refused; None: it accepted the latest
     inputs: PassInputs | None = None
     roster: tuple[Any, FleetRoster] = field(

@@ -3,7 +3,9 @@
 At the end of a pass, `reconcile` collects its `Facts`, and `build_status` derives all conditions and counts from them.
 A status is written only for news: with fresh numbers alone, the previous status is returned, and no write follows. So
 Degraded and the reasons of dark devices keep their text if only numbers in it differ, and loads and ledgers must change
-by a factor. An unchanged status is written again after OBSERVED_SECONDS, so that its age shows if it is still current.
+by a factor. News that people need at once are written at once, above all dark devices; the steps of a change, and what
+ends soon, only if they last (`lasting_seconds`). An unchanged status is written again after OBSERVED_SECONDS, so
+that its age shows if it is still current.
 """
 
 import math
@@ -52,9 +54,13 @@ SINCE_RESTART = "not heard since its shard started"
 SINCE = "silent since"
 LIST_LOST = "its device list cannot be read, and its settings are lost"
 LOAD_FACTOR = 2.0  # a load is written again once it grew or shrank by this factor, and with every other change
-# A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
-# that send are no news, and every other write of the status includes the current ledger.
+# A ledger is written again once its losses grew by more than this share. Devices that send are no news, and every other
+# write of the status includes the current ledger.
 LOSS_BAND = 0.25
+LASTING_SECONDS = 5.0  # how long news that nobody needs at once must last before they are written
+NUMBERS_SECONDS = 60.0  # the same for loads and ledgers alone, which metrics show at once
+# The conditions of a fleet that is well, and in which no change is in progress.
+AT_REST = {"Ready": "True", "Progressing": "False", "Degraded": "False", "Covered": "True"}
 OBSERVED_SECONDS = 900.0  # after which an unchanged status is written with the present time
 
 
@@ -163,6 +169,32 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     if status == previous and not news and not is_old(previous.last_observed, facts.time_ns):
         return status
     return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+
+
+def lasting_seconds(status: FleetStatus, previous: FleetStatus) -> float:
+    """Return how many seconds `status` must differ from `previous`, the stored one, before it is written.
+
+    0 for the answer to a changed manifest, for devices that became dark, and for a fleet that is well and at rest.
+    """
+    if status.observed_generation != previous.observed_generation or _has_become_dark(status, previous):
+        return 0.0
+    if _without_numbers(status) == _without_numbers(previous):
+        return 0.0 if is_old(previous.last_observed, nanoseconds(status.last_observed or "")) else NUMBERS_SECONDS
+    answers = {condition.type: condition.status for condition in status.conditions}
+    return 0.0 if AT_REST.items() <= answers.items() else LASTING_SECONDS
+
+
+def _has_become_dark(status: FleetStatus, previous: FleetStatus) -> bool:
+    now, before = status.devices, previous.devices
+    answer, earlier = (entry and entry.status for entry in (status.condition("Covered"), previous.condition("Covered")))
+    if answer not in {"True", earlier} or now.declared - now.covered > before.declared - before.covered:
+        return True
+    is_complete = len(before.dark) == before.declared - before.covered
+    return is_complete and not {entry.id for entry in now.dark} <= {entry.id for entry in before.dark}
+
+
+def _without_numbers(status: FleetStatus) -> FleetStatus:
+    return replace(status, load=None, ledger=None, last_observed=None)
 
 
 def with_problem(status: FleetStatus, reason: str, why: str, previous: FleetStatus) -> FleetStatus:
@@ -546,8 +578,8 @@ def _ledger(ledger: FleetLedger) -> LedgerSummary:
 
 
 def _has_news(now: LedgerSummary, before: LedgerSummary | None) -> bool:
-    if before is None or not before.offered <= now.offered < 2 * before.offered:  # less: the hub has lost its store
-        return before is None or now.offered != before.offered
+    if before is None or now.offered < before.offered:  # less: the hub has lost its store
+        return True
     pairs = ((now.shed, before.shed), (now.rejected, before.rejected))
     return any(lost > known * (1 + LOSS_BAND) for lost, known in pairs)
 

@@ -215,6 +215,7 @@ def _outcome(facts: Facts, status: FleetStatus, actions: tuple[str, ...], memory
         complete
         and not memory.rollout.is_active
         and not actions
+        and not memory.differing_since
         and _is_condition(status, "Covered", "True")
         and _is_far_from_scaling(facts)
     )

@@ -1,22 +1,32 @@
 """The reports of a pass: the roster to the hub, the status to the API server, changes to people.
 
 They run after the changes of a pass, and change nothing that shards do. An unreachable hub is a problem in the status;
-a failed report of the load is ignored. The status is written only if `build_status` returned a new one. Events are
-recorded for conditions whose answer changed, and written later by another task.
+a failed report of the load is ignored. The status is written only if `build_status` returned a new one, and not yet if
+`lasting_seconds` makes it wait: metrics have it at once. Events are recorded for conditions whose answer changed, and
+written later by another task.
 """
 
 import contextlib
 import logging
 from dataclasses import replace
 
+from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.placement.assignments import build_roster
 from embereye_operator.decide.scaling.report import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
-from embereye_operator.decide.status import NOT_WRITTEN, Facts, describe_changes, timestamp, with_problem
+from embereye_operator.decide.status import (
+    NOT_WRITTEN,
+    Facts,
+    describe_changes,
+    lasting_seconds,
+    timestamp,
+    with_problem,
+)
 from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.context import Context, Problems
 from embereye_operator.runtime.interface import Writer
@@ -47,7 +57,7 @@ async def report_scaling(facts: Facts, status: FleetStatus, context: Context) ->
 
 
 async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> tuple[FleetStatus, str]:
-    """Write `status` if it is new; return the one to remember, and its news for the log.
+    """Write `status` if it is new, and has been for long enough; return the present one, and its news for the log.
 
     If the API server refuses it, the stored status is outdated. Metrics say so, by the returned status, and an Event.
     """
@@ -59,7 +69,11 @@ async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
     if status is memory.status:
+        memory.has_reported, memory.differing_since = True, 0
         return status, ""
+    if memory.has_reported and memory.unwritten is None and not _has_lasted(status, snapshot, memory):
+        return status, ""
+    memory.has_reported = True  # before, nobody knows how long the stored status has been outdated
     key, generation = ("Status", snapshot.fleet.name), snapshot.fleet.generation
     if why := memory.refusal(key, generation, snapshot.now):
         return _unwritten(status, why, before, context), ""
@@ -73,9 +87,15 @@ async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context
         if memory.unwritten is not None:
             logger.info("%s: its status is written again", snapshot.fleet.key)
         memory.refused.pop(key, None)
-        memory.status, memory.unwritten = status, None
+        memory.status, memory.unwritten, memory.differing_since = status, None, 0
     await _announce(snapshot.fleet, before, status, writer)
     return status, describe_changes(before, status)
+
+
+def _has_lasted(status: FleetStatus, snapshot: Snapshot, memory: FleetMemory) -> bool:
+    """True if the stored status has been outdated for so long that `status` has to be written."""
+    memory.differing_since = memory.differing_since or snapshot.now
+    return (snapshot.now - memory.differing_since) / SECOND >= lasting_seconds(status, snapshot.previous)
 
 
 def _unwritten(status: FleetStatus, why: str, before: FleetStatus, context: Context) -> FleetStatus:

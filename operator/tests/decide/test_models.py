@@ -11,6 +11,7 @@ from embereye.v1.shard_pb2 import CameraSettings, Model
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.placement.assignments import build_settings
+from embereye_operator.decide.status import LASTING_SECONDS
 from embereye_operator.runtime.local.processes import Supervisor
 from embereye_operator.runtime.local.runtime import LocalRuntime
 
@@ -116,6 +117,7 @@ async def test_devices_with_limited_detection_degrade_the_fleet_and_stay_covered
     assert (status, reason) == ("True", "DetectionDegraded")
     assert message == "s-00, s-01, s-02, s-03, s-04 and 2 more: detection.model: a run takes 900 ms"
     assert condition(outcome.status, "Covered")[0] == "True"
+    await world.last(LASTING_SECONDS)
     shard.degraded = {f"s-{number:02}": f"detection.model: a run takes {950 + number} ms" for number in range(7)}
     again = await world.step()
     assert condition(again.status, "Degraded")[2] == message  # only numbers changed: that is no news

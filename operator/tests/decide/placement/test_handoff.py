@@ -15,6 +15,7 @@ from embereye_operator.decide.intent import DRAIN_LIMIT
 from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY
 from embereye_operator.decide.placement.handoff import MAX_PATIENCE, MIN_PATIENCE, choose_shards, patience
 from embereye_operator.decide.placement.record import PlacementRecord
+from embereye_operator.decide.status import LASTING_SECONDS
 
 from ...fakes import FakeRuntime, World
 from ...test_reconcile import PLACEMENT, condition, fleet_of, record
@@ -273,6 +274,7 @@ async def test_a_stuck_drain_is_reported_with_its_reason() -> None:
     status, reason, message = condition(outcome.status, "Degraded")
     assert (status, reason) == ("True", "DrainStuck")
     assert "hall-sensors-0 should have left node node-1" in message
+    await world.last(LASTING_SECONDS)
     assert any("DrainStuck" in event for event in world.runtime.events)
 
 
