@@ -8,17 +8,19 @@ stream cannot be opened.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.logins import Logins
-from embereye.camera.sources.open import open_recorded, open_watched, recorded_login, watched_login
+from embereye.camera.sources.open import login_of, open_recorded, open_watched
 from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.source import keep_playing
+from embereye.camera.sources.source import Offer, SetState, Source, keep_playing
 from embereye.process.tasks import Tasks
+from embereye.v1.types_pb2 import Device
 
 DIALS = 8  # sources that connect at the same time
 
@@ -26,9 +28,9 @@ DIALS = 8  # sources that connect at the same time
 class SourceTasks:
     """Plays the sources of a shard's cameras from `open` until `close`. Use it on the event loop."""
 
-    def __init__(self, dispatch: Callable[[], None], logins: Logins | None = None) -> None:
+    def __init__(self, dispatch: Callable[[], None]) -> None:
         """Create it; `dispatch` is called after a batch of packets has been read."""
-        self._logins = logins or Logins()
+        self._logins = Logins()
         self.watched: dict[str, asyncio.Task[Any]] = {}  # by camera
         self.recorded: dict[str, asyncio.Task[Any]] = {}  # separate record streams, by camera
         self._dials = DialLimiter(DIALS)
@@ -56,22 +58,9 @@ class SourceTasks:
         if source is None:
             status.pushed, status.source_state = True, "waiting for a sender"
         elif not self._draining:
-
-            def set_state(state: str) -> None:
-                status.source_state = state
-
-            declared = device.source, device.detect_stream
-            self.watched[device.id] = self._tasks.start(
-                keep_playing(
-                    device.id,
-                    source,
-                    camera.offer_frame,
-                    set_state,
-                    declared=declared,
-                    login=watched_login(self._logins, device),
-                ),
-                name=f"source-{device.id}",
-            )
+            set_state = partial(setattr, status, "source_state")
+            playing = self._play(device.id, source, camera.offer_frame, set_state, device, device.detect_stream)
+            self.watched[device.id] = self._tasks.start(playing, name=f"source-{device.id}")
 
     def _open_recorded(self, camera: CameraDevice) -> None:
         """Open the separate record stream of `camera`, if one is declared and clips are recorded."""
@@ -81,24 +70,16 @@ class SourceTasks:
         except SourceError as error:
             status.record_state = f"failed: {error}"
             return
-        if source is None or self._draining:
-            return
+        if source is not None and not self._draining:
+            name, set_state = f"{device.id} (to record)", partial(setattr, status, "record_state")
+            playing = self._play(name, source, camera.record_frame, set_state, device, device.record_stream)
+            self.recorded[device.id] = self._tasks.start(playing, name=f"record-{device.id}")
 
-        def set_state(state: str) -> None:
-            status.record_state = state
-
-        name, declared = f"{device.id} (to record)", (device.source, device.record_stream)
-        self.recorded[device.id] = self._tasks.start(
-            keep_playing(
-                name,
-                source,
-                camera.record_frame,
-                set_state,
-                declared=declared,
-                login=recorded_login(self._logins, device),
-            ),
-            name=f"record-{device.id}",
-        )
+    def _play(
+        self, name: str, source: Source, offer: Offer, set_state: SetState, device: Device, stream: str
+    ) -> Coroutine[Any, Any, None]:
+        login = login_of(self._logins, device, stream)
+        return keep_playing(name, source, offer, set_state, declared=(device.source, stream), login=login)
 
     def close(self, camera: str) -> None:
         """Close the streams of `camera`, if they are open."""

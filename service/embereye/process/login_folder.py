@@ -4,7 +4,7 @@ To change a password without a gap, add the new one as `password-next`, with `us
 While the device knows either of them, a client is refused at most once and then sends the other one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,20 +13,21 @@ T = TypeVar("T")
 Pair = tuple[str, str]  # user and password
 
 
-def read_pairs(folder: Path) -> list[Pair]:
-    """Read the login in `folder`, and the next one if there is one; OSError if the first one cannot be read."""
-    user, password = _read(folder / USER), _read(folder / PASSWORD)
+def _read(file: Path) -> str:
+    """Read a user or a password; OSError. Files made with echo end in a line feed that belongs to no password."""
+    return file.read_text(encoding="utf-8").strip("\r\n")
+
+
+def read_pairs(folder: Path, read: Callable[[Path], str] = _read) -> list[Pair]:
+    """Read the login in `folder`, and the next one if there is one; raises what `read` raises, such as OSError."""
+    user, password = read(folder / USER), read(folder / PASSWORD)
     pairs = [(user, password)]
     if (folder / f"{PASSWORD}{NEXT}").exists():
         named = folder / f"{USER}{NEXT}"
-        pairs.append((_read(named) if named.exists() else user, _read(folder / f"{PASSWORD}{NEXT}")))
+        pairs.append((read(named) if named.exists() else user, read(folder / f"{PASSWORD}{NEXT}")))
     return pairs
 
 
 def choose(pairs: Sequence[T], refused: T | None) -> T:
     """The first of `pairs` that is not the one that was `refused` last; the first if there is no other."""
     return next((pair for pair in pairs if pair != refused), pairs[0])
-
-
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip("\r\n")

@@ -251,10 +251,7 @@ class Probe:
                 self.guarded = True
                 if only_identify:
                     continue
-                if not self.user:
-                    raise WrongPasswordError("the camera asks for a user and a password. Name them with --credentials")
-                self.refusals += 1
-                raise WrongPasswordError(_refused(camera.maker))
+                raise self._refusal(camera)
             if answer.status == 200 and not only_identify:
                 described.append(address)
         return described
@@ -284,12 +281,7 @@ class Probe:
             reason = _plain(conceal(str(error), source))
             if "Check the credentials" in reason:
                 self.guarded = True
-                if self.user:
-                    self.refusals += 1
-                    raise WrongPasswordError(_refused(camera.maker)) from error
-                raise WrongPasswordError(
-                    "the camera asks for a user and a password. Name them with --credentials"
-                ) from error
+                raise self._refusal(camera) from error
             camera.notes.append(f"{redact(source)}: {reason}")
             self.report(camera.notes[-1])
             return
@@ -305,6 +297,12 @@ class Probe:
         if declared.kind == "onvif":
             return OnvifSource(declared, credentials, self._dials, self._poller, ANYTHING)
         return HttpSource(declared, credentials, self._dials, self._poller)
+
+    def _refusal(self, camera: Camera) -> WrongPasswordError:
+        if not self.user:
+            return WrongPasswordError("the camera asks for a user and a password. Name them with --credentials")
+        self.refusals += 1
+        return WrongPasswordError(_refused(camera.maker))
 
     def _check_refusals(self) -> None:
         if self.refusals >= MOST_REFUSALS:

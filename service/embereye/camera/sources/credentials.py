@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from embereye.camera.sources.declared import DeclaredSource, SourceError
-from embereye.process.login_folder import NEXT, PASSWORD, USER, Pair, choose
+from embereye.process.login_folder import Pair, choose, read_pairs
 
 VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder with one mounted folder per Secret
 MAX_BYTES = 1024  # of one key of a Secret
@@ -48,22 +48,16 @@ def _mounted(secret: str, folder: str) -> list[Pair]:
         raise SourceError(f'Secret "{secret}": {VARIABLE} is not set to the folder with the mounted Secrets')
     if "/" in secret or secret in {"", ".", ".."}:
         raise SourceError(f'"{secret}": not the name of a Secret')
-    user, password = _read(folder, secret, USER), _read(folder, secret, PASSWORD)
-    files = Path(folder) / secret
-    if not (files / f"{PASSWORD}{NEXT}").exists():
-        return [(user, password)]
-    next_user = _read(folder, secret, f"{USER}{NEXT}") if (files / f"{USER}{NEXT}").exists() else user
-    return [(user, password), (next_user, _read(folder, secret, f"{PASSWORD}{NEXT}"))]
+    return read_pairs(Path(folder) / secret, _read)
 
 
-def _read(folder: str, secret: str, key: str) -> str:
+def _read(file: Path) -> str:
+    secret, key = file.parent.name, file.name
     try:
-        with (Path(folder) / secret / key).open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise SourceError(
-            f"credentialsRef {secret}: {Path(folder) / secret / key}: does not exist. Create it, or mount the Secret"
-        ) from error
+        raise SourceError(f"credentialsRef {secret}: {file}: does not exist. Create it, or mount the Secret") from error
     except OSError as error:
         raise SourceError(f'Secret "{secret}": {key} cannot be read: {error.strerror}') from error
     try:

@@ -9,10 +9,10 @@ the next password in it, is another log-in, so it is tried at once.
 import asyncio
 import contextlib
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
 
 from embereye.camera.sources.credentials import Credentials, Mounted
 from embereye.camera.sources.declared import SourceError
@@ -54,18 +54,14 @@ class _Account:
 class Logins:
     """The accounts of the cameras of one shard. Use it on the event loop."""
 
-    def __init__(
-        self, pauses: tuple[float, ...] = PAUSES, *, trial: float = TRIAL_SECONDS, check: float = CHECK_SECONDS,
-        jitter: Random | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, pauses: tuple[float, ...] = PAUSES, *, trial: float = TRIAL_SECONDS) -> None:
         self.accounts: dict[Key, _Account] = {}
-        self.pauses, self.trial, self.check = pauses, trial, check
-        self._jitter = jitter or Random()
+        self.pauses, self.trial = pauses, trial
 
     def pause(self, refusals: int) -> float:
         """Seconds to wait after so many refusals in a row."""
         pause = self.pauses[min(refusals, len(self.pauses)) - 1]
-        return pause * (1 + self._jitter.uniform(0.0, JITTER))
+        return pause * (1 + random.uniform(0.0, JITTER))
 
 
 class Login:
@@ -98,7 +94,7 @@ class Login:
             if now < account.due:
                 report(seconds)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, self._logins.check)):
+                async with asyncio.timeout(min(seconds, CHECK_SECONDS)):
                     await account.changed.wait()
 
     def accept(self) -> None:

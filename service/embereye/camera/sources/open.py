@@ -45,9 +45,8 @@ def open_source(
         case "rtsp":
             return RtspSource(declared, credentials, dials, poller, formats=VIDEO if wanted.recorded else FORMATS)
         case "onvif":
-            from embereye.camera.sources.onvif.source import (
-                OnvifSource,
-            )  # aiohttp takes 8 MB, so load it only if needed
+            # aiohttp takes 8 MB, so load it only if needed.
+            from embereye.camera.sources.onvif.source import OnvifSource
 
             return OnvifSource(declared, credentials, dials, poller, wanted)
         case _:
@@ -74,17 +73,8 @@ def open_recorded(device: Device, dials: DialLimiter, poller: SocketPoller) -> S
     return open_source(address, dials, poller, secret=device.credentials, wanted=wanted)
 
 
-def watched_login(logins: Logins, device: Device) -> Login:
-    """Return the log-in of the detect stream of `device`, which `open_watched` could open."""
-    return _login(logins, device, device.detect_stream)
-
-
-def recorded_login(logins: Logins, device: Device) -> Login:
-    """Return the log-in of the separate record stream of `device`, which `open_recorded` could open."""
-    return _login(logins, device, device.record_stream)
-
-
-def _login(logins: Logins, device: Device, named: str) -> Login:
+def login_of(logins: Logins, device: Device, named: str) -> Login:
+    """Return the log-in of the stream `named` of `device`, which could be opened."""
     declared = parse_source(_named_stream(device.source, named)[0])
     host = urlsplit(declared.address).hostname or "" if "://" in declared.address else ""
     return Login(logins, host, credentials_of(declared, device.credentials if host else ""))

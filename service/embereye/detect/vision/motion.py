@@ -24,8 +24,8 @@ class Motion:
 class MotionGate:
     """A running average of one plane of the picture, at half its size. It does not learn where fire is suspected."""
 
-    def __init__(self, thresholds: MotionThresholds | None = None) -> None:
-        self._thresholds = thresholds or MotionThresholds()
+    def __init__(self) -> None:
+        self._thresholds = MotionThresholds()
         self._average: npt.NDArray[np.float32] | None = None
         self._background: Grey = np.zeros((0, 0), np.uint8)  # the average, rounded
         self._time_ns = 0  # when it was last learned

@@ -28,7 +28,7 @@ class VideoCounts:
     other_payload: dict[int, int] = field(default_factory=dict)  # packets by unexpected payload type
     strangers: int = 0  # packets from another sender than the accepted one
     pictures: int = 0
-    damaged: int = 0  # pictures that must not be trusted
+    unusable: int = 0  # damaged pictures, which must not be trusted
     problem: str = ""  # cause of the latest malformed packet or damaged picture
 
 
@@ -266,7 +266,7 @@ class VideoReceiver:
             return
         self.counts.pictures += 1
         if unit.damaged:
-            self.counts.damaged += 1
+            self.counts.unusable += 1
             self.counts.problem = unit.damaged
         units.append(unit)
 

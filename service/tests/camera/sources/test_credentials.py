@@ -2,7 +2,6 @@ import pytest
 
 from embereye.camera.sources.credentials import VARIABLE, Mounted, credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source
-from embereye.camera.sources.video.source import with_credentials
 
 DECLARED = parse_source("rtsp://me:own@cam/1")
 
@@ -63,8 +62,3 @@ def test_without_a_folder_of_secrets_the_variable_is_named(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(SourceError, match=VARIABLE):
         credentials_of(DECLARED, "gate")()
-
-
-def test_credentials_in_a_url_are_quoted():
-    assert with_credentials("rtsp://cam:554/1?x=2", "a@b", "c/d:e") == "rtsp://a%40b:c%2Fd%3Ae@cam:554/1?x=2"
-    assert with_credentials("rtsp://cam/1", "", "") == "rtsp://cam/1"

@@ -108,11 +108,9 @@ class _Stream:
 class PushService(FramesServicer):
     """Serves streams of frames; `admit(camera, image, time_ns, tally)` decides about each frame."""
 
-    def __init__(
-        self, admit: Callable[[str, bytes, int, Tally], PushVerdict], access: DeviceAccess | None = None
-    ) -> None:
+    def __init__(self, admit: Callable[[str, bytes, int, Tally], PushVerdict]) -> None:
         self._admit = admit
-        self.access = access or DeviceAccess()
+        self.access = DeviceAccess()
         self._streams: set[_Stream] = set()
 
     @property

@@ -8,13 +8,13 @@ parts common to `JpegStream` and `VideoStream`.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any
 
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.clock import now_ns
 from embereye.units import WHOLE
 from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
-from embereye.wire.rtp.packet import CaptureClock, PacketReception
+from embereye.wire.rtp.packet import CaptureClock
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtp.video_receiver import VideoReceiver
@@ -26,38 +26,21 @@ SILENT_SECONDS = 2.0  # without a packet, after which the stream counts as silen
 _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "MPEG video", 33: "MPEG transport stream"}
 
 
-class _Counts(Protocol):
-    malformed: int
-    other_payload: dict[int, int]
-    strangers: int
-    pictures: int
-    problem: str
-
-
-class Receiver(Protocol):
-    """Assembles packets; a `Depacketizer` or `VideoReceiver`."""
-
-    reception: PacketReception
-    ssrc: int
-
-    @property
-    def has_pending(self) -> bool:
-        """True if a picture is arriving."""
-        ...
-
-    @property
-    def counts(self) -> _Counts:
-        """Counts of packets and pictures."""
-        ...
-
-
 class PictureStream:
-    """The common part of all formats' streams; `set_state` receives the stream's state for people."""
+    """The `PacketReceiver` that is common to all formats; `set_state` receives the stream's state for people."""
 
-    def __init__(self, receiver: Receiver, set_state: SetState, *, payload_type: int, encoding: str) -> None:
+    def __init__(
+        self,
+        receiver: Depacketizer | VideoReceiver,
+        offer: Offer,
+        set_state: SetState,
+        payload_type: int,
+        encoding: str,
+    ) -> None:
         self.receiver = receiver
         self.offered = 0
         self.packets_ns = 0  # monotonic time of the latest packet; 0: none yet
+        self._offer = offer
         self._set_state = set_state
         self._payload_type = payload_type
         self._encoding = encoding
@@ -71,26 +54,28 @@ class PictureStream:
         """True if a picture is arriving."""
         return self.receiver.has_pending
 
-    @property
-    def unusable_pictures(self) -> int:
-        """Number of unusable pictures so far."""
-        raise NotImplementedError
-
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
         """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
-        raise NotImplementedError
+        self.packets_ns = now_ns
+        pictures = self.receiver.feed_joined(packets, size, now_ns)
+        if pictures:
+            self._offer_pictures(pictures)
+        return bool(pictures)
 
     def expire_pictures(self) -> None:
         """Offer pictures whose missing packets are overdue."""
+        if self.receiver.has_pending:
+            self._offer_pictures(self.receiver.poll(time.monotonic_ns()))
+
+    def _offer_pictures(self, pictures: Iterable[JpegFrame | AccessUnit]) -> None:
+        for picture in pictures:
+            if not self.offered:
+                self.report_state("streaming")
+            self.offered += 1
+            self._offer_picture(picture, self._clock.capture_ns(picture.timestamp, now_ns()))
+
+    def _offer_picture(self, picture: Any, time_ns: int) -> None:
         raise NotImplementedError
-
-    def _note_offer(self) -> None:
-        if not self.offered:
-            self.report_state("streaming")
-        self.offered += 1
-
-    def _capture_ns(self, timestamp: int) -> int:
-        return self._clock.capture_ns(timestamp, now_ns())
 
     def report_state(self, state: str) -> None:
         """Report `state` if it has changed."""
@@ -111,7 +96,7 @@ class PictureStream:
             self.report_state(silent)
             return
         counts, reception = self.receiver.counts, self.receiver.reception
-        totals = (counts.pictures, self.unusable_pictures, reception.expected, reception.lost, dropped_here())
+        totals = (counts.pictures, counts.unusable, reception.expected, reception.lost, dropped_here())
         pictures, unusable, packets, lost, dropped_now = (
             new - old for new, old in zip(totals, self._totals, strict=True)
         )
@@ -151,7 +136,7 @@ class PictureStream:
 
 
 class JpegStream(PictureStream):
-    """A `PacketReceiver` that offers the JPEG pictures in its packets."""
+    """Offers the JPEG pictures in its packets."""
 
     receiver: Depacketizer
 
@@ -160,37 +145,15 @@ class JpegStream(PictureStream):
         deadline_ns: int = DEADLINE_NS,
     ) -> None:  # fmt: skip
         receiver = Depacketizer(payload_type, size, deadline_ns)
-        super().__init__(receiver, set_state, payload_type=payload_type, encoding="JPEG")
-        self._offer = offer
+        super().__init__(receiver, offer, set_state, payload_type, "JPEG")
 
-    @property
-    def unusable_pictures(self) -> int:
-        """Number of unusable pictures so far."""
-        return self.receiver.counts.unusable
-
-    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
-        self.packets_ns = now_ns
-        pictures = self.receiver.feed_joined(packets, size, now_ns)
-        if pictures:
-            self._offer_pictures(pictures)
-        return bool(pictures)
-
-    def expire_pictures(self) -> None:
-        """Offer pictures whose missing packets are overdue."""
-        if self.receiver.has_pending and (pictures := self.receiver.poll(time.monotonic_ns())):
-            self._offer_pictures(pictures)
-
-    def _offer_pictures(self, pictures: Iterable[JpegFrame]) -> None:
-        for picture in pictures:
-            self._note_offer()
-            # Offer unusable pictures too: the mailbox rejects and counts them.
-            lost = picture.lost if picture.usable else (WHOLE,)
-            self._offer(picture.data, self._capture_ns(picture.timestamp), lost)
+    def _offer_picture(self, picture: JpegFrame, time_ns: int) -> None:
+        # Offer unusable pictures too: the mailbox rejects and counts them.
+        self._offer(picture.data, time_ns, picture.lost if picture.usable else (WHOLE,))
 
 
 class VideoStream(PictureStream):
-    """A `PacketReceiver` that offers H.264 or H.265 access units in decoding order."""
+    """Offers H.264 or H.265 access units in decoding order."""
 
     receiver: VideoReceiver
 
@@ -199,32 +162,12 @@ class VideoStream(PictureStream):
         deadline_ns: int = DEADLINE_NS, window: int = WINDOW, alone: bool = False,
     ) -> None:  # fmt: skip
         receiver = VideoReceiver(encoding, payload_type, sets, deadline_ns, window, alone=alone)
-        super().__init__(receiver, set_state, payload_type=payload_type, encoding=f"{encoding[0]}.{encoding[1:]}")
-        self._offer = offer
+        super().__init__(receiver, offer, set_state, payload_type, f"{encoding[0]}.{encoding[1:]}")
         self.damaged = False  # the latest picture and those after it are damaged until a key frame
 
-    @property
-    def unusable_pictures(self) -> int:
-        """Number of damaged pictures so far."""
-        return self.receiver.counts.damaged
-
-    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
-        self.packets_ns = now_ns
-        units = self.receiver.feed_joined(packets, size, now_ns)
-        self._offer_units(units)
-        return bool(units)
-
-    def expire_pictures(self) -> None:
-        """Offer pictures whose missing packets are overdue."""
-        if self.receiver.has_pending:
-            self._offer_units(self.receiver.poll(time.monotonic_ns()))
-
-    def _offer_units(self, units: Iterable[AccessUnit]) -> None:
-        for unit in units:
-            self._note_offer()
-            self.damaged = unit.damages_following
-            self._offer(unit, self._capture_ns(unit.timestamp))
+    def _offer_picture(self, picture: AccessUnit, time_ns: int) -> None:
+        self.damaged = picture.damages_following
+        self._offer(picture, time_ns)
 
     @property
     def is_key_needed(self) -> bool:

@@ -49,11 +49,7 @@ STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
 STARTING = 3.0  # factor on the time for an answer: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s
 KEY_SECONDS = 0.5  # between two requests for a key frame, so that the camera can code one in between
-FORMATS = (
-    "JPEG",
-    "H264",
-    "H265",
-)  # in order of preference: JPEG costs least and refers to no other picture
+FORMATS = ("JPEG", "H264", "H265")  # in order of preference: JPEG costs least and refers to no other picture
 PORTS = 16  # pairs tried to find an even port
 _HINTS = {
     401: "Check the credentials", 403: "Check the credentials", 404: "Check the path in the source",
@@ -83,7 +79,7 @@ class RtspSession:
     ) -> None:  # fmt: skip
         self.track: Track | None = None  # chosen by `describe`
         self._formats = formats
-        self._connection = RtspConnection(endpoint, patience.dial, self._receive_packet, self._is_incomplete)
+        self._connection = RtspConnection(endpoint, patience.dial, self._receive_item, lambda: self.has_pending)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
@@ -103,17 +99,32 @@ class RtspSession:
         """The agreed transport, "TCP" or "UDP", after `set_up`."""
         return "UDP" if self._receiver else "TCP"
 
-    def _receive_packet(self, item: Interleaved, now: int) -> None:
+    def _receive_item(self, item: Interleaved, now: int) -> None:
         if not self._stream or not self._channels:
             return
         if item.channel == self._channels[0]:
-            if self._stream.receive_packets(memoryview(item.data), len(item.data), now):
-                self._request_key_frame()
+            self.receive_packets(memoryview(item.data), len(item.data), now)
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
-    def _is_incomplete(self) -> bool:
+    @property
+    def has_pending(self) -> bool:
+        """True if a picture is arriving."""
         return self._stream is not None and self._stream.has_pending
+
+    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
+        """Add packets to their pictures, and request a key frame if a picture lacks one; see `PacketReceiver`."""
+        assert self._stream
+        complete = self._stream.receive_packets(packets, size, now_ns)
+        if complete:
+            self._request_key_frame()
+        return complete
+
+    def expire_pictures(self) -> None:
+        """Offer pictures whose missing packets are overdue, and request a key frame if they lack one."""
+        assert self._stream
+        self._stream.expire_pictures()
+        self._request_key_frame()
 
     def _check(self, method: str, answer: Message) -> None:
         if answer.status != 200:
@@ -217,7 +228,6 @@ class RtspSession:
         """Accept packets only from the address that the camera announced."""
         assert self._receiver
         assert self._reports
-        assert self._stream
         peer = self._connection.peer_address
         with contextlib.suppress(OSError):  # a name, or an address of another family
             socket.inet_pton(self._receiver.family, agreed.source)
@@ -231,8 +241,7 @@ class RtspSession:
                     receiver.send(receiver_report(self._ssrc, b"", AGENT))
                 known = True
         sender = "" if known else peer
-        packets = _KeyFrameRequester(self._stream, self._request_key_frame)
-        self._sockets.enter_context(DatagramReader(self._receiver, packets, self._poller, sender))
+        self._sockets.enter_context(DatagramReader(self._receiver, self, self._poller, sender))
         self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller, sender))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
@@ -263,8 +272,7 @@ class RtspSession:
             if now - before > 2 * CHECK_SECONDS + LATE_SECONDS and heard >= since:
                 since = now  # this process was suspended, so packets may wait unread: start the silence again, once
                 continue
-            self._stream.expire_pictures()
-            self._request_key_frame()
+            self.expire_pictures()
             if not self._stream.packets_ns:
                 if now - since > self._stall:
                     raise SilentError(f"the camera plays, but no packet arrived within {self._stall:g} s")
@@ -322,31 +330,6 @@ class RtspSession:
         for receiver in (self._receiver, self._reports):
             if receiver:
                 receiver.close()
-
-
-class _KeyFrameRequester:
-    """A `PacketReceiver` that calls `ask` after each picture."""
-
-    def __init__(self, stream: PictureStream, ask: Callable[[], None]) -> None:
-        self._stream = stream
-        self._ask = ask
-
-    @property
-    def has_pending(self) -> bool:
-        """True if a picture is arriving."""
-        return self._stream.has_pending
-
-    def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Pass the packets on."""
-        complete = self._stream.receive_packets(packets, size, now_ns)
-        if complete:
-            self._ask()
-        return complete
-
-    def expire_pictures(self) -> None:
-        """Give up overdue pictures."""
-        self._stream.expire_pictures()
-        self._ask()
 
 
 class _Reports:

@@ -1,8 +1,7 @@
 """Player of one video: writes JPEG frames to standard output, each after its length. The process may be killed.
 
-The first line of standard input is the path or the URL, which may contain a password. A file plays at its frame rate,
-over and over, like a camera. URLs and local cameras play as they come, until they end. Run it as `python -m
-embereye.camera.sources.video.player`. It exits with 2 and a reason on standard error on failure.
+A file plays at its frame rate, over and over, like a camera. A local camera plays as it sends, until it ends. Run it as
+`python -m embereye.camera.sources.video.player PATH`. It exits with 2 and a reason on standard error on failure.
 """
 
 import os
@@ -68,9 +67,7 @@ def play(path: str) -> str:
     """Play `path` until standard output is closed. Returns why it failed."""
     if DEVICE.fullmatch(path):
         return play_device(path)
-    live = "://" in path
-    # Over UDP every lost packet would spoil a second of pictures.
-    os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""
+    os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = ""
     import cv2
 
     cv2.setNumThreads(1)
@@ -83,8 +80,7 @@ def play(path: str) -> str:
                 # Send late frames at once, but make up for at most a second.
                 due = max(due + (PAUSE if before is None else seconds - before), time.monotonic() - 1.0)
                 before = seconds
-                if not live:
-                    time.sleep(max(0.0, due - time.monotonic()))
+                time.sleep(max(0.0, due - time.monotonic()))
                 out.write(LENGTH.pack(len(data)))
                 out.write(data)
                 out.flush()
@@ -92,14 +88,12 @@ def play(path: str) -> str:
             return str(error)
         if before is None:
             return "not a readable video"
-        if live:
-            return "the stream ended"
 
 
 def main() -> int:
-    """Play the path or URL from standard input."""
+    """Play the path in the arguments."""
     try:
-        reason = play(sys.stdin.readline().rstrip("\n"))
+        reason = play(sys.argv[1])
     except (BrokenPipeError, KeyboardInterrupt):
         return 0
     print(reason, file=sys.stderr)

@@ -1,8 +1,7 @@
 """Video files and local cameras, played by separate processes, which are killed if they hang.
 
-`play` starts a player (`player.py`), reads JPEG frames from its standard output and offers them. The address goes to
-its standard input, because it may contain a password and command lines are visible. If the player ends, its last
-message or its exit code becomes the SourceError. Silence, an error or cancellation kills it.
+`play` starts a player (`player.py`), reads JPEG frames from its standard output and offers them. If the player ends,
+its last message or its exit code becomes the SourceError. Silence, an error or cancellation kills it.
 """
 
 import asyncio
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import IO
-from urllib.parse import quote, urlsplit
 
 from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.declared import SourceError, redact
@@ -26,11 +24,10 @@ READ_AHEAD = 1024 * 1024  # bytes of frames that wait in this process
 
 
 class VideoSource:
-    """Plays anything that OpenCV's FFmpeg can open: a URL without credentials, or a path."""
+    """Plays the file or the device at `address`, a path."""
 
-    def __init__(self, address: str, user: str, password: str, starts: asyncio.Semaphore) -> None:
+    def __init__(self, address: str, starts: asyncio.Semaphore) -> None:
         self._address = address
-        self._user, self._password = user, password
         self._starts = starts
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -49,15 +46,10 @@ class VideoSource:
         # -P: import modules from our paths, never from the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         # Popen does not fork. uvloop's subprocesses do, and gRPC's threads would not survive that.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "embereye.camera.sources.video.player"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "embereye.camera.sources.video.player", self._address],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
-        assert process.stdin
-        # Command lines are visible to everyone on the machine, so the password goes by standard input.
-        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
-        return process
 
     async def _frames(self, process: "subprocess.Popen[bytes]", offer: Offer, set_state: SetState) -> None:
         output, transport = await _reader(process.stdout)
@@ -103,9 +95,6 @@ class VideoSource:
 class FileSource(VideoSource):
     """Plays a file over and over at its frame rate."""
 
-    def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
-        super().__init__(path, "", "", starts)
-
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Run the player until it ends. Cancelling kills it."""
         if not Path(self._address).is_file():
@@ -116,9 +105,6 @@ class FileSource(VideoSource):
 class DeviceSource(VideoSource):
     """Plays a local camera (Video4Linux)."""
 
-    def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
-        super().__init__(path, "", "", starts)
-
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Run the player until it ends. Cancelling kills it."""
         if not Path(self._address).exists():
@@ -126,14 +112,6 @@ class DeviceSource(VideoSource):
         if not os.access(self._address, os.R_OK | os.W_OK):
             raise SourceError(f"{self._address}: permission denied. Add the user to the group video")
         await super().play(offer, set_state)
-
-
-def with_credentials(url: str, user: str, password: str) -> str:
-    """Add user and password to `url`."""
-    if not user:
-        return url
-    parts = urlsplit(url)
-    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}").geturl()
 
 
 async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:

@@ -145,8 +145,8 @@ class PictureHealth:
     If no whole pictures arrive, call `glance` with damaged ones.
     """
 
-    def __init__(self, thresholds: HealthThresholds | None = None) -> None:
-        self.limits = limits = thresholds or HealthThresholds()
+    def __init__(self) -> None:
+        self.limits = limits = HealthThresholds()
         self._change = _Change()
         self._blind = _Lasting(limits.blind_ns, 0)
         self._exposed = _Lasting(limits.exposure_ns, limits.recovered_ns)
