@@ -11,7 +11,7 @@ after WINDOW packets of a newer picture, or after `deadline_ns` without a packet
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,7 @@ from embereye.wire.jpeg.restart import RESTART_0, Run, infer_interval, repair, s
 from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization
 from embereye.wire.rtp.arriving import ArrivingPicture, received_runs
 from embereye.wire.rtp.onvif_extension import EXTENSION, JpegDescription, describe
-from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
+from embereye.wire.rtp.packet import FIXED, MARKER, Arrival, Packet, PacketReception
 from embereye.wire.rtp.payload_header import (
     MAIN,
     OFFSET,
@@ -33,12 +33,10 @@ from embereye.wire.rtp.payload_header import (
     PayloadHeader,
     read_payload_header,
 )
+from embereye.wire.rtp.receiver import DEADLINE_NS, TAKEOVER_NS, PictureReceiver
 
 WINDOW = 32  # packets of a newer picture, after which a gap in the previous one is a loss
-DEADLINE_NS = 100_000_000  # nanoseconds without a packet of a picture, after which its gaps are losses
-TAKEOVER_NS = 500_000_000  # nanoseconds of silence, after which another sender may replace this one
 FRUITLESS_NS = 5_000_000_000  # nanoseconds without a usable picture, after which another sender may replace this one
-PROBATION = 2  # packets in order before a sender is accepted (RFC 3550, A.1)
 MAX_PICTURE = 8 * 1024 * 1024  # bytes of one picture
 MAX_FRAGMENTS = 16_384  # of one picture
 MAX_INTERVALS = 16_384  # of one picture that are put in place individually
@@ -67,37 +65,7 @@ class JpegFrame:
     usable: bool = True
 
 
-@dataclass
-class Counts:
-    """The numbers of unusable packets and pictures since the start."""
-
-    malformed: int = 0  # packets
-    other_payload: dict[int, int] = field(default_factory=dict)  # packets by unexpected payload type
-    duplicates: int = 0  # packets
-    stale: int = 0  # packets of a picture that is already completed
-    strangers: int = 0  # packets from another sender than the accepted one
-    pictures: int = 0
-    damaged: int = 0  # pictures completed with parts lost
-    unusable: int = 0  # pictures with too much lost
-    problem: str = ""  # cause of the latest malformed packet or unusable picture
-
-
-class Probation:
-    """Decides when another sender may replace the present one (RFC 3550, A.1)."""
-
-    def __init__(self) -> None:
-        self._candidate = (-1, -1, 0)  # SSRC, next sequence number, packets in order
-
-    def admit(self, packet: Packet, silent_ns: int) -> bool:
-        """Count a packet of another sender. True if it replaces the present one, which was silent for `silent_ns`."""
-        ssrc, following, count = self._candidate
-        in_order = (ssrc, following) == (packet.ssrc, packet.sequence)
-        count = count + 1 if in_order else 1
-        self._candidate = (packet.ssrc, (packet.sequence + 1) & 0xFFFF, count)
-        return count >= PROBATION and silent_ns >= TAKEOVER_NS
-
-
-class Depacketizer:
+class Depacketizer(PictureReceiver):
     """Assembles the pictures of one sender from its packets, in order. Raises no exceptions.
 
     `size` (width, height) is used for pictures that are too large to state their size; 0: unknown. The gaps of a
@@ -107,22 +75,15 @@ class Depacketizer:
     def __init__(
         self, payload_type: int = PAYLOAD_TYPE, size: tuple[int, int] = (0, 0), deadline_ns: int = DEADLINE_NS
     ) -> None:
-        self.counts = Counts()
-        self.reception = PacketReception()
-        self.ssrc = -1
-        self._payload_type = payload_type
-        self._plain = 0x8000 | payload_type
+        super().__init__(payload_type, deadline_ns)
         self._size = size
-        self._deadline_ns = deadline_ns
         self._tables: dict[int, bytes] = {}  # DQT segments by Q, 128 to 254
         self._described: JpegDescription | None = None
         self._inferred: tuple[Geometry | None, int] = (None, 0)  # a restart interval that the sender does not state
         self._frame: ArrivingPicture | None = None  # the newest
         self._previous: ArrivingPicture | None = None  # the previous one, while it has gaps
         self._done = -1  # timestamp of the newest completed picture
-        self._heard_ns = 0
         self._useful_ns = 0  # when the sender was accepted, or sent the last packet of a usable picture
-        self._probation = Probation()
 
     def feed(self, packet: memoryview, now_ns: int) -> Sequence[JpegFrame]:
         """Accept one packet at `now_ns` of a monotonic clock; return the pictures that it completes."""
@@ -216,15 +177,7 @@ class Depacketizer:
         return self._frame is not None
 
     def _receive_any(self, data: memoryview, now_ns: int) -> Sequence[JpegFrame]:
-        if is_rtcp(data):
-            return _NOTHING
-        try:
-            packet = parse_packet(data)
-        except RtpError as error:
-            return self._refuse(str(error))
-        if packet.payload_type != self._payload_type:
-            others = self.counts.other_payload
-            others[packet.payload_type] = others.get(packet.payload_type, 0) + 1
+        if (packet := self._parse(data)) is None:
             return _NOTHING
         pictures: list[JpegFrame] = []
         if packet.ssrc != self.ssrc:
@@ -268,17 +221,13 @@ class Depacketizer:
                 pictures += self._finish(frame)
         return pictures
 
-    def _refuse(self, problem: str) -> Sequence[JpegFrame]:
-        self.counts.malformed += 1
-        self.counts.problem = problem
-        return _NOTHING
-
     def _receive_payload(self, packet: Packet, arrival: Arrival, now_ns: int) -> Sequence[JpegFrame]:
         payload = packet.payload
         try:
             head = read_payload_header(payload)
         except (PayloadError, JpegError) as error:
-            return self._refuse(str(error))
+            self._refuse(str(error))
+            return _NOTHING
         pictures, frame = self._assign_picture(packet, head.key, head.offset, arrival, now_ns)
         if frame is None:
             return pictures

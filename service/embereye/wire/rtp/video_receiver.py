@@ -5,12 +5,11 @@ sequence numbers is a loss after `window` packets behind it, or after `deadline_
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS, Probation
 from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat, NalPart
-from embereye.wire.rtp.packet import FIXED, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
+from embereye.wire.rtp.packet import FIXED, Arrival, Packet, PacketReception
 from embereye.wire.rtp.payload_header import PayloadError
+from embereye.wire.rtp.receiver import DEADLINE_NS, TAKEOVER_NS, PictureReceiver
 from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
 from embereye.wire.video.access_unit import MAX_UNIT, AccessUnit, Assembler
 from embereye.wire.video.h264 import H264
@@ -20,19 +19,7 @@ from embereye.wire.video.nal import Codec, split_joined
 CODECS: dict[str, tuple[Codec, NalFormat]] = {"H264": (H264(), H264Format()), "H265": (H265(), H265Format())}
 
 
-@dataclass
-class VideoCounts:
-    """The numbers of packets and pictures since the start."""
-
-    malformed: int = 0  # packets and NAL units
-    other_payload: dict[int, int] = field(default_factory=dict)  # packets by unexpected payload type
-    strangers: int = 0  # packets from another sender than the accepted one
-    pictures: int = 0
-    unusable: int = 0  # damaged pictures, which must not be trusted
-    problem: str = ""  # cause of the latest malformed packet or damaged picture
-
-
-class VideoReceiver:
+class VideoReceiver(PictureReceiver):
     """Assembles the access units of one sender from its packets. Raises no exceptions.
 
     `encoding` is H264 or H265, `sets` the parameter sets of the SDP. A gap in the sequence numbers is a loss after
@@ -43,20 +30,13 @@ class VideoReceiver:
         self, encoding: str, payload_type: int, sets: Iterable[bytes] = (), deadline_ns: int = DEADLINE_NS,
         window: int = WINDOW, *, alone: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__(payload_type, deadline_ns)
         codec, self._format = CODECS[encoding]
-        self.counts = VideoCounts()
-        self.reception = PacketReception()
-        self.ssrc = -1
         self._assembler = Assembler(codec, sets)
-        self._payload_type = payload_type
-        self._plain = 0x8000 | payload_type  # first word of a packet without marker, extension and padding
         self._ordered: ReorderBuffer[Packet] = ReorderBuffer(deadline_ns, window)
-        self._deadline_ns = deadline_ns
-        self._probation = Probation()
         self._alone = alone
         self._successor: Packet | None = None  # the first packet of the next sender
         self._left = -1, 0  # SSRC of the previous sender, and when it was last heard
-        self._heard_ns = 0
         self._fragments: list[bytes] = []  # of the NAL unit that is arriving
         self._fragment_bytes = 0  # total size of `_fragments`
         self._head = b""  # header of the NAL unit that is arriving
@@ -128,16 +108,7 @@ class VideoReceiver:
         return units
 
     def _receive(self, data: memoryview, now_ns: int) -> list[AccessUnit]:
-        if is_rtcp(data):
-            return []
-        try:
-            packet = parse_packet(data)
-        except RtpError as error:
-            self._refuse(str(error))
-            return []
-        if packet.payload_type != self._payload_type:
-            others = self.counts.other_payload
-            others[packet.payload_type] = others.get(packet.payload_type, 0) + 1
+        if (packet := self._parse(data)) is None:
             return []
         if packet.ssrc == self.ssrc:
             self._successor = None
@@ -256,10 +227,6 @@ class VideoReceiver:
             self._fragments.clear()
             self._fragment_bytes = 0
             self._assembler.note_fragment(self._timestamp, self._head)
-
-    def _refuse(self, problem: str) -> None:
-        self.counts.malformed += 1
-        self.counts.problem = problem
 
     def _count(self, unit: AccessUnit | None, units: list[AccessUnit]) -> None:
         if unit is None:

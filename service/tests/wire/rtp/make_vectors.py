@@ -8,8 +8,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer
+from embereye.wire.rtp.depacketize import Depacketizer
 from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtp.receiver import DEADLINE_NS
 
 SAMPLING = {"4:2:2": 0x211111, "4:2:0": 0x221111}
 

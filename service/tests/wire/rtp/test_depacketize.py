@@ -13,15 +13,9 @@ from embereye.units import MILLISECOND
 from embereye.wire.jpeg.header import JpegError, read_header
 from embereye.wire.jpeg.restart import grey, smallest
 from embereye.wire.jpeg.tables import Geometry, quantization
-from embereye.wire.rtp.depacketize import (
-    DEADLINE_NS,
-    FRUITLESS_NS,
-    MAX_FRAGMENTS,
-    TAKEOVER_NS,
-    WINDOW,
-    Depacketizer,
-)
+from embereye.wire.rtp.depacketize import FRUITLESS_NS, MAX_FRAGMENTS, WINDOW, Depacketizer
 from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtp.receiver import DEADLINE_NS, TAKEOVER_NS
 
 SAMPLING = {0: 0x211111, 1: 0x221111}
 

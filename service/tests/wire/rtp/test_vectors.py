@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import embereye
-from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer
+from embereye.wire.rtp.depacketize import Depacketizer
 from embereye.wire.rtp.packetize import Packetizer, read_scan
+from embereye.wire.rtp.receiver import DEADLINE_NS
 
 FILES = sorted((Path(embereye.__file__).parent / "vectors" / "rtp_jpeg").glob("*.json"))
 VECTORS = [pytest.param(json.loads(path.read_text()), id=path.stem) for path in FILES]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.camera.scheduling.video_mailbox import VideoFrame, VideoMailbox
 from embereye.units import MILLISECOND
-from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
 from embereye.wire.rtp.nal_payload import AP, FU, FU_A, FU_START, STAP_A, H264Format, H265Format, NalFormat
+from embereye.wire.rtp.receiver import DEADLINE_NS, TAKEOVER_NS
 from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.video.access_unit import MAX_SETS, MAX_UNIT, AccessUnit
 

@@ -13,9 +13,10 @@ from typing import Any
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.clock import now_ns
 from embereye.units import WHOLE
-from embereye.wire.rtp.depacketize import DEADLINE_NS, Depacketizer, JpegFrame
+from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packet import CaptureClock
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
+from embereye.wire.rtp.receiver import DEADLINE_NS
 from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.video.access_unit import AccessUnit

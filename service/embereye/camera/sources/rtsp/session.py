@@ -25,8 +25,8 @@ from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoi
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.silence import LATE_SECONDS
-from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import full_intra_request, key_frame_request, parse_rtcp, receiver_report
+from embereye.wire.rtp.receiver import DEADLINE_NS
 from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtsp.messages import (
     DEFAULT_TIMEOUT,
