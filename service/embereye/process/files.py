@@ -52,16 +52,12 @@ def check_owner(option: str, folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(folder, os.O_DIRECTORY)
 
 
-def sync_file(path: Path) -> None:
+def sync_file(path: Path, flags: int = 0) -> None:
     """Make the content of `path` durable."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,8 +9,10 @@ of a peer in each minute is logged.
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
@@ -49,8 +51,6 @@ refused = MalformedCalls()
 def refusing_malformed(call: str, handler: Any) -> Any:
     """Wrap the `handler` of `call` ("package.Service/Method")."""
     parse = handler.request_deserializer
-    sides = handler.request_streaming, handler.response_streaming
-    kind = "_".join("stream" if streaming else "unary" for streaming in sides)
 
     def deserialize(data: bytes) -> Any:
         try:
@@ -61,8 +61,7 @@ def refusing_malformed(call: str, handler: Any) -> Any:
             _seen.get([]).append(call)
             raise
 
-    wrapped = _wrapped(call, getattr(handler, kind))
-    return handler._replace(request_deserializer=deserialize, **{kind: wrapped})
+    return wrapped(handler._replace(request_deserializer=deserialize), partial(_refusing, call))
 
 
 @contextlib.asynccontextmanager
@@ -81,16 +80,19 @@ async def _refusing(call: str, request: Any, context: Any) -> AsyncIterator[None
         await refused.refuse(context, call)
 
 
-def _wrapped(call: str, behavior: Any) -> Any:
-    """The result is an async generator or a coroutine function, as `behavior` is."""
+def wrapped(handler: Any, around: Callable[[Any, Any], AbstractAsyncContextManager[None]]) -> Any:
+    """Return `handler` with its servicer inside `around`, which gets the request and the context of each call."""
+    sides = handler.request_streaming, handler.response_streaming
+    kind = "_".join("stream" if streaming else "unary" for streaming in sides)
+    behavior = getattr(handler, kind)
 
     async def stream(request: Any, context: Any) -> Any:
-        async with _refusing(call, request, context):
+        async with around(request, context):
             async for response in behavior(request, context):
                 yield response
 
     async def answer(request: Any, context: Any) -> Any:
-        async with _refusing(call, request, context):
+        async with around(request, context):
             return await behavior(request, context)
 
-    return stream if inspect.isasyncgenfunction(behavior) else answer
+    return handler._replace(**{kind: stream if inspect.isasyncgenfunction(behavior) else answer})

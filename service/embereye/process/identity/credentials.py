@@ -13,10 +13,10 @@ import os
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -44,30 +44,6 @@ class Certificate:
     def for_servers(self) -> grpc.ServerCertificateConfiguration:
         """The configuration for a gRPC server."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.chain)], self.trusted)
-
-
-class ServerCertificate(Protocol):
-    """A certificate for a gRPC server."""
-
-    def for_servers(self) -> grpc.ServerCertificateConfiguration:
-        """The configuration for a gRPC server."""
-
-
-def server_credentials(current: Callable[[], ServerCertificate], *, require_clients: bool) -> grpc.ServerCredentials:
-    """Credentials for a gRPC server; gRPC's threads call `current` for every handshake."""
-    used = current()
-    lock = threading.Lock()
-
-    def fetch() -> Any:  # None: unchanged
-        nonlocal used
-        with lock:
-            latest = current()
-            if used is latest:
-                return None
-            used = latest
-            return used.for_servers()
-
-    return grpc.dynamic_ssl_server_credentials(used.for_servers(), fetch, require_clients)
 
 
 class Credentials:
@@ -118,8 +94,19 @@ class Credentials:
         changed.set()
 
     def for_server(self) -> grpc.ServerCredentials:
-        """Credentials for a server that authenticates its callers; they always use the current certificate."""
-        return server_credentials(lambda: self.current, require_clients=True)
+        """Credentials for a gRPC server that requires certificates; renewed ones apply to new connections."""
+        used = self.current
+        lock = threading.Lock()
+
+        def fetch() -> Any:  # called for every handshake by gRPC's threads; None: unchanged
+            nonlocal used
+            with lock:
+                if used is self.current:
+                    return None
+                used = self.current
+                return used.for_servers()
+
+        return grpc.dynamic_ssl_server_credentials(used.for_servers(), fetch, True)
 
     def channel(self, target: str, server_name: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
         """A channel to the process at `target`, whose certificate has to name `server_name`."""

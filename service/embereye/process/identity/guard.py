@@ -6,8 +6,8 @@ of is not served on a control port. With credentials, each control call first ta
 certificate of its connection, and asks `refusal` if that role may make the call. Servicers read it from `CALLER`.
 """
 
-import inspect
-from collections.abc import Awaitable, Callable, Collection
+import contextlib
+from collections.abc import AsyncIterator, Collection
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
@@ -18,7 +18,7 @@ import grpc
 from embereye.process.identity.calls import CALLS, refusal
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, parse_uri
-from embereye.process.malformed import refusing_malformed
+from embereye.process.malformed import refusing_malformed, wrapped
 
 # The caller of the control call that is being served; None: callers are not authenticated, or it is another port.
 CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
@@ -77,7 +77,8 @@ class Registrar:
         if credentials is None:
             return handler
 
-        async def admit(context: Any) -> None:
+        @contextlib.asynccontextmanager
+        async def admit(_: Any, context: Any) -> AsyncIterator[None]:
             identity = caller(context)
             if identity is None:
                 reason = "the caller's certificate is not for a process of EmberEye"
@@ -85,26 +86,6 @@ class Registrar:
             elif reason := refusal(call, identity, credentials.identity, self.namespaces):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             CALLER.set(identity)
+            yield
 
-        sides = handler.request_streaming, handler.response_streaming
-        kind = "_".join("stream" if streaming else "unary" for streaming in sides)
-        guarded = _behind(admit, getattr(handler, kind))
-        return handler._replace(**{kind: guarded})
-
-
-def _behind(admit: Callable[[Any], Awaitable[None]], behavior: Any) -> Any:
-    """Run `admit` before `behavior`. The result is an async generator or a coroutine function, as `behavior` is."""
-    if inspect.isasyncgenfunction(behavior):
-
-        async def stream(request: Any, context: Any) -> Any:
-            await admit(context)
-            async for response in behavior(request, context):
-                yield response
-
-        return stream
-
-    async def answer(request: Any, context: Any) -> Any:
-        await admit(context)
-        return await behavior(request, context)
-
-    return answer
+        return wrapped(handler, admit)
