@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from embereye.process.files import check_writable
+from embereye.process.files import check_writable, system_errors
 from embereye.process.lifecycle import UserError, raise_descriptor_limit
 from embereye.process.telemetry.usage import cpu_seconds, resident_mb
 from embereye_bench.cameras.jpeg import Fleet, fleet
@@ -53,10 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_writable("--to", arguments.to)
     raise_descriptor_limit()
     costs = calibrate(arguments.seconds, lambda line: print(line, file=sys.stderr, flush=True))
-    try:
+    with system_errors(f"--to {arguments.to}: cannot be written"):
         arguments.to.write_text(costs.to_json())
-    except OSError as error:
-        raise UserError(f"--to {arguments.to}: cannot be written: {error.strerror}") from error
     print(f"written to {arguments.to}; use it with: embereye plan --costs {arguments.to} …")
     return 0
 

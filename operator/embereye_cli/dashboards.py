@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 from embereye_operator.monitoring import rules
 from embereye_operator.monitoring.panels import DASHBOARDS
@@ -27,11 +28,9 @@ def run(arguments: Namespace) -> int:
     heading = "Made by `embereye dashboards render`."
     files["prometheus-rules.yaml"] = rules.document(rules.prometheus_rules(), heading)
     files["grafana-alerts.yaml"] = rules.document(rules.grafana_rules(datasource=arguments.datasource), heading)
-    try:
+    with system_errors(f"--to {arguments.to} cannot be written"):
         for name, text in files.items():
             (arguments.to / name).parent.mkdir(parents=True, exist_ok=True)
             (arguments.to / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--to {arguments.to} cannot be written: {error.strerror}") from error
     print(f"{len(DASHBOARDS)} dashboards, rules for Prometheus and alerts for Grafana are in {arguments.to}")
     return 0

@@ -27,7 +27,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.camera.sources.declared import redact
-from embereye.process.lifecycle import UserError
+from embereye.process.files import system_errors
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.decide.manifests.config_map import placement_files
@@ -79,11 +79,8 @@ async def run(arguments: argparse.Namespace) -> int:
     path = arguments.to or Path(f"embereye-report-{began}.tar.gz")
     async with connected(target_of(arguments)) as client:
         namespace = ALL_NAMESPACES if arguments.all_namespaces else client.namespace
-        try:
-            with tarfile.open(path, "w:gz") as archive:
-                await _Report(client, archive, path.name.removesuffix(".tar.gz")).collect(namespace, arguments.lines)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}") from error
+        with system_errors(f"{path} cannot be written"), tarfile.open(path, "w:gz") as archive:
+            await _Report(client, archive, path.name.removesuffix(".tar.gz")).collect(namespace, arguments.lines)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB. Read it before you send it to anybody.")
     return 0
 

@@ -18,6 +18,7 @@ from embereye.camera.recording import STREAM_SECONDS, Seen, Settings, watch
 from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, conceal, redact
 from embereye.detect.vision.observation import Observation
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import counted
@@ -90,10 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(results, ensure_ascii=False))
     if coco:
-        try:
+        with system_errors(f"--coco {arguments.coco} cannot be written"):
             coco.save()
-        except OSError as error:
-            raise UserError(f"--coco {arguments.coco} cannot be written: {error.strerror}") from error
         print(f"{arguments.coco} now has {counted(coco.stills, 'still')}: check their boxes", file=sys.stderr)
     return code
 
@@ -127,10 +126,8 @@ def expand(sources: Iterable[str]) -> Iterator[str]:
         if not folder.is_dir():
             yield source
             continue
-        try:
+        with system_errors(f"{folder} cannot be read"):
             videos = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
-        except OSError as error:
-            raise UserError(f"{folder} cannot be read: {error.strerror}") from error
         if not videos:
             raise UserError(f"{folder} has no video: no file ends in {', '.join(SUFFIXES)}")
         yield from map(str, videos)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from embereye.detect.sensing.mq135 import ppm
 from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import counted
@@ -95,11 +96,8 @@ def _read(path: Path) -> bytes:
 def _write(path: Path, report: "Report") -> None:
     if report.why_uncalibrated:
         raise UserError(f"there are no temperatures for --out {path}: {report.why_uncalibrated}")
-    try:
-        with path.open("wb") as file:
-            np.save(file, report.celsius)
-    except OSError as error:
-        raise UserError(f"cannot write the temperatures to {path}: {error.strerror or error}") from error
+    with system_errors(f"cannot write the temperatures to {path}"), path.open("wb") as file:
+        np.save(file, report.celsius)
 
 
 def packets(data: bytes) -> Iterator[Packet]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embereye.process import lifecycle
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import CheckFailedError, RefusedError, UnreachableError, UserError
 from embereye_cli.devices.discover import read_credentials
 from embereye_cli.terminal import print_json
@@ -107,10 +108,8 @@ def _save_still(camera: "Camera", wanted: Path | None) -> Path | None:
         _print_note("no still: no key frame could be decoded in time. Measure longer with --seconds 20")
         return None
     path = wanted or Path(f"{re.sub(r'[^A-Za-z0-9.-]', '-', camera.host)}.jpg")
-    try:
+    with system_errors(f"--still {path}"):
         path.write_bytes(still)
-    except OSError as error:
-        raise UserError(f"--still {path}: {error.strerror}") from error
     _print_note(f"still: {path}")
     return path
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.process.tls.client import ClientTls, dial
 from embereye.process.tls.trust import trusting
@@ -182,10 +183,8 @@ def console_connection(arguments: Namespace) -> ConsoleConnection:
     token = token_for(arguments.token, host, file if file.exists() else None)
     if not note.tls:
         return ConsoleConnection(url=url, token=token, trust=trusting())
-    try:
+    with system_errors(f"{site.authority_file(data)} cannot be read"):
         trust = trusting(site.authority_file(data))
-    except OSError as error:
-        raise UserError(f"{site.authority_file(data)} cannot be read: {error.strerror or error}") from error
     return ConsoleConnection(url=url, token=token, trust=trust, server_name=SITE_NAME)
 
 

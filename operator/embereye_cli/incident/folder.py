@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye_cli.explain.alarm import Verdict, events_of, replay_alarm
@@ -67,10 +68,8 @@ class Incident:
     def _content(self, url: str) -> bytes:
         recording = next(recording for recording in self.recordings if recording["url"] == url)
         path = self.folder / Path(recording["file"]).name
-        try:
+        with system_errors(f"{path} cannot be read"):
             content = path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from error
         if hashlib.sha256(content).hexdigest() != recording["sha256"]:
             raise UserError(f"{path} has changed since it was saved")
         return content

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 from embereye.units import counted
 from embereye_cli.explain.alarm import LISTER, check_alarm_id
@@ -42,15 +43,13 @@ def run(arguments: Namespace) -> int:
         name, content = file_name(number, recording), hub.fetch(recording["url"])
         contents[name] = content
         recordings.append(recording | {"file": name, "sha256": hashlib.sha256(content).hexdigest()})
-    try:
+    with system_errors(f"{target} cannot be written"):
         target.mkdir(parents=True)
         for name, content in contents.items():
             (target / name).write_bytes(content)
         incident = Incident(target, alarm, recordings, [])
         decided = [{"of": verdict.subject, "same": verdict.same, "why": verdict.why} for verdict in incident.replay()]
         replace(incident, expected=decided).write()
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror}") from error
     size = sum(map(len, contents.values()))
     print(f"saved {target}: {counted(len(contents), 'recording')}, {size / 1e6:.1f} MB")
     return 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from embereye.process.files import check_writable
+from embereye.process.files import check_writable, system_errors
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.figures import ClientFigures, Thresholds
 from embereye.sim.load.run import LoadTest, run_load_test, sentences, write_report
@@ -84,10 +84,8 @@ async def run_load(
     report = await run_load_test(test, figures, send, stop, lambda line: print(line, file=sys.stderr, flush=True))
     print("\n".join(sentences(report)))
     if arguments.report:
-        try:
+        with system_errors(f"--report {arguments.report} cannot be written"):
             write_report(arguments.report, report)
-        except OSError as error:
-            raise UserError(f"--report {arguments.report} cannot be written: {error.strerror}") from error
     return 0 if report["passed"] else 1
 
 

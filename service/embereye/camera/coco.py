@@ -15,7 +15,7 @@ from typing import Any
 
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
-from embereye.process.files import write_whole
+from embereye.process.files import system_errors, write_whole
 from embereye.process.lifecycle import UserError
 from embereye.wire.jpeg.header import JpegError, read_header
 
@@ -42,10 +42,8 @@ class CocoFolder:
                 self._boxes.setdefault(names[box["image_id"]], []).append(box)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a data set in COCO's format. Name another folder ({error!r})") from error
-        try:
+        with system_errors(f"--coco {folder}: cannot be written"):
             (folder / "images").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--coco {folder}: cannot be written: {error.strerror}") from error
 
     @property
     def stills(self) -> int:

@@ -9,11 +9,20 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from embereye.process.lifecycle import UserError
+
+
+@contextlib.contextmanager
+def system_errors(problem: str) -> Iterator[None]:
+    """Raise a UserError, "PROBLEM: REASON", instead of an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{problem}: {error.strerror or error}") from error
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
@@ -98,12 +107,10 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
 def check_writable(option: str, path: Path) -> None:
     """Raise UserError if `path`, named by `option`, cannot be written. Existing content remains."""
     folder = path.absolute().parent
-    try:
+    with system_errors(f"{option} {path} cannot be written"):
         if not folder.is_dir():
             raise UserError(f"{option} {path}: there is no folder {folder}")
         new = not path.exists()
         path.open("ab").close()
         if new:
             path.resolve().unlink()  # resolved, so that a dangling link itself remains
-    except OSError as error:
-        raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from embereye.process.condition import Condition
 from embereye.process.extras import needed_by
-from embereye.process.lifecycle import UserError
+from embereye.process.files import system_errors
 from embereye.process.timing.clock import stepped_ns
 
 logger = logging.getLogger(__name__)
@@ -103,13 +103,11 @@ class Archive:
         self.written = 0  # readings and frames
         self.dropped = 0  # readings and frames
         self.failing = Condition(logger, first_only=True)  # the latest file could not be written
-        try:
+        with system_errors(f"--telemetry {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             for half in self._files(".part"):
                 half.unlink(missing_ok=True)  # of a shard that was killed
             self._latest = max(map(_number, self._files(".parquet")), default=0)
-        except OSError as error:
-            raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
     def add(self, device: str, rows: NDArray[np.float64], now_ns: int) -> None:
         """Add readings (n, 4): smoke, flame, gas in ADC counts, digital flame; NaN: missing. Drops them if full."""

@@ -7,6 +7,7 @@ that listens there may get a connection. Each accepted connection gets a session
 import asyncio
 from collections.abc import Callable
 
+from embereye.process.files import system_errors
 from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.process.tls.listener import TlsListener
@@ -37,7 +38,7 @@ class Listeners:
             await self._listen(outer, options.shared_tls_port, context, shared=True, tls=True)
 
     async def _listen(self, host: str, port: int, context: ShardContext, *, shared: bool, tls: bool = False) -> None:
-        try:
+        with system_errors(f"cannot listen for devices on {host}:{port}"):
             if tls and context.tls:
                 listener = TlsListener(host, port, context.tls, self._protocol, shared=shared)
                 listener.start(context.tasks)
@@ -46,8 +47,6 @@ class Listeners:
                 address, loop = all_interfaces(host), asyncio.get_running_loop()
                 server = await loop.create_server(self._protocol, address, port, reuse_port=shared, backlog=4096)
                 self._servers.append(server)
-        except OSError as error:
-            raise UserError(f"cannot listen for devices on {host}:{port}: {error.strerror or error}") from error
 
     @property
     def first(self) -> asyncio.Server | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 
 LINES = 50  # number of lines listed, those with most memory
@@ -37,10 +38,8 @@ def profiled(profile: Path | None, allocations: Path | None) -> Iterator[None]:
 
 def _check(option: str, path: Path) -> None:
     """Raise UserError now if `path` cannot be written at the end."""
-    try:
+    with system_errors(f"{option} {path} cannot be written"):
         path.open("ab").close()
-    except OSError as error:
-        raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.cameras.video import CodedFilms
@@ -38,13 +39,11 @@ async def send_rtp(cameras: Cameras, host: str, port: int, stop: asyncio.Event) 
     """
     ports = range(port, port + PORT_STEP * len(cameras.specs), PORT_STEP)
     with contextlib.ExitStack() as stack:
-        try:
+        with system_errors(f"cannot send to {host}"):
             resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
             pairs = [
                 [stack.enter_context(_connected(resolved[0], number)) for number in (even, even + 1)] for even in ports
             ]
-        except OSError as error:
-            raise UserError(f"cannot send to {host}: {error.strerror}") from error
         async with Tasks() as tasks:
             for spec, (packets, reports) in zip(cameras.specs, pairs, strict=True):
                 tasks.start(_send_by(cameras, spec.id, packets, reports), name=f"rtp-{spec.id}")

@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import Callable, Coroutine
 
-from embereye.process.lifecycle import UserError
+from embereye.process.files import system_errors
 from embereye.process.tasks import Tasks, first_of
 from embereye.sim.cameras.rtp import VIDEO_PAYLOAD, stream_pictures, stream_video
 from embereye.sim.cameras.video import CodedFilms
@@ -42,10 +42,8 @@ async def serve_rtsp(
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             tasks.start(_Viewer(films, encoding, loss, writer).serve(reader), name="rtsp-viewer")
 
-        try:
+        with system_errors(f"cannot listen on {host}:{port}"):
             server = await asyncio.start_server(serve, host, port)
-        except OSError as error:
-            raise UserError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         async with server:
             if ready:
                 ready(server.sockets[0].getsockname()[1])
