@@ -93,6 +93,15 @@ def print_messages(
         print_json(message)
 
 
+def print_answer(document: Message | dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print `lines`, or `document` as JSON."""
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        print(visible(line))
+
+
 def whole_column(name: str) -> Column:
     """A column of names that people copy: they are never wrapped."""
     return Column(name, no_wrap=True)

@@ -24,7 +24,7 @@ from embereye_cli.hub.http import HttpHub
 from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.parser import did_you_mean
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
-from embereye_cli.terminal import print_json
+from embereye_cli.terminal import print_answer
 
 SECONDS = 5.0  # to wait for the answer
 WORDS = {
@@ -58,10 +58,8 @@ def run(arguments: Namespace) -> int:
     answer = asyncio.run(_ask(arguments.target, link, request))
     if not answer.asked:
         raise _refusal(arguments, answer.reason)
-    if arguments.json:
-        print_json({"device": arguments.device, "requested": arguments.wanted})
-    else:
-        print(f"{arguments.device}: {arguments.wanted} requested")
+    document = {"device": arguments.device, "requested": arguments.wanted}
+    print_answer(document, [f"{arguments.device}: {arguments.wanted} requested"], as_json=arguments.json)
     return 0
 
 

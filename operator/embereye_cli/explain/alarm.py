@@ -1,12 +1,12 @@
 """Show how an alarm came about, and replay the decision with this version."""
 
-import json
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from google.protobuf import json_format
 
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.lifecycle import NotFoundError, UserError
-from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
@@ -24,7 +23,7 @@ from embereye.zone.state import ZoneMachine
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.hub.zones import ALARM_ID
-from embereye_cli.terminal import local_time
+from embereye_cli.terminal import local_time, print_answer
 
 if TYPE_CHECKING:
     from embereye.camera.replay import Detection
@@ -53,12 +52,9 @@ def run(arguments: Namespace) -> int:
     clips, lines = recorded["clips"], recorded.get("lines", [])
     events = events_of(alarm)
     verdicts = list(replay_alarm(events, [*lines, *clips], hub.fetch)) if arguments.replay else []
-    if arguments.json:
-        replayed = [{"of": verdict.subject, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
-        print(json.dumps(alarm | {"clips": clips, "lines": lines, "replay": replayed}, ensure_ascii=False))
-    else:
-        for line in (*sentences(alarm, events, [*lines, *clips]), *_verdict_lines(verdicts)):
-            print(visible(line))
+    replayed = [{"of": verdict.subject, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
+    text = chain(sentences(alarm, events, [*lines, *clips]), _verdict_lines(verdicts))
+    print_answer(alarm | {"clips": clips, "lines": lines, "replay": replayed}, text, as_json=arguments.json)
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
 

@@ -1,19 +1,17 @@
 """Show if a device is watched, and what it sent: analysed, shed, rejected or waiting."""
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Any
 
 from embereye.process.lifecycle import NotFoundError
-from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye.zone.sentences import quantity
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import did_you_mean
-from embereye_cli.terminal import local_time
+from embereye_cli.terminal import local_time, print_answer
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,10 +26,7 @@ def run(arguments: Namespace) -> int:
     answer = HttpHub(console_connection(arguments)).read("/v1/devices", "devices", "timeNs")
     entries = entries_of(answer["devices"], arguments.device)
     for entry in entries:
-        if arguments.json:
-            print(json.dumps(as_json(entry), ensure_ascii=False))
-        else:
-            print("\n".join(map(visible, sentences(entry, int(answer["timeNs"])))))
+        print_answer(as_json(entry), sentences(entry, int(answer["timeNs"])), as_json=arguments.json)
     sys.stdout.flush()
     return 0 if all(entry["covered"] for entry in entries) else 1
 

@@ -5,7 +5,6 @@ keeps these results for as long as its history, within the space of its --margin
 They arrive up to a minute later.
 """
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from urllib.parse import quote
 
 from google.protobuf import json_format
 
-from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Term
 from embereye_cli.explain.alarm import term_words
@@ -22,7 +20,7 @@ from embereye_cli.explain.device import entries_of, known_devices
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.hub.selection_options import moment
-from embereye_cli.terminal import local_time
+from embereye_cli.terminal import local_time, print_answer
 
 BY = {
     "blind": "not watched",
@@ -59,11 +57,7 @@ def run(arguments: Namespace) -> int:
         path = f"/v1/devices/{entry['fleet']}/{quote(entry['id'], safe='')}/quiet?at={arguments.at}"
         answers.append(hub.read(path, "nearest", "suppressed", "margins"))
     for answer in answers:
-        if arguments.json:
-            print(json.dumps(answer, ensure_ascii=False))
-        else:
-            for line in sentences(answer, terms=arguments.terms):
-                print(visible(line))
+        print_answer(answer, sentences(answer, terms=arguments.terms), as_json=arguments.json)
     sys.stdout.flush()
     return 0 if all(answer["margins"] for answer in answers) else 1
 

@@ -11,7 +11,7 @@ from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.connection import add_hub_options, hub_connection
 from embereye_cli.hub.errors import run_action
 from embereye_cli.parser import accept_after_actions
-from embereye_cli.terminal import local_time, print_json, print_messages
+from embereye_cli.terminal import local_time, print_answer, print_messages
 from embereye_cli.values import count, entry
 
 SECONDS = 5.0  # to wait for an answer
@@ -59,10 +59,7 @@ def run(arguments: Namespace) -> int:
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role], zones=arguments.zone)
     created = await AccessStub(link).CreateToken(request, timeout=SECONDS)
-    if arguments.json:
-        print_json(created)
-    else:
-        print(created.token)
+    print_answer(created, [created.token], as_json=arguments.json)
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -79,8 +76,7 @@ def _token_row(token: messages.Token) -> tuple[str, ...]:
 
 async def _revoke(link: grpc.aio.Channel, arguments: Namespace) -> None:
     await AccessStub(link).RevokeToken(messages.RevokeTokenRequest(name=arguments.name), timeout=SECONDS)
-    if arguments.json:
-        print_json({"name": arguments.name, "revoked": True})
+    print_answer({"name": arguments.name, "revoked": True}, [], as_json=arguments.json)
 
 
 async def _print_link(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -90,10 +86,7 @@ async def _print_link(link: grpc.aio.Channel, arguments: Namespace) -> None:
     name = arguments.name or (login_name() if caller.role == messages.ROLE_ADMIN else "")
     created = await AccessStub(link).CreateLink(messages.CreateLinkRequest(name=name, role=role), timeout=SECONDS)
     address = (arguments.console or hub_connection(arguments).console).rstrip("/") + created.path
-    if arguments.json:
-        print_json({"url": address})
-    else:
-        print(address)
+    print_answer({"url": address}, [address], as_json=arguments.json)
 
 
 def login_name() -> str:
@@ -120,7 +113,5 @@ def _record_row(record: messages.AuditRecord) -> tuple[str, ...]:
 
 async def _print_identity(link: grpc.aio.Channel, arguments: Namespace) -> None:
     caller = await AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=SECONDS)
-    if arguments.json:
-        print_json(caller)
-    else:
-        print(", ".join((caller.name, WORDS.get(caller.role, "?"), *caller.zones)))
+    text = ", ".join((caller.name, WORDS.get(caller.role, "?"), *caller.zones))
+    print_answer(caller, [text], as_json=arguments.json)

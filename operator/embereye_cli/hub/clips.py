@@ -24,7 +24,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
 from embereye_cli.hub.zones import TIMEOUT, find_alarm, has_alarm
-from embereye_cli.terminal import local_time, print_json, print_messages, whole_column
+from embereye_cli.terminal import local_time, print_answer, print_messages, whole_column
 
 FETCH_SECONDS = 120.0  # for one call; a longer download continues with the next
 SHOWN_DIGITS = 12  # of a clip's name
@@ -80,10 +80,7 @@ class ClipCommands:
         finally:
             if draft is not None:
                 draft.unlink(missing_ok=True)
-        if self.arguments.json:
-            print_json({"file": str(target)})
-        else:
-            print(target)
+        print_answer({"file": str(target)}, [str(target)], as_json=self.arguments.json)
 
     async def _chunks(self, name: str) -> AsyncIterator[ClipChunk]:
         """Yield a clip's content; resume after an interruption as long as each attempt brings some of it."""

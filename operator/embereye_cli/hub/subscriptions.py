@@ -7,7 +7,6 @@ from google.protobuf import json_format
 
 from embereye.hub.tables.selection import parse_selection
 from embereye.process.lifecycle import NotFoundError
-from embereye.process.telemetry.logs import visible
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye_cli.hub import alarms
@@ -15,7 +14,7 @@ from embereye_cli.hub.connection import add_hub_options
 from embereye_cli.hub.errors import run_action
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
 from embereye_cli.parser import accept_after_actions, did_you_mean
-from embereye_cli.terminal import local_time, print_json, print_messages
+from embereye_cli.terminal import local_time, print_answer, print_messages
 from embereye_cli.values import cursor
 
 SECONDS = 5.0  # to wait for an answer
@@ -80,20 +79,14 @@ async def _store(link: grpc.aio.Channel, arguments: Namespace) -> None:
 async def _delete(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.RemoveSubscriptionRequest(name=arguments.name)
     await AlarmsStub(link).RemoveSubscription(request, timeout=SECONDS)
-    if arguments.json:
-        print_json({"name": arguments.name, "deleted": True})
-    else:
-        print(f"{visible(arguments.name)} is deleted")
+    document = {"name": arguments.name, "deleted": True}
+    print_answer(document, [f"{arguments.name} is deleted"], as_json=arguments.json)
 
 
 def _print(subscription: messages.StoredSubscription, arguments: Namespace) -> None:
-    if arguments.json:
-        print_json(subscription)
-        return
-    stored = f"stored {local_time(subscription.made_ns)} by {subscription.made_by}"
-    print(visible(f"{subscription.name}, {stored}"))
-    for line in _selected(subscription) or [EVERYTHING]:
-        print(f"  {visible(line)}")
+    head = f"{subscription.name}, stored {local_time(subscription.made_ns)} by {subscription.made_by}"
+    selected = [f"  {line}" for line in _selected(subscription) or [EVERYTHING]]
+    print_answer(subscription, [head, *selected], as_json=arguments.json)
 
 
 def _selected(subscription: messages.StoredSubscription) -> list[str]:

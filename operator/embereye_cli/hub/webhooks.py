@@ -12,7 +12,7 @@ from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.connection import add_hub_options
 from embereye_cli.hub.errors import run_action
 from embereye_cli.parser import accept_after_actions
-from embereye_cli.terminal import local_time, print_json, print_messages
+from embereye_cli.terminal import local_time, print_answer, print_messages
 from embereye_cli.values import count, cursor
 
 SECONDS = 5.0  # to wait for an answer
@@ -70,10 +70,7 @@ def _letter_row(letter: messages.DeadLetter) -> tuple[str, ...]:
 async def _resend(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.ResendRequest(webhook=arguments.webhook, cursors=arguments.cursors)
     resent = (await WebhooksStub(link).Resend(request, timeout=SECONDS)).resent
-    if arguments.json:
-        print_json({"resent": resent})
-    else:
-        print(f"Sending {resent} again.")
+    print_answer({"resent": resent}, [f"Sending {resent} again."], as_json=arguments.json)
 
 
 async def _test(link: grpc.aio.Channel, arguments: Namespace) -> None:
@@ -81,7 +78,4 @@ async def _test(link: grpc.aio.Channel, arguments: Namespace) -> None:
     failed = (await WebhooksStub(link).Test(request, timeout=TEST_SECONDS)).failed
     if failed:
         raise CheckFailedError(f"webhook {arguments.webhook}: {failed}")
-    if arguments.json:
-        print_json({})
-    else:
-        print("Delivered: the endpoint answered 2xx.")
+    print_answer({}, ["Delivered: the endpoint answered 2xx."], as_json=arguments.json)
