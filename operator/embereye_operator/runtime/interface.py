@@ -82,7 +82,6 @@ class Links(Protocol):
 
     def is_reaching_people(self, hub: str) -> bool | None:
         """True if all of a hub's routes to people work; None if that is unknown, or it has none."""
-        ...
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard's status with all its devices; None if it does not answer within about a second."""

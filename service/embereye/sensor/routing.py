@@ -64,16 +64,13 @@ class Owner(Protocol):
     @property
     def relays(self) -> Relays:
         """The streams to the fleet's other shards."""
-        ...
 
     @property
     def running(self) -> Running:
         """The detector of stalls of this process."""
-        ...
 
     def is_own(self, peername: tuple[str, int]) -> bool:
         """True if the connection from `peername` belongs to this shard's canary."""
-        ...
 
 
 class Register(Protocol):
@@ -84,11 +81,9 @@ class Register(Protocol):
 
     def note_valid_line(self, session: Any) -> None:
         """Note that `session` has received a valid line."""
-        ...
 
     def deny(self, address: str, why: str, detail: str = "") -> None:
         """Log why the device at `address` is refused, once per reason."""
-        ...
 
 
 class Routing:

@@ -24,15 +24,12 @@ class Owner(Protocol):
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
         """Analyse what a message says of `device`, which was heard at `heard_ns` of the process's timeline."""
-        ...
 
     def refuse(self, device: str, reason: str) -> None:
         """Count a message of `device` that cannot be read as rejected."""
-        ...
 
     def note_link(self, device: str, problem: str) -> None:
         """Note why `device` cannot be heard now; '': it can."""
-        ...
 
 
 class ReadingSource(Protocol):
@@ -40,23 +37,18 @@ class ReadingSource(Protocol):
 
     def start(self, owner: Owner, tasks: Tasks, name: str) -> None:
         """Begin; `name` is the shard's."""
-        ...
 
     def apply(self, fleet: str, devices: Collection[SensorDevice]) -> None:
         """Read exactly `devices` from now on."""
-        ...
 
     async def drain(self) -> None:
         """Receive nothing more: other shards own the devices, or are about to."""
-        ...
 
     def problem(self) -> str:
         """The reason why devices cannot be heard; '' if all can."""
-        ...
 
     def metrics(self) -> Iterable[Metric]:
         """Yield the metrics of the source."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +74,12 @@ class Router(Protocol):
 
     def admit(self, host: str, headers: Iterable[tuple[str, str]], names: Names | None) -> Grant:
         """Return the devices that a request may speak for; NotAdmittedError if there are none."""
-        ...
 
     def is_declared(self, device: str) -> bool:
         """True if the fleet declares `device`, here or at another shard."""
-        ...
 
     async def deliver(self, messages: Sequence[Message]) -> list[Outcome]:
         """Have each message analysed by the shard that owns its device; return their outcomes, in order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -108,8 +97,6 @@ class PushSource(ReadingSource, Protocol):
 
     async def listen(self, at: Listening, router: Router) -> None:
         """Accept messages from now on; UserError if the address cannot be used."""
-        ...
 
     def read_pushed(self, message: Message) -> str:
         """Read a message of a device of this shard, and return why it is refused; '' if it is analysed."""
-        ...

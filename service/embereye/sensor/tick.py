@@ -58,11 +58,9 @@ class Source(Protocol):
 
     def resume_reading(self) -> None:
         """Resume reading: the waiting bytes are being analysed."""
-        ...
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Route the parsed messages to their devices."""
-        ...
 
 
 @dataclass(slots=True)

@@ -103,55 +103,42 @@ class ShardCore(Protocol):
 
     def services(self) -> Iterable[Service]:
         """Its own gRPC services."""
-        ...
 
     async def start(self, context: "ShardContext") -> None:
         """Open listeners and start background work."""
-        ...
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly the assignment's devices, with its settings, from now on."""
-        ...
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned device."""
-        ...
 
     def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
         """Yield what `devices` returns, one status at a time; devices may be added and released meanwhile."""
-        ...
 
     def covered(self, now_ns: int) -> tuple[int, int]:
         """The number of devices that `devices` returns, and the number of them that are covered."""
-        ...
 
     def load(self) -> Load:
         """The load over the last seconds."""
-        ...
 
     def degraded(self) -> str:
         """The requested task besides watching that it cannot do, and why; '' if it does everything."""
-        ...
 
     def metrics(self) -> Iterator[Metric]:
         """Yield its metric families."""
-        ...
 
     def note_marked(self, places: MarkedPlaces) -> None:
         """Replace the places of the fleet's marked false alarms."""
-        ...
 
     async def light_canary(self, fire: Fire) -> None:
         """Give the signs of `fire` like a device, until it is reported."""
-        ...
 
     async def drain(self, successor: str = "") -> None:
         """Redirect senders, to `successor` (host:port) if no other shard owns their devices; finish work in flight."""
-        ...
 
     async def stop(self) -> None:
         """Close everything."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -72,15 +72,12 @@ class DecodedCamera(QueuedCamera, Protocol):
     @property
     def encoding(self) -> str:
         """H264 or H265 if it sends a video, whose frames all go to the decoder with its context; '' for pictures."""
-        ...
 
     def lose_context(self) -> None:
         """Restart at a key frame: the decoder with the video's context has ended."""
-        ...
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """Return how to decode `frame`; None if it is no picture, so that `analyse_on_thread` does all of its work."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

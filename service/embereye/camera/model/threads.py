@@ -27,7 +27,6 @@ class ModelledCamera(QueuedCamera, Protocol):
 
     def report_hang(self, seconds: float) -> None:
         """Note on the event loop that `analyse_on_thread` has not returned for `seconds`."""
-        ...
 
 
 class ModelThreads:

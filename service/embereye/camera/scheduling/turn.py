@@ -27,21 +27,16 @@ class QueuedCamera(Protocol):
     @property
     def pause(self) -> float:
         """Seconds between two turns after which it overtakes all others."""
-        ...
 
     @property
     def urgent(self) -> bool:
         """True if it goes ahead of cameras that are not urgent."""
-        ...
 
     def next_frame(self) -> Frame | None:
         """Remove the waiting frame from its mailbox and return it; None if it was withdrawn meanwhile."""
-        ...
 
     def analyse_on_thread(self, frame: Frame) -> object:
         """Analyse `frame` on a thread. The return value or exception becomes the turn's `result`."""
-        ...
 
     def finish_turn(self, turn: Turn) -> None:
         """Use the turn's result. Called on the event loop."""
-        ...

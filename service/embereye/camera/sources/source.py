@@ -40,7 +40,6 @@ class Offer(Protocol):
 
         Access units come in decoding order, with their presentation times.
         """
-        ...
 
 
 def read_pause(spent: float) -> float:
@@ -65,7 +64,6 @@ class Source(Protocol):
 
         Cancelling it closes everything that it opened.
         """
-        ...
 
 
 async def keep_playing(

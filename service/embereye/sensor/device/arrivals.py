@@ -39,7 +39,6 @@ class Speaker(Protocol):
 
     def command(self, word: str) -> None:
         """Send a bare command to the device, unless it has left too many unread."""
-        ...
 
 
 class Arrivals:

@@ -57,7 +57,6 @@ class Receiver(Owner, Protocol):
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches and advance the device's watermark."""
-        ...
 
 
 class _Stream:

@@ -16,4 +16,3 @@ class Owner(Protocol):
     @property
     def links(self) -> Links:
         """The channels to other shards."""
-        ...

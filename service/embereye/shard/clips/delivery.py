@@ -40,7 +40,6 @@ class SpoolThread(Protocol):
 
     async def run(self, work: Callable[[SpoolFolder], R]) -> R:
         """Run `work(spool)` on the spool's thread and return its result. Cancelling this does not stop the work."""
-        ...
 
 
 class Delivery:

@@ -35,17 +35,14 @@ class StreamLoad(Protocol):
     @property
     def target(self) -> str:
         """A host:port."""
-        ...
 
     @property
     def token(self) -> str:
         """The token sent with every stream; '': none."""
-        ...
 
     @property
     def tls(self) -> ClientTls | None:
         """The TLS settings; None: no encryption."""
-        ...
 
 
 @dataclass

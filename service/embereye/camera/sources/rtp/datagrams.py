@@ -39,7 +39,6 @@ class PacketReceiver(Protocol):
     @property
     def has_pending(self) -> bool:
         """True if a picture is arriving."""
-        ...
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
         """Receive joined datagrams of `size` bytes each; the last one may be shorter.
@@ -47,11 +46,9 @@ class PacketReceiver(Protocol):
         `now_ns` is the monotonic time of reading. The memory of `packets` is reused after the call. Returns True if a
         picture is complete, so that no more is expected at once.
         """
-        ...
 
     def expire_pictures(self) -> None:
         """Give up overdue pictures. Called regularly while `has_pending` is True."""
-        ...
 
 
 def open_port(address: str, port: int, interface: str = "") -> socket.socket:

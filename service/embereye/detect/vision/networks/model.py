@@ -47,7 +47,6 @@ class Runtime(Protocol):
 
     def run(self, blob: Floats) -> Sequence[object]:
         """Return the outputs for `blob` (1, 3, height, width)."""
-        ...
 
 
 class _OpenCv:
