@@ -37,6 +37,11 @@ LONG_DURATION = r"^[1-9][0-9]{0,3}(m|h|d)$"  # CEL's duration() knows no days, s
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 
+def manifest(api_version: str, kind: str, metadata: Manifest, spec: Manifest) -> Manifest:
+    """Return the manifest of an object that has metadata and a spec."""
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
 def parse_duration(text: str) -> Duration:
     """Convert `"5s"` to nanoseconds; ValueError if it is no duration."""
     match = re.fullmatch(r"(0(?=s)|[1-9][0-9]*)(ms|s|m|h|d)", text)

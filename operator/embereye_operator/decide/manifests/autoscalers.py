@@ -10,7 +10,7 @@ from typing import Any
 
 from embereye.units import SECOND
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, manifest
 from embereye_operator.api.shared import API_VERSION
 
 REQUIRED = "embereye_fleet_required_shards"
@@ -28,59 +28,42 @@ def build_autoscaler(fleet: Fleet, metadata: Manifest, *, tolerance: bool) -> Ma
     behavior = _behavior(fleet)
     if tolerance:
         behavior = {direction: {**rules, "tolerance": "0"} for direction, rules in behavior.items()}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": metadata,
-        "spec": {
-            "scaleTargetRef": _target(fleet),
-            "minReplicas": limits.min_shards,
-            "maxReplicas": limits.max_shards,
-            "metrics": [
-                {
-                    "type": "External",
-                    "external": {
-                        "metric": {"name": REQUIRED, "selector": {"matchLabels": dict(_labels(fleet))}},
-                        "target": {"type": "AverageValue", "averageValue": "1"},
-                    },
-                }
-            ],
-            "behavior": behavior,
-        },
+    required = {
+        "metric": {"name": REQUIRED, "selector": {"matchLabels": dict(_labels(fleet))}},
+        "target": {"type": "AverageValue", "averageValue": "1"},
     }
+    spec = {
+        "scaleTargetRef": _target(fleet),
+        "minReplicas": limits.min_shards,
+        "maxReplicas": limits.max_shards,
+        "metrics": [{"type": "External", "external": required}],
+        "behavior": behavior,
+    }
+    return manifest("autoscaling/v2", "HorizontalPodAutoscaler", metadata, spec)
 
 
 def build_scaled_object(fleet: Fleet, metadata: Manifest, prometheus: str) -> Manifest:
     """Build KEDA's ScaledObject of mode keda. If the metric is missing, the shards stay; KEDA's default would be 0."""
     limits = fleet.spec.autoscaling
     query = f"max({REQUIRED}{{{','.join(f'{name}={value!r}' for name, value in _labels(fleet).items())}}})"
-    return {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": metadata,
-        "spec": {
-            "scaleTargetRef": _target(fleet),
-            "pollingInterval": 5,
-            "minReplicaCount": limits.min_shards,
-            "maxReplicaCount": limits.max_shards,
-            # If KEDA ignores `behavior`, which it documents from 2.17 on, it scales to `replicas`: too many shards
-            # rather than too few.
-            "fallback": {"failureThreshold": 3, "replicas": limits.max_shards, "behavior": "currentReplicas"},
-            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(fleet)}},
-            "triggers": [
-                {
-                    "type": "prometheus",
-                    "metricType": "AverageValue",
-                    "metadata": {
-                        "serverAddress": prometheus,
-                        "query": query.replace("'", '"'),
-                        "threshold": "1",
-                        "ignoreNullValues": "false",
-                    },
-                }
-            ],
-        },
+    required = {
+        "serverAddress": prometheus,
+        "query": query.replace("'", '"'),
+        "threshold": "1",
+        "ignoreNullValues": "false",
     }
+    spec = {
+        "scaleTargetRef": _target(fleet),
+        "pollingInterval": 5,
+        "minReplicaCount": limits.min_shards,
+        "maxReplicaCount": limits.max_shards,
+        # If KEDA ignores `behavior`, which it documents from 2.17 on, it scales to `replicas`: too many shards
+        # rather than too few.
+        "fallback": {"failureThreshold": 3, "replicas": limits.max_shards, "behavior": "currentReplicas"},
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(fleet)}},
+        "triggers": [{"type": "prometheus", "metricType": "AverageValue", "metadata": required}],
+    }
+    return manifest("keda.sh/v1alpha1", "ScaledObject", metadata, spec)
 
 
 def _target(fleet: Fleet) -> Manifest:

@@ -11,7 +11,7 @@ from typing import Any
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.names import LABEL_SHARD
-from embereye_operator.api.schema import Manifest, to_manifest
+from embereye_operator.api.schema import Manifest, manifest, to_manifest
 from embereye_operator.api.shared import TopologySpread
 from embereye_operator.decide.manifests.container import (
     LINGER_SECONDS,
@@ -60,25 +60,21 @@ def build_deployment(
     """
     labels = {**fleet.names.selector, LABEL_SHARD: shard}
     pod: Manifest = {"labels": fleet.names.labels(shard)}
-    spec = _build_pod(fleet, shard, settings, secrets)
+    pod_spec = _build_pod(fleet, shard, settings, secrets)
     if replaces:
         pod["annotations"] = {ANNOTATION_REPLACES: replaces}
     if terms := _far(fleet, shard if replaces else ""):
-        spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": fleet.names.metadata(shard, shard),
-        "spec": {
-            "replicas": 1,
-            "revisionHistoryLimit": 2,
-            "progressDeadlineSeconds": 120,
-            "selector": {"matchLabels": labels},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "minReadySeconds": READY_SECONDS,
-            "template": {"metadata": pod, "spec": spec},
-        },
+        pod_spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+    spec = {
+        "replicas": 1,
+        "revisionHistoryLimit": 2,
+        "progressDeadlineSeconds": 120,
+        "selector": {"matchLabels": labels},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "minReadySeconds": READY_SECONDS,
+        "template": {"metadata": pod, "spec": pod_spec},
     }
+    return manifest("apps/v1", "Deployment", fleet.names.metadata(shard, shard), spec)
 
 
 def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:

@@ -1,7 +1,7 @@
 """The PodDisruptionBudget of a fleet."""
 
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, manifest
 
 
 def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | None = None) -> Manifest:
@@ -11,13 +11,11 @@ def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | 
     `owner` deletes the budget when no operator runs any more; without one the budget stays as long as its fleet.
     """
     metadata = fleet.names.metadata(fleet.names.fleet)
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {**metadata, "ownerReferences": [owner]} if owner else metadata,
-        "spec": {
-            "maxUnavailable": int(evictable),
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": fleet.names.selector},
-        },
+    if owner:
+        metadata["ownerReferences"] = [owner]
+    spec = {
+        "maxUnavailable": int(evictable),
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": fleet.names.selector},
     }
+    return manifest("policy/v1", "PodDisruptionBudget", metadata, spec)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, manifest
 from embereye_operator.api.shared import METRICS_PORT
 
 
@@ -17,27 +17,22 @@ def build_network_policy(
     """
     operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
     ports: list[Any] = ["grpc", METRICS_PORT, *(name for name in fleet.ports if name != "grpc")]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata,
-        "spec": {
-            "podSelector": {"matchLabels": dict(selector)},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "ports": [
-                        *({"port": port, "protocol": "TCP"} for port in ports),
-                        *({"port": port, "protocol": "UDP"} for port in udp),
-                    ]
-                },
-                {
-                    "ports": [{"port": "control", "protocol": "TCP"}],
-                    "from": [
-                        {"podSelector": {"matchLabels": dict(selector)}},
-                        {"namespaceSelector": {}, "podSelector": {"matchLabels": operators}},
-                    ],
-                },
-            ],
-        },
+    devices = {
+        "ports": [
+            *({"port": port, "protocol": "TCP"} for port in ports),
+            *({"port": port, "protocol": "UDP"} for port in udp),
+        ]
     }
+    control = {
+        "ports": [{"port": "control", "protocol": "TCP"}],
+        "from": [
+            {"podSelector": {"matchLabels": dict(selector)}},
+            {"namespaceSelector": {}, "podSelector": {"matchLabels": operators}},
+        ],
+    }
+    spec = {
+        "podSelector": {"matchLabels": dict(selector)},
+        "policyTypes": ["Ingress"],
+        "ingress": [devices, control],
+    }
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", metadata, spec)

@@ -6,10 +6,10 @@ lines need a separate listener. `decide/exposure.py` reads from a route's status
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from embereye_operator.api.exposure import GatewayReference
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, manifest
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.manifests.names import advertised_host
 from embereye_operator.decide.manifests.services import exposed_annotations
@@ -22,22 +22,25 @@ def build_routes(fleet: Fleet, shards: Sequence[str], is_offered: Callable[[str]
     expose = fleet.spec.expose
     if expose is None or expose.gateway is None or expose.type != "Gateway":
         return []
-    built = []
+    gateway = expose.gateway
+    routes = []
     if is_offered("GRPCRoute"):
-        built += [_grpc_route(fleet, name, shard) for name, shard in route_names(fleet, shards)]
+        for name, shard in route_names(fleet, shards):
+            spec = {
+                "parentRefs": [_parent(fleet, gateway, gateway.grpc_listener)],
+                "hostnames": [advertised_host(fleet, name)],
+                "rules": _rules(name, fleet.spec.listen.grpc),
+            }
+            routes.append(manifest(f"{GATEWAY_GROUP}/v1", "GRPCRoute", _metadata(fleet, name, shard), spec))
     if is_offered("TCPRoute") and routes_text(fleet):
         assert isinstance(fleet.spec, SensorFleetSpec)
-        built.append(
-            _route(
-                fleet,
-                "TCPRoute",
-                "v1alpha2",
-                fleet.names.fleet,
-                listener=expose.gateway.tcp_listener,
-                spec={"rules": [{"backendRefs": [_backend(fleet.names.fleet, fleet.spec.listen.tcp)]}]},
-            )
-        )
-    return built
+        name = fleet.names.fleet
+        spec = {
+            "parentRefs": [_parent(fleet, gateway, gateway.tcp_listener)],
+            "rules": _rules(name, fleet.spec.listen.tcp),
+        }
+        routes.append(manifest(f"{GATEWAY_GROUP}/v1alpha2", "TCPRoute", _metadata(fleet, name), spec))
+    return routes
 
 
 def route_names(fleet: Fleet, shards: Sequence[str]) -> list[tuple[str, str]]:
@@ -52,30 +55,15 @@ def routes_text(fleet: Fleet) -> bool:
     return isinstance(fleet.spec, SensorFleetSpec) and bool(listener)
 
 
-def _grpc_route(fleet: Fleet, name: str, shard: str) -> Manifest:
-    assert fleet.spec.expose
-    assert fleet.spec.expose.gateway
-    return _route(
-        fleet,
-        "GRPCRoute",
-        "v1",
-        name,
-        shard=shard,
-        listener=fleet.spec.expose.gateway.grpc_listener,
-        spec={
-            "hostnames": [advertised_host(fleet, name)],
-            "rules": [{"backendRefs": [_backend(name, fleet.spec.listen.grpc)]}],
-        },
-    )
+def _metadata(fleet: Fleet, name: str, shard: str = "") -> Manifest:
+    metadata = fleet.names.metadata(name, shard)
+    if annotations := exposed_annotations(fleet, name):
+        metadata["annotations"] = annotations
+    return metadata
 
 
-def _route(
-    fleet: Fleet, kind: str, version: str, name: str, *, listener: str, spec: Manifest, shard: str = ""
-) -> Manifest:
-    assert fleet.spec.expose
-    assert fleet.spec.expose.gateway
-    gateway = fleet.spec.expose.gateway
-    parent: dict[str, Any] = {
+def _parent(fleet: Fleet, gateway: GatewayReference, listener: str) -> Manifest:
+    parent = {
         "group": GATEWAY_GROUP,
         "kind": "Gateway",
         "name": gateway.name,
@@ -83,16 +71,8 @@ def _route(
     }
     if listener:
         parent["sectionName"] = listener
-    metadata = fleet.names.metadata(name, shard)
-    if annotations := exposed_annotations(fleet, name):
-        metadata["annotations"] = annotations
-    return {
-        "apiVersion": f"{GATEWAY_GROUP}/{version}",
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {"parentRefs": [parent], **spec},
-    }
+    return parent
 
 
-def _backend(service: str, port: int) -> Manifest:
-    return {"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}
+def _rules(service: str, port: int) -> list[Manifest]:
+    return [{"backendRefs": [{"group": "", "kind": "Service", "name": service, "port": port, "weight": 1}]}]

@@ -16,7 +16,7 @@ from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.names import LABEL_SHARD
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, manifest
 from embereye_operator.api.shared import CONTROL_PORT, METRICS_PORT
 
 ANNOTATION_DEVICE = "embereye.dev/device"  # on a Service: the camera that pushes to it
@@ -40,7 +40,7 @@ def _named(ports: Mapping[str, int]) -> list[Manifest]:
 
 def _service(metadata: Manifest, selector: Mapping[str, str], ports: Sequence[Manifest]) -> Manifest:
     spec = {"type": "ClusterIP", "selector": dict(selector), "ports": list(ports)}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return manifest("v1", "Service", metadata, spec)
 
 
 def _ports(fleet: Fleet) -> list[Manifest]:
