@@ -180,7 +180,7 @@ def build_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> Candidate | None
 
 def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
     """Build a camera fleet's settings; `CameraFleetSpec()` gives the defaults."""
-    settings = CameraSettings(
+    return CameraSettings(
         deadline_ns=spec.deadline,
         flame_threshold=spec.detection.flame.threshold,
         smoke_threshold=spec.detection.smoke.threshold,
@@ -190,17 +190,14 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
         evidence_after_ns=spec.evidence.after,
         evidence_retention_ns=spec.evidence.retention,
         heat=_heat(spec.detection.heat),
+        access=_access(spec.access) if spec.access else None,
+        model=_model(spec.detection.model) if spec.detection.model else None,
     )
-    if spec.access is not None:
-        settings.access.CopyFrom(_access(spec.access))
-    if spec.detection.model is not None:
-        settings.model.CopyFrom(_model(spec.detection.model))
-    return settings
 
 
 def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
     """Build a sensor fleet's settings; `SensorFleetSpec()` gives the defaults."""
-    settings = SensorSettings(
+    return SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,
         max_items=spec.batching.max_items,
@@ -224,10 +221,8 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
         commands=Commands(
             start=spec.commands.start, calibration=spec.commands.calibration, request=spec.commands.request
         ),
+        access=_access(spec.access) if spec.access else None,
     )
-    if spec.access is not None:
-        settings.access.CopyFrom(_access(spec.access))
-    return settings
 
 
 def _access(declared: DeviceAccess) -> AccessRules:
