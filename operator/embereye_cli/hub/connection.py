@@ -112,16 +112,19 @@ def hub_connection(arguments: Namespace) -> HubConnection:
     data, note = find_site(getattr(arguments, "data", None))
     hub = arguments.hub or (note.hub if note else DEFAULT_HUB)
     tls = hub_tls(arguments)
-    if note is None or not is_same_hub(hub, note.hub):
-        return HubConnection(
-            hub=hub, tls=tls, console=_console_beside(hub, tls), given_token=arguments.token, own_token=None
-        )
-    if tls is None and note.tls:
+    if note and not is_same_hub(hub, note.hub):
+        note = None
+    console = note.console if note else _console_beside(hub, tls)
+    if note and note.tls and tls is None:
         tls = ClientTls(site.authority_file(data), server_name=SITE_NAME)
         tls.check()
+    own_token = _own_token(data) if note else None
+    return HubConnection(hub=hub, tls=tls, console=console, given_token=arguments.token, own_token=own_token)
+
+
+def _own_token(data: Path) -> Path | None:
     file = site.token_file(data)
-    own_token = file if file.exists() else None
-    return HubConnection(hub=hub, tls=tls, console=note.console, given_token=arguments.token, own_token=own_token)
+    return file if file.exists() else None
 
 
 def is_same_hub(hub: str, other: str) -> bool:
@@ -175,13 +178,10 @@ def console_connection(arguments: Namespace) -> ConsoleConnection:
     """The console that the options name, or that of the `embereye up` here. UserError, NotFoundError."""
     data, note = find_site(getattr(arguments, "data", None))
     url = arguments.console or (note.local_console if note else DEFAULT_CONSOLE)
-    host = _host_of(url)
-    known = {note.console.rstrip("/"), note.local_console} if note else set()
-    if note is None or url.rstrip("/") not in known:
-        return ConsoleConnection(url=url, token=token_for(arguments.token, host), trust=trusting())
-    file = site.token_file(data)
-    token = token_for(arguments.token, host, file if file.exists() else None)
-    if not note.tls:
+    if note and url.rstrip("/") not in {note.console.rstrip("/"), note.local_console}:
+        note = None
+    token = token_for(arguments.token, _host_of(url), _own_token(data) if note else None)
+    if not note or not note.tls:
         return ConsoleConnection(url=url, token=token, trust=trusting())
     with system_errors(f"{site.authority_file(data)} cannot be read"):
         trust = trusting(site.authority_file(data))
