@@ -27,14 +27,12 @@ def spread(loads: Mapping[str, float]) -> float:
     return max(loads.values()) / mean if mean else 1.0
 
 
-def shard_loads(
-    placement: Mapping[str, str], shards: Sequence[str], weights: Mapping[str, float], default: float = 1.0
-) -> dict[str, float]:
-    """Return the load of each of `shards`."""
+def shard_loads(placement: Mapping[str, str], shards: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the load of each of `shards`; a device without a weight counts as 1."""
     loads = dict.fromkeys(shards, 0.0)
     for device, shard in placement.items():
         if shard in loads:
-            loads[shard] += weights.get(device, default)
+            loads[shard] += weights.get(device, 1.0)
     return loads
 
 

@@ -26,7 +26,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
-from embereye.process.identity.authority import LIFE, Authority, expiry, is_due, is_due_by, utc_now
+from embereye.process.identity.authority import Authority, expiry, is_due, is_due_by, utc_now
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import Fleet
@@ -72,7 +72,6 @@ class Identities:
         name: str,
         namespace: str,
         fence: Callable[[], None],
-        life: timedelta = LIFE,
         issued: str = "",
         hub_names: tuple[str, ...] = (),
         hubs: Sequence[NamedHub] = (),
@@ -91,7 +90,6 @@ class Identities:
         self._namespace = namespace
         self._release = f"{namespace}/{name}"
         self._fence = fence
-        self._life = life
         self._issued = issued
         self._authority: Authority | None = None
         self._version = ""  # of the Secret with the authority
@@ -172,7 +170,7 @@ class Identities:
             raise failed[0]
 
     def _is_due(self, known: KnownSecret, now: datetime) -> bool:
-        return known.trusts != self._trusted_hash() or is_due_by(known.expires, now, self._life)
+        return known.trusts != self._trusted_hash() or is_due_by(known.expires, now)
 
     def _trusted_hash(self) -> str:
         assert self._authority
@@ -287,8 +285,8 @@ class Identities:
             failed.append(error)
             previous = self.credentials.current if self.credentials else None
             wanted = self._authority.trusted
-            if previous is None or is_due(previous.chain, previous.trusted, now, wanted=wanted, life=self._life):
-                files = self._authority.issue(identity, now, self._life).files
+            if previous is None or is_due(previous.chain, previous.trusted, now, wanted=wanted):
+                files = self._authority.issue(identity, now).files
         for file, content in files.items():
             (Path(self._folder.name) / file).write_bytes(content)
         if self.credentials is None:
@@ -353,13 +351,13 @@ class Identities:
             known is not None
             and self._authority.is_succeeding(now)
             and (known.identity, known.names) == (identity, names)
-            and not is_due_by(known.expires, now, self._life)
+            and not is_due_by(known.expires, now)
         )
         if known is not None and is_retained:
             files, expires = {"ca.crt": self._authority.trusted}, known.expires
         else:
             try:
-                issued = self._authority.issue(identity, now, self._life, names)
+                issued = self._authority.issue(identity, now, names=names)
             except ValueError as error:
                 raise RefusedError(f"no certificate is issued for {identity}: {error}") from error
             files, expires = issued.files, expiry(issued.certificate)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lightkube import AsyncClient
@@ -35,16 +35,13 @@ FleetLabel = tuple[str, str]  # namespace, value of LABEL_FLEET
 class Nodes:
     """Watches all nodes, and finds shards that cannot stay where they are. `watch` must run."""
 
-    def __init__(
-        self, client: AsyncClient, namespaces: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Search pods in `namespaces`, or in all if empty. `clock` returns monotonic seconds."""
+    def __init__(self, client: AsyncClient, namespaces: Sequence[str] = ()) -> None:
+        """Search pods in `namespaces`, or in all if empty."""
         self.displaced: Mapping[FleetLabel, Mapping[str, Displaced]] = {}  # shard → why it cannot stay
         self.waiting: Mapping[FleetLabel, Mapping[str, str]] = {}  # silent shard → why its pod does not run
         self.changed = asyncio.Event()  # set when a node's taints or state change
         self._client = client
         self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
-        self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._heartbeats = Heartbeats()
         self._synced = False
@@ -143,7 +140,7 @@ class Nodes:
                     continue
                 raise
             renewed = str((lease.get("spec") or {}).get("renewTime") or "")
-            if self._heartbeats.is_stale(name, renewed, self._clock()):
+            if self._heartbeats.is_stale(name, renewed, time.monotonic()):
                 stale.add(name)
         return stale
 
