@@ -1,5 +1,7 @@
 """Shared units: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
 
+from collections.abc import Sequence
+
 MILLISECOND = 1_000_000  # nanoseconds, like the following; points in time are whole nanoseconds since the Unix epoch
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
@@ -19,6 +21,15 @@ def counted(number: float, singular: str, plural: str = "") -> str:
     """`number` with its noun: "1 shard", "2 shards"; `plural` if it is not `singular` with an s."""
     digits = f"{number:g}" if isinstance(number, float) else f"{number}"
     return f"{digits} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def listed(names: Sequence[str], limit: int = 5, total: int = 0) -> str:
+    """The first `limit` of `names`, and how many more there are: "a, b and 3 more".
+
+    `total` is their number if `names` has only some of them.
+    """
+    more = (total or len(names)) - min(limit, len(names))
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def bracketed(host: str) -> str:

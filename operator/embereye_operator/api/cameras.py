@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, listed
 from embereye_operator.api.candidates import CameraCandidate
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Resource, Rule, described
@@ -41,7 +41,6 @@ SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?|/dev
 
 
 _PASSWORD = re.compile(r"://[^/?#@]+:[^/?#@]+@")
-_LISTED = 5  # cameras named in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,9 +371,8 @@ def exposed_passwords(cameras: Iterable[Camera]) -> str:
     ids = [camera.id for camera in cameras if any(map(_PASSWORD.search, _addresses(camera)))]
     if not ids:
         return ""
-    listed = ", ".join(ids[:_LISTED]) + (f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else "")
     return (
-        f"the source of {listed} contains a password, which everyone who can read the fleet sees: "
+        f"the source of {listed(ids)} contains a password, which everyone who can read the fleet sees: "
         "store it by `embereye credentials set NAME`, and name it in credentialsRef"
     )
 

@@ -9,11 +9,11 @@ Each pass records the claims of its fleet and gets the conflicts. The other flee
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from embereye.units import listed
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import SensorFleetSpec
 
 Claim = tuple[str, ...]  # its kind, the place where it must be unique, its name
-LISTED = 5  # names in a sentence
 REASONS = {"device": "DeviceShared", "port": "PortShared"}
 
 
@@ -86,18 +86,11 @@ def _describe(fleet: str, shared: Mapping[Claim, Sequence[str]]) -> dict[str, st
         namespace = fleet.partition("/")[0]
         # Who can read a fleet cannot necessarily read those of other namespaces.
         known = sorted(owner if owner.partition("/")[0] == namespace else "a fleet elsewhere" for owner in others)
-        listed = _listed(names)
-        declared = (
-            f"{listed} {'is' if len(names) == 1 else 'are'} also declared by {_listed(list(dict.fromkeys(known)))}"
-        )
+        are = "is" if len(names) == 1 else "are"
+        declared = f"{listed(names)} {are} also declared by {listed(list(dict.fromkeys(known)))}"
         remedy = {
             "device": "both watch it, and it could confirm its own alarm. Remove it from one of them",
             "port": "only one of them can have it. Choose another port",
         }[kind]
         problems[reason] = f"{declared}: {remedy}"
     return problems
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")

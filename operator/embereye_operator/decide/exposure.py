@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from embereye.units import bracketed
+from embereye.units import bracketed, listed
 from embereye.v1.shard_pb2 import Peer
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -62,7 +62,7 @@ def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exp
             pending.append(name)
     if not pending:
         return Exposure(tuple(reachable))
-    some_names = ", ".join(pending[:5]) + (f" and {len(pending) - 5} more" if len(pending) > 5 else "")
+    some_names = listed(pending)
     if type_ == "NodePort":
         return Exposure(tuple(reachable), {"NodePortPending": (f"no node port yet: {some_names}",)})
     sentence = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 from embereye.shard.coverage import NEVER_HEARD, NO_CHECK_IN, SILENT
-from embereye.units import SECOND, counted
+from embereye.units import SECOND, counted, listed
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
@@ -277,7 +277,7 @@ def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
         return _condition("Ready", True, "AllShardsReady", message)
     reasons = [why for shard in facts.intent.wanted if (why := why_not_ready(facts, shard))]
     unreachable = any(facts.statuses.get(shard) is None and shard in facts.existing for shard in facts.intent.wanted)
-    return _condition("Ready", False, "ShardUnreachable" if unreachable else "ShardsNotReady", _listed(reasons, 5))
+    return _condition("Ready", False, "ShardUnreachable" if unreachable else "ShardsNotReady", listed(reasons))
 
 
 def _progressing(facts: Facts) -> Condition:
@@ -286,22 +286,18 @@ def _progressing(facts: Facts) -> Condition:
     if unknown := facts.problems.get("HubUnknown"):
         return _condition("Progressing", False, "HubUnknown", f"nothing is changed until the hub is known: {unknown}")
     if leaving := [shard for shard in facts.existing if shard not in facts.intent.wanted]:
-        return _condition(
-            "Progressing",
-            True,
-            "ShardsLeaving",
-            f"{_listed(leaving, 5)} will be deleted once other shards have taken over",
-        )
+        message = f"{listed(leaving)} will be deleted once other shards have taken over"
+        return _condition("Progressing", True, "ShardsLeaving", message)
     if facts.rollout and facts.rollout.pending:
         pending = counted(len(facts.rollout.pending), "shard does", "shards do")
         message = f"{pending} not run the changed pod yet: {facts.rollout.waits}"
         return _condition("Progressing", True, "RollingOut", message)
     if facts.moving:
         owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
-        message = f"{_listed(owners, 5)} take over {counted(len(facts.moving), 'device')}"
+        message = f"{listed(owners)} take over {counted(len(facts.moving), 'device')}"
         return _condition("Progressing", True, "HandingOver", message)
     if waiting := [why for shard in facts.intent.wanted if (why := why_not_ready(facts, shard))]:
-        return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
+        return _condition("Progressing", True, "ShardsComing", listed(waiting))
     return _condition("Progressing", False, "Settled", f"placement {facts.intent.epoch} is in force everywhere")
 
 
@@ -401,7 +397,7 @@ def _less_detected(facts: Facts) -> str:
         for device in status.devices if status and status.epoch == facts.intent.epoch else ():
             if device.degraded and facts.placement.get(device.id) == shard:
                 by_reason.setdefault(shape(device.degraded), [device.degraded]).append(device.id)
-    return "; ".join(f"{_listed(ids, 5)}: {why}" for why, *ids in by_reason.values())
+    return "; ".join(f"{listed(ids)}: {why}" for why, *ids in by_reason.values())
 
 
 def _less_done(facts: Facts) -> str:
@@ -410,7 +406,7 @@ def _less_done(facts: Facts) -> str:
     for shard, status in sorted(facts.statuses.items()):
         if status and status.degraded:
             by_reason.setdefault(shape(status.degraded), [status.degraded]).append(shard)
-    return "; ".join(f"{_listed(shards, 5)}: {why}" for why, *shards in by_reason.values())
+    return "; ".join(f"{listed(shards)}: {why}" for why, *shards in by_reason.values())
 
 
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
@@ -422,7 +418,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
         return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why}")
     if devices.covered == devices.declared and facts.snapshot.unknown_lists:
         reason = next(reason for reason in LIST_REASONS if reason in facts.problems)
-        unknown = f"some devices are not known: {_listed(facts.snapshot.unknown_lists, 5)}"
+        unknown = f"some devices are not known: {listed(facts.snapshot.unknown_lists)}"
         return _condition("Covered", False, reason, unknown)
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
@@ -432,9 +428,9 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     dark = [f"{entry.id} ({entry.reason})" for entry in devices.dark]
     count = devices.declared - devices.covered
     dark_devices = f"{count} of {counted(devices.declared, 'device')} {'is' if count == 1 else 'are'}"
-    message = f"{dark_devices} dark: {_listed(dark, 5, count)}"
+    message = f"{dark_devices} dark: {listed(dark, total=count)}"
     if lost:
-        return _condition("Covered", False, "ShardUnreachable", f"no answer from {_listed(lost, 5)}; {message}")
+        return _condition("Covered", False, "ShardUnreachable", f"no answer from {listed(lost)}; {message}")
     return _condition("Covered", False, "DevicesDark", message)
 
 
@@ -484,7 +480,7 @@ def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: 
 def _metrics_available(facts: Facts) -> Condition:
     missing = [shard for shard in facts.intent.wanted if facts.statuses.get(shard) is None]
     if missing:
-        return _condition("MetricsAvailable", False, "ShardUnreachable", f"no measurements from {_listed(missing, 5)}")
+        return _condition("MetricsAvailable", False, "ShardUnreachable", f"no measurements from {listed(missing)}")
     return _condition("MetricsAvailable", True, "AllMeasured", "every shard reports its load")
 
 
@@ -544,11 +540,6 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
 def shape(reason: str) -> str:
     """Replace the numbers in `reason`: a change of numbers alone is no news."""
     return reason if reason.startswith(SINCE) else re.sub(r"\d+(\.\d+)?", "#", reason)
-
-
-def _listed(entries: Sequence[str], limit: int, total: int | None = None) -> str:
-    more = (total if total is not None else len(entries)) - min(limit, len(entries))
-    return ", ".join(entries[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def measured_load(facts: Facts) -> LoadSummary | None:

@@ -7,9 +7,11 @@ credentials of its cameras. Both become problems for the status.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from embereye.units import listed
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import DeclaredDevices, Fleet, read_devices
@@ -172,7 +174,7 @@ async def _read_devices(
     if memory.lists[:2] != (fleet.uid, lists):
         memory.lists = fleet.uid, lists, encode_lists(lists)
     devices = {device.id: ListedDevice(build_device(device, fleet), whole=True) for device in fleet.devices}
-    for entry in (entry for listed in lists.values() for entry in listed):
+    for entry in itertools.chain.from_iterable(lists.values()):
         devices.setdefault(entry.device.id, entry)
     complete = [devices[name].device for name in sorted(devices) if devices[name].whole]
     incomplete = [devices[name].device for name in sorted(devices) if not devices[name].whole]
@@ -208,7 +210,7 @@ async def _withhold_secrets(
     sentence = "; ".join(
         f"Secret {name} is missing, or its owner has not allowed fleets to use it "
         f"(allow it with kubectl --namespace {fleet.namespace} label secret {name} {LABEL_ALLOWED}=true): "
-        f"no credentials for {_first_names(device.id for device in devices if device.credentials == name)}"
+        f"no credentials for {listed(sorted(device.id for device in devices if device.credentials == name))}"
         for name in withheld
     )
     usable = [_without_credentials(device) if device.credentials in withheld else device for device in devices]
@@ -220,8 +222,3 @@ def _without_credentials(device: Device) -> Device:
     copy.CopyFrom(device)
     copy.ClearField("credentials")
     return copy
-
-
-def _first_names(names: Iterable[str], count: int = 5) -> str:
-    known = sorted(names)
-    return ", ".join(known[:count]) + (f" and {len(known) - count} more" if len(known) > count else "")

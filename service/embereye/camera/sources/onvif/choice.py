@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.onvif.wanted import VIDEO
+from embereye.units import listed
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 
@@ -81,6 +82,5 @@ def _named(profiles: Sequence[Profile], wanted: str) -> Profile:
     ):
         if matches:
             return matches[0]
-    names = ", ".join(f'"{printable(profile.name)}"' for profile in profiles[:_LISTED]) or "none"
-    more = f" and {len(profiles) - _LISTED} more" if len(profiles) > _LISTED else ""
-    raise SourceError(f'ONVIF: the camera has no profile "{printable(wanted)}", only {names}{more}')
+    names = listed([f'"{printable(profile.name)}"' for profile in profiles], _LISTED) or "none"
+    raise SourceError(f'ONVIF: the camera has no profile "{printable(wanted)}", only {names}')
