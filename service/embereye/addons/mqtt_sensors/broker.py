@@ -21,7 +21,7 @@ import logging
 import re
 import ssl
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from embereye.addons.mqtt_sensors.deliveries import Deliveries
 from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
@@ -120,19 +121,6 @@ async def subscribe(client: aiomqtt.Client, topics: list[str]) -> None:
     refused = [topic for topic, code in zip(topics, codes, strict=True) if code >= 0x80]
     if any(not topic.startswith(CHECK_INS) for topic in refused):
         raise BrokerError(f"this user is not allowed to read {refused[0]}")
-
-
-def inbox(handle: Callable[[aiomqtt.Message], None]) -> type[asyncio.Queue[aiomqtt.Message]]:
-    """Make the type of a queue that has `handle` called with each message at once.
-
-    The library's own queue costs two tasks a message, about as much as all other work on it.
-    """
-
-    class Inbox(asyncio.Queue[aiomqtt.Message]):
-        def put_nowait(self, item: aiomqtt.Message) -> None:
-            handle(item)
-
-    return Inbox
 
 
 @dataclass
@@ -249,10 +237,8 @@ class Broker:
             place.host, place.port, username=user, password=password, identifier=self._client_id,
             **self._session(), keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
             tls_context=place.context(), logger=library_logger,
-            queue_type=inbox(lambda message: self._receive(client, message)),
         )  # fmt: skip
-        # The library acknowledges a message before this program has seen it; aiomqtt does not offer the choice.
-        client._client.manual_ack_set(True)
+        Deliveries(client, self._receive)
         self._note_topics()  # messages that waited in the session arrive before the connection is known to be made
         async with (
             client,
@@ -307,16 +293,14 @@ class Broker:
         self._outgoing[topic] = payload, retain
         self._has_outgoing.set()
 
-    def _receive(self, client: aiomqtt.Client, message: aiomqtt.Message) -> None:
-        """Analyse a message, then acknowledge it."""
-        topic, payload = message.topic.value, message.payload
+    def _receive(self, topic: str, payload: bytes, *, retained: bool) -> None:
+        """Analyse a message; it is acknowledged afterwards."""
         self.received += 1
         for subscriber in self._by_topic.get(topic, ()):
             try:
-                self._handle(subscriber, topic, payload, retained=message.retain)
+                self._handle(subscriber, topic, payload, retained=retained)
             except Exception:
                 logger.exception("device %s: a message could not be handled", subscriber.device)
-        client._client.ack(message.mid, message.qos)
 
     def _handle(self, subscriber: Subscriber, topic: str, payload: bytes, *, retained: bool) -> None:
         if topic == subscriber.check_in:
@@ -378,5 +362,5 @@ class Broker:
 
 async def _await_end(client: aiomqtt.Client) -> None:
     """Wait until the connection is lost; MqttError says why."""
-    async for _ in client.messages:  # none is queued, see `inbox`
+    async for _ in client.messages:  # none is queued, see `Deliveries`
         pass
