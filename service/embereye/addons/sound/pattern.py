@@ -46,7 +46,7 @@ class Template:
     gaps: tuple[tuple[float, float], ...]  # between the pulses: their ends, when echoes are faintest
     pauses: tuple[tuple[float, float], ...]  # before and after the group
     period: float  # from group to group
-    gap_contrast: float  # dB, of every pulse above every gap
+    gap_contrast: float  # dB, of every pulse above the gaps before and after it
     pause_contrast: float  # dB, of every pulse above every pause
     unsteadiness: float  # dB, most standard deviation within a pulse
     neighbours: tuple[tuple[float, float], ...] = ()  # where one more pulse would be; echoes are loud there
@@ -65,7 +65,7 @@ TEMPLATES = (
         pulses=((0.02, 0.09), (0.22, 0.29), (0.42, 0.49), (0.62, 0.69)),
         gaps=((0.14, 0.19), (0.34, 0.39), (0.54, 0.59)),
         pauses=((-1.5, -0.06), (1.1, 2.6)), neighbours=((-0.26, -0.06), (0.80, 1.10)),
-        period=5.7, gap_contrast=1.5, pause_contrast=14.0, unsteadiness=6.0,
+        period=5.7, gap_contrast=1.0, pause_contrast=14.0, unsteadiness=6.0,
     ),
 )  # fmt: skip
 # The mean level of a pause does not show a short beep in it, such as one of a reversing lorry. So no line that lasts …
@@ -86,7 +86,7 @@ class Group:
     at: float  # start, seconds from the first sample
     frequency: float  # Hz
     level: float  # dB of full scale
-    contrast: float  # dB between the faintest pulse and the loudest gap
+    contrast: float  # dB, least between a pulse and a gap before or after it
 
 
 @dataclass(frozen=True)
@@ -223,22 +223,58 @@ def _spectrum(samples: NDArray[np.float32], count: int) -> tuple[Levels, Levels,
     return tones, lines, decibels[:, _BINS]
 
 
-def _sums(values: Levels) -> "_Means":
-    return _Means(np.cumsum(np.pad(values, ((1, 0), (0, 0))), axis=0, dtype=np.float64))
+@dataclass(frozen=True)
+class _Intervals:
+    """Intervals of a template in frames, for each tempo: begins and ends (TEMPI, n)."""
+
+    begins: NDArray[np.intp]
+    ends: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, intervals: Sequence[tuple[float, float]]) -> "_Intervals":
+        """The intervals, given in seconds from a group's start."""
+        frames = np.array(TEMPI)[:, None, None] * FRAMES * np.array(intervals)
+        begins, ends = np.moveaxis(BEFORE + np.round(frames).astype(np.intp), -1, 0)
+        return cls(begins, np.maximum(ends, begins + 1))
+
+    def at(self, tempo: int) -> "_Intervals":
+        """The intervals of one tempo only, by its number: (1, n)."""
+        return _Intervals(self.begins[tempo : tempo + 1], self.ends[tempo : tempo + 1])
 
 
 @dataclass(frozen=True)
+class _Plan:
+    """The intervals that a template's search compares."""
+
+    pulses: _Intervals
+    gaps: _Intervals
+    pauses: _Intervals
+    beeps: _Intervals  # parts of its pauses and neighbours that last BEEP
+
+    @classmethod
+    def of(cls, template: Template) -> "_Plan":
+        """Prepare the search of `template`."""
+        quiet = (*template.pauses, *template.neighbours)
+        parts = [(start, start + BEEP) for begin, end in quiet for start in np.arange(begin, end - BEEP, BEEP / 2)]
+        return cls(*map(_Intervals.of, (template.pulses, template.gaps, template.pauses, parts)))
+
+
+_PLANS = {template.pattern: _Plan.of(template) for template in TEMPLATES}
+_STARTS = np.arange(STEP)
+
+
 class _Means:
-    """Means over intervals of frames, for each of the STEP starts at once."""
+    """Means of values (frames, bins) over intervals, for each of the STEP starts at once."""
 
-    total: NDArray[np.float64]
+    def __init__(self, values: Levels) -> None:
+        self._total = np.cumsum(np.pad(values, ((1, 0), (0, 0))), axis=0, dtype=np.float64)
 
-    def over(self, interval: tuple[float, float], tempo: float) -> NDArray[np.float64]:
-        """The means (STEP, bins) over `interval`, seconds from each start."""
-        begin = BEFORE + round(interval[0] * tempo * FRAMES)
-        end = max(begin + 1, BEFORE + round(interval[1] * tempo * FRAMES))
-        result: NDArray[np.float64] = (self.total[end : end + STEP] - self.total[begin : begin + STEP]) / (end - begin)
-        return result
+    def over(self, intervals: _Intervals) -> NDArray[np.float64]:
+        """The means (tempi, n, STEP, bins)."""
+        begins, ends = intervals.begins[..., None], intervals.ends[..., None]
+        means: NDArray[np.float64] = self._total[ends + _STARTS] - self._total[begins + _STARTS]
+        means /= (ends - begins)[..., None]
+        return means
 
 
 @dataclass(frozen=True)
@@ -251,48 +287,34 @@ class _Sums:
 
     @classmethod
     def of(cls, levels: Levels, lines: Levels) -> "_Sums":
-        return cls(_sums(levels), _sums(levels**2), _sums(lines))
-
-
-def _loudest_beep(intervals: Sequence[tuple[float, float]], sums: _Sums, tempo: float) -> NDArray[np.float64]:
-    """The level (STEP, bins) of the loudest line that lasts BEEP seconds in one of `intervals`; FLOOR: none."""
-    parts = [(start, start + BEEP) for begin, end in intervals for start in np.arange(begin, end - BEEP, BEEP / 2)]
-    loudest = np.full((1, 1), FLOOR)
-    for part in parts:
-        loudest = np.maximum(loudest, np.where(sums.lines.over(part, tempo) > 0, sums.levels.over(part, tempo), FLOOR))
-    return loudest
+        return cls(_Means(levels), _Means(levels**2), _Means(lines))
 
 
 def _best(template: Template, sums: _Sums, columns: NDArray[np.intp], raw: Levels, at: float) -> Group | None:
     """The best group at one of `columns` that starts within STEP frames from second `at`; None if there is none."""
-    best: tuple[float, int, int, float, float] | None = None
-    for tempo in TEMPI:
-        pulses = np.stack([sums.levels.over(interval, tempo) for interval in template.pulses])
-        faintest, loudest = pulses.min(axis=0), pulses.max(axis=0)
-        gaps = np.stack([sums.levels.over(interval, tempo) for interval in template.gaps]).max(axis=0)
-        pauses = np.stack([sums.levels.over(interval, tempo) for interval in template.pauses]).max(axis=0)
-        margin = np.minimum(faintest - gaps - template.gap_contrast, faintest - pauses - template.pause_contrast)
-        good = (margin > 0) & (faintest > MIN_LEVEL) & (loudest - faintest < SPREAD)
-        if not good.any():
-            continue
-        beep = _loudest_beep((*template.pauses, *template.neighbours), sums, tempo)
-        good &= faintest - beep > BEEP_CONTRAST
-        for interval, pulse in zip(template.pulses, pulses, strict=True):
-            good &= sums.squares.over(interval, tempo) - pulse**2 < template.unsteadiness**2
-            good &= sums.lines.over(interval, tempo) > 0
-        if not good.any():
-            continue
-        score = np.where(good, margin, -np.inf)
-        row, column = divmod(int(score.argmax()), score.shape[1])
-        if best is None or score[row, column] > best[0]:
-            level = float(faintest[row, column])
-            best = (float(score[row, column]), row, int(columns[column]), level, float(level - gaps[row, column]))
-    if best is None:
+    plan = _PLANS[template.pattern]
+    pulses = sums.levels.over(plan.pulses)
+    faintest, loudest = pulses.min(axis=1), pulses.max(axis=1)
+    # Echoes add up: a late gap may be as loud as the first pulse, but not as the pulses before and after it.
+    contrast = (np.minimum(pulses[:, :-1], pulses[:, 1:]) - sums.levels.over(plan.gaps)).min(axis=1)
+    pauses = sums.levels.over(plan.pauses).max(axis=1)
+    margin = np.minimum(contrast - template.gap_contrast, faintest - pauses - template.pause_contrast)
+    good = (margin > 0) & (faintest > MIN_LEVEL) & (loudest - faintest < SPREAD)
+    for tempo in np.flatnonzero(good.any(axis=(1, 2))).tolist():
+        part = good[tempo]
+        beeps = plan.beeps.at(tempo)
+        loud = np.where(sums.lines.over(beeps) > 0, sums.levels.over(beeps), FLOOR)[0].max(axis=0)
+        part &= faintest[tempo] - loud > BEEP_CONTRAST
+        steps = plan.pulses.at(tempo)
+        part &= (sums.squares.over(steps)[0] - pulses[tempo] ** 2 < template.unsteadiness**2).all(axis=0)
+        part &= (sums.lines.over(steps)[0] > 0).all(axis=0)
+    if not good.any():
         return None
-    _, row, column, level, contrast = best
+    place = np.unravel_index(np.where(good, margin, -np.inf).argmax(), good.shape)
+    row, column = int(place[1]), int(columns[place[2]])
     begin, end = (BEFORE + row + round(edge * FRAMES) for edge in template.pulses[0])
     frequency = _frequency(column, raw[begin : max(end, begin + 1)])
-    return Group(template.pattern, at + row / FRAMES, frequency, level, contrast)
+    return Group(template.pattern, at + row / FRAMES, frequency, float(faintest[place]), float(contrast[place]))
 
 
 def _frequency(column: int, raw: Levels) -> float:

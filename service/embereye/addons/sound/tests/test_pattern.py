@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from embereye.addons.sound.bench import judging
+from embereye.addons.sound.bench import WITHIN, cases, hear, judging
 from embereye.addons.sound.pattern import RATE, AlarmSounds, blocks, describe
 from embereye.addons.sound.synthesis import NOISES, alarm, at_ratio, beeper, room
+from embereye_cli.main import main
 
+ECHOING = (40031, 40111)  # rooms in which a gap is nearly as loud as the first pulse
 SILENCE = np.zeros(2 * RATE, np.float32)  # before an alarm
 
 
@@ -82,6 +84,18 @@ def test_an_alarm_whose_phases_have_their_own_tolerance_is_heard(pattern, seed):
     dice = np.random.default_rng(seed)
     sound = np.concatenate((SILENCE, judging.alarm(pattern, 12.0, dice, tone=3100.0)))
     assert list(heard(judging.room(0.1 * sound, dice, decay=0.5))[0]) == [pattern]
+
+
+@pytest.mark.parametrize("seed", ECHOING)
+def test_short_pulses_of_a_low_tone_are_heard_although_echoes_fill_the_gaps(seed):
+    (case,) = cases(1, first=seed)
+    known, patterns = hear(case)
+    assert (patterns, known <= WITHIN) == ({"carbonMonoxide"}, True)
+
+
+def test_five_minutes_of_noise_are_listened_to_by_a_command(capsys):
+    assert main(["bench", "sound", "--hours", "0.01", "--kinds", "music"]) == 0
+    assert capsys.readouterr().out.startswith("0 false alarms in 0.1 h (0.1 h of music: 0); 95 % sure of at most ")
 
 
 def test_the_alarm_ends_after_the_sound_and_says_what_it_was():
