@@ -81,6 +81,8 @@ class MessageRouter:
                 by_peer.setdefault(PeerAddress(peer.shard, peer.control), []).append(number)
             if peer is None or message.device in self._fleet.owned_devices:
                 outcomes[number] = self.receive(message)
+        if not by_peer:
+            return list(outcomes.values())
         answers = await asyncio.gather(
             *(self._forward(peer, [messages[number] for number in numbers]) for peer, numbers in by_peer.items())
         )
