@@ -13,7 +13,7 @@ from lightkube.types import PatchType
 
 from embereye.process.lifecycle import NotFoundError, UserError, print_error
 from embereye.process.telemetry.logs import visible
-from embereye_cli.cluster import report, storage
+from embereye_cli.cluster import drill, report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain.fleet import (
     add_fleet_arguments,
@@ -69,13 +69,15 @@ def build_parser() -> argparse.ArgumentParser:
     addresses = "list the addresses where devices outside the cluster reach a fleet"
     add("addresses", _addresses, addresses, add_fleet_arguments)
     add("explain", _explain, "explain a fleet's scaling: inputs, formula, result", add_fleet_arguments)
-    drain = add("drain", _drain, "replace a shard by others", add_fleet_arguments)
+    replacing = add("drain", _drain, "replace a shard by others", add_fleet_arguments)
     shard = "name or number of the shard; without it, list the drained ones"
-    drain.add_argument("shard", nargs="?", default="", help=shard)
-    drain.add_argument("--undo", action="store_true", help="use the shard again")
+    replacing.add_argument("shard", nargs="?", default="", help=shard)
+    replacing.add_argument("--undo", action="store_true", help="use the shard again")
     add("pause", _pause, "stop the operator from changing a fleet", add_fleet_arguments)
     add("resume", _pause, "let the operator change a paused fleet again", add_fleet_arguments)
     add("rollout", _rollout, "show, pause, resume or undo a roll-out", _add_rollout_arguments)
+    harm = "do harm to a fleet, one fault after the other, and measure the recovery"
+    add("drill", drill.run, harm, drill.add_arguments)
     archive = "write everything that the cluster knows about EmberEye to an archive, without secrets"
     report.add_arguments(add("report", report.run, archive, add_target_arguments))
     migrate = "store every fleet in the current version of its CRD"

@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from embereye_operator.api.bounds import COVERED_SECONDS
 from harness.cluster.cluster import Cluster, Json, until
 from harness.cluster.postgres_pod import PostgresPod, install_postgres
 from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
@@ -27,7 +28,6 @@ from harness.servers.nats import Nats, run_nats
 
 PROBED = 6  # sensors whose readings are all accounted for
 SHARDS = 2
-COVERED_SECONDS = 120.0
 CAMERA = "watched"
 TOKENS = "devices"  # the Secret of the devices' tokens
 ACCESS = {"networks": ["0.0.0.0/0"], "tokensRef": {"name": TOKENS}}  # text devices have no tokens

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from embereye_operator.api.bounds import COVERED_SECONDS, GAPS
 from embereye_operator.api.fleets import parse_fleet
-from harness.cluster.attacked import COVERED_SECONDS, SHARDS, TOKENS, Release
+from harness.cluster.attacked import SHARDS, TOKENS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_delay
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
@@ -400,18 +401,18 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=SHARD_GONE),
         Fault("shard out of memory", "the kernel kills a sensor shard whose memory is full", 10.0, shard_out_of_memory,
               at_once=True, besides=SHARD_GONE),
-        Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
-              besides=SHARD_GONE),
-        Fault("shard evicted", "an autoscaler evicts the pod of a sensor shard from a node", 1.5, shard_evicted,
-              at_once=True, besides=SHARD_GONE, takes=NODE, planned=True),
+        Fault("shard deleted", "the pod of a sensor shard is deleted", GAPS["shard deleted"], shard_deleted,
+              at_once=True, besides=SHARD_GONE),
+        Fault("shard evicted", "an autoscaler evicts the pod of a sensor shard from a node", GAPS["shard evicted"],
+              shard_evicted, at_once=True, besides=SHARD_GONE, takes=NODE, planned=True),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
-        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE, takes=HUB,
-              before=reset_restart_delay),
+        Fault("hub killed", "the hub is killed (-9)", GAPS["hub killed"], hub_killed, at_once=True, besides=HUB_GONE,
+              takes=HUB, before=reset_restart_delay),
         *HUB_FAULTS,
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),
-        Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
+        Fault("node drained", "a node with a shard is drained", GAPS["node drained"], node_drained, at_once=True,
               besides=SHARD_GONE | OPERATOR_GONE, takes=NODE, planned=True),
         Fault("node paused", "a node with a shard is paused for a minute", 45.0, node_paused, duration=60.0,
               besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
@@ -433,8 +434,8 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=SHARD_GONE, takes=FLEET),
         Fault("certificates gone", "the certificates of shards and hub are deleted", 1.5,
               certificates_gone, duration=10.0),
-        Fault("ConfigMaps gone", "the fleets' ConfigMaps, with their placements, are deleted", 1.5, config_maps_gone,
-              duration=10.0, takes=FLEET),
+        Fault("ConfigMaps gone", "the fleets' ConfigMaps, with their placements, are deleted", GAPS["ConfigMaps gone"],
+              config_maps_gone, duration=10.0, takes=FLEET),
         Fault("tokens gone", "the Secret of the devices' tokens is deleted, and written again after 20 s", 1.5,
               tokens_gone, duration=20.0, besides=frozenset({"FleetDegraded"}), takes=TOKENS),
         Fault("values changed", "helm upgrades the release to another value, and back", 1.5, values_changed,

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from harness.cluster.attacked import BETA, COVERED_SECONDS, PORTS, Engines, Release, running_release
+from embereye_operator.api.bounds import COVERED_SECONDS
+from harness.cluster.attacked import BETA, PORTS, Engines, Release, running_release
 from harness.cluster.audit import AuditLog
 from harness.cluster.cluster import Cluster, Json
 from harness.cluster.site import SITE, Site, camera_service, simulator
