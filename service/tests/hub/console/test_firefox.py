@@ -15,7 +15,7 @@ from embereye.process.tasks import beside
 from .house import CAMERAS, TOKEN, House
 from .test_live import NUMBER, Camera, live  # noqa: F401 # the fixture
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs(FIREFOX), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs(FIREFOX), pytest.mark.timeout(300)]
 STEADY = "document.querySelector('#focus:not([hidden], .moving)')"
 ACKNOWLEDGE = "#focus-actions [data-action=acknowledge]"
 BOX = "document.querySelector('%s').getBoundingClientRect().toJSON()"
