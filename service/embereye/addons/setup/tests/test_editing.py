@@ -144,7 +144,7 @@ VALUES = st.one_of(
     st.dictionaries(st.sampled_from(["zone", "location", "source", "masks"]), VALUES), st.sampled_from([BLOCK, FLOW])
 )
 def test_any_value_is_read_as_it_was_written(fields: dict[str, object], text: str) -> None:
-    fleet = next(key for key, _ in declared(text))
+    fleet = next(each.fleet for each in declared(text))
     added = edit(text, Change(fleet, Action.ADD, "new", fields))
     assert devices(added, fleet)[-1] == {"id": "new", **fields}
     first = devices(text, fleet)[0]
