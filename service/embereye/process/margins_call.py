@@ -15,6 +15,7 @@ from embereye.margins import Margin
 
 SERVICE = "embereye.v1.Margins"
 CALL = f"{SERVICE}/Store"
+LATEST_NS = 2**62  # of a block's times: the year 2116; their sums with the present fit into 63 bits
 MAX_CONTENT = 64 * 1024**2  # bytes of a block's content, decompressed
 
 
@@ -38,12 +39,15 @@ class Block:
     def load(cls, data: bytes) -> "Block":
         """Read the bytes of `dump`; ValueError if they are invalid."""
         head, _, content = data.partition(b"\n")
-        fields = json.loads(head)
+        try:
+            fields = json.loads(head)
+        except RecursionError as error:
+            raise ValueError("a block of margins begins with a nested value") from error
         texts, times = ("fleet", "shard"), ("from_ns", "until_ns", "sent_ns")
         if not (
             isinstance(fields, dict)
             and all(isinstance(fields.get(name), str) for name in texts)
-            and all(type(fields.get(name)) is int and abs(fields[name]) < 2**63 for name in times)
+            and all(type(fields.get(name)) is int and 0 <= fields[name] < LATEST_NS for name in times)
         ):
             raise ValueError("a block of margins names its fleet, its shard and its times")
         return cls(**{name: fields[name] for name in (*texts, *times)}, content=content)

@@ -90,7 +90,7 @@ class MarginStore:
         if self._closed:
             raise NotStoredError("the hub is stopping")
         try:
-            result = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
         except (sqlite3.Error, OSError) as error:
             why = f"{self._path}: {error}"
             self.failing.fail(why, "margins cannot be stored: %s; alarms are not affected", why)
@@ -100,17 +100,22 @@ class MarginStore:
 
     # Runs on the thread
 
+    def _work(self, work: Callable[[], R]) -> R:
+        try:
+            return work()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):  # such as a full disk
+                raise
+            logger.warning("%s: %s: it is replaced, margins before now are lost", self._path, error)
+            self._close()
+            for path in self._path.parent.glob(f"{NAME}*"):
+                path.unlink()
+            self.bytes = self.oldest_ns = 0
+            return work()
+
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
-            try:
-                self._database = self._connect()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
-                logger.warning("%s: %s: it is replaced, margins before now are lost", self._path, error)
-                for path in self._path.parent.glob(f"{NAME}*"):
-                    path.unlink()
-                self._database = self._connect()
+            self._database = self._connect()
         return self._database
 
     def _connect(self) -> sqlite3.Connection:
@@ -181,3 +186,4 @@ class MarginStore:
     def _close(self) -> None:
         if self._database is not None:
             self._database.close()
+            self._database = None

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -284,8 +285,6 @@ async def test_the_store_keeps_the_newest_within_its_size_and_age(tmp_path: Path
 
 async def test_a_damaged_file_is_replaced_and_a_restart_finds_the_rest(tmp_path: Path) -> None:
     (tmp_path / "margins.sqlite").write_bytes(b"not a database, but long enough to be taken for one" * 100)
-    import zlib
-
     at = minute_ago()
     store = MarginStore(tmp_path, retention_ns=DAY)
     content = zlib.compress(line_of(margin(at, 22)))
@@ -296,7 +295,35 @@ async def test_a_damaged_file_is_replaced_and_a_restart_finds_the_rest(tmp_path:
     await again.close()
 
 
-@pytest.mark.parametrize("data", [b"", b"{}\n", b"[1]\n", b'{"fleet":"f","shard":"s","from_ns":true}\n', b"\xff\n"])
+async def test_a_file_that_is_damaged_while_it_is_open_is_replaced(tmp_path: Path) -> None:
+    at = minute_ago()
+    store = MarginStore(tmp_path, retention_ns=DAY)
+
+    def block(n: int) -> Block:
+        return Block(FLEET, f"hall-{n}", at, at + 5 * SECOND, at, Random(n).randbytes(40_000))
+
+    for n in range(50):
+        await store.add(block(n), at)
+    await store.close()
+    path = tmp_path / "margins.sqlite"
+    size = path.stat().st_size
+    with path.open("r+b") as file:  # all pages but the first, which has the schema
+        file.seek(8_192)
+        file.write(Random(7).randbytes(size - 8_192))
+    store = MarginStore(tmp_path, retention_ns=DAY)
+    await store.add(Block(FLEET, "hall-0", at, at + 5 * SECOND, at, zlib.compress(line_of(margin(at, 22)))), at)
+    assert [each["fromNs"] for each in await store.find(FLEET, "s-1", at, at + MINUTE)] == [at]
+    assert not store.failing
+    await store.close()
+
+
+NEAR_THE_END = b'{"fleet":"f","shard":"s","from_ns":%d,"until_ns":%d,"sent_ns":0}\n' % (2**62, 2**62)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[" * 100_000, NEAR_THE_END, b"", b"{}\n", b"[1]\n", b'{"fleet":"f","shard":"s","from_ns":true}\n', b"\xff\n"],
+)
 def test_an_invalid_block_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - any wording
         Block.load(data)
