@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import obstore
 from obstore.exceptions import BaseError
@@ -22,7 +22,7 @@ CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
 STATUS = re.compile(r"status: (\d{3})")
 MEANINGS = {  # of S3's codes
     "NoSuchBucket": "there is no such bucket",
-    "AccessDenied": "the key may not write to it",
+    "AccessDenied": "the key lacks the right",
     "InvalidAccessKeyId": "it does not know the access key",
     "SignatureDoesNotMatch": "the secret key is wrong",
     "RequestTimeTooSkewed": "this machine's clock is wrong",
@@ -70,6 +70,26 @@ class Bucket:
             await obstore.put_async(self._store, name, content, attributes=attributes)
         except (BaseError, OSError, ValueError) as error:  # also FileNotFoundError, for a missing bucket
             raise BucketError(_sentence(error)) from error
+
+    # These two wait, because the library's asynchronous calls may abort a process that ends soon after them.
+
+    def list(self, prefix: str) -> list[tuple[str, int]]:
+        """The names in the folder `prefix`, ascending, and the sizes in bytes; BucketError."""
+        try:
+            return sorted((each["path"], each["size"]) for part in obstore.list(self._store, prefix) for each in part)
+        except (BaseError, OSError, ValueError) as error:
+            raise BucketError(_sentence(error)) from error
+
+    def fetch(self, name: str, file: Path) -> dict[str, str]:
+        """Write the object `name` to `file`; return its metadata. BucketError; OSError from the file."""
+        with file.open("wb") as opened:
+            try:
+                result = obstore.get(self._store, name)
+                for part in result.stream():
+                    opened.write(part)
+            except (BaseError, ValueError, FileNotFoundError) as error:
+                raise BucketError(_sentence(error)) from error
+        return {str(key): unquote(str(value)) for key, value in result.attributes.items()}
 
 
 def _sentence(error: Exception) -> str:

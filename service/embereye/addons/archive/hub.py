@@ -6,7 +6,7 @@ Only the hub that owns the database uploads. obstore is imported only if the opt
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from embereye.addons.archive.metrics import archive_metrics
+from embereye.addons.archive.metrics import archive_metrics, backup_metrics
 from embereye.addons.archive.options import OPTION, ArchiveOptions, read_archive
 from embereye.addons.archive.tables import ARCHIVED
 from embereye.hub.addon import Addon, Parts
@@ -26,24 +26,35 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def read(arguments: Namespace) -> Addon:
     """The add-on with its options; UserError if the file is wrong."""
-    return ArchiveAddon(read_archive(arguments.archive) if arguments.archive else None)
+    options = read_archive(arguments.archive) if arguments.archive else None
+    return ArchiveAddon(options, arguments.data, arguments.database)
 
 
 class ArchiveAddon(Addon):
-    """Uploads evidence to the bucket that `options` name."""
+    """Uploads evidence, and backups, to the bucket that `options` name."""
 
     metrics = "embereye_hub_archive_"
 
-    def __init__(self, options: ArchiveOptions | None) -> None:
+    def __init__(self, options: ArchiveOptions | None, folder: Path, database: str) -> None:
+        """`folder` is the hub's data folder; `database` is the address of its PostgreSQL, or ''."""
         self._options = options
+        self._folder = folder
+        self._database = database
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the uploader; see `Addon.attach`."""
         if self._options is None:
             return self.stand_by()
         with needed_by(OPTION, "obstore", "s3"):
+            from embereye.addons.archive.backups import Backups
             from embereye.addons.archive.uploader import Uploader
         progress = Rows(ARCHIVED)
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options)
-        return Parts(collectors=[Scraped(lambda: archive_metrics(uploader))], tasks={"archive": uploader.run})
+        if not self._options.backup_seconds:
+            return Parts(collectors=[Scraped(lambda: archive_metrics(uploader))], tasks={"archive": uploader.run})
+        backups = Backups(hub, progress, self._options, self._folder, self._database)
+        return Parts(
+            collectors=[Scraped(lambda: [*archive_metrics(uploader), *backup_metrics(backups)])],
+            tasks={"archive": uploader.run, "backups": backups.run},
+        )

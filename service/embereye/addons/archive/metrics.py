@@ -9,6 +9,7 @@ from embereye.process.telemetry.metric import counter, gauge
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
+    from embereye.addons.archive.backups import Backups
     from embereye.addons.archive.uploader import Uploader
 
 FAILING = gauge("embereye_hub_archive_failing", "1 while evidence cannot be uploaded to the bucket.")
@@ -18,6 +19,10 @@ CLIPS = gauge("embereye_hub_archive_waiting_clips", "Clips and stills that are n
 OBJECTS = counter("embereye_hub_archive_objects_total", "Objects uploaded to the bucket.")
 BYTES = counter("embereye_hub_archive_uploaded_bytes_total", "Bytes uploaded to the bucket.")
 MISSING = counter("embereye_hub_archive_missing_total", "Clips that were deleted before their upload.")
+BACKUP_FAILING = gauge("embereye_hub_archive_backup_failing", "1 while no backup can be made.")
+BACKUP_OVERDUE = gauge(
+    "embereye_hub_archive_backup_overdue_seconds", "Time for which a backup of the hub's history has been due."
+)
 
 
 def archive_metrics(uploader: "Uploader") -> Iterator[Metric]:
@@ -29,3 +34,9 @@ def archive_metrics(uploader: "Uploader") -> Iterator[Metric]:
     yield OBJECTS.value(uploader.uploaded)
     yield BYTES.value(uploader.uploaded_bytes)
     yield MISSING.value(uploader.missing)
+
+
+def backup_metrics(backups: "Backups") -> Iterator[Metric]:
+    """Yield the metrics of backups."""
+    yield BACKUP_FAILING.value(bool(backups.failing))
+    yield BACKUP_OVERDUE.value(backups.overdue_ns / SECOND)

@@ -1,4 +1,4 @@
-"""The alert and the panel of the archive: evidence is not uploaded, and how long it has waited."""
+"""The alerts and the panel of the archive: evidence or a backup is missing in the bucket."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
 from embereye_operator.monitoring.panel import C, Panel, line
@@ -11,6 +11,14 @@ ALERTS = (
         "Pictures or events have waited for {{ $value | humanizeDuration }}: the hub's log has the reason. Alarms are "
         "not affected.",
         "Only with hub.archive. EmberEyeHubDown fires for a missing hub.",
+    ),
+    Alert(
+        "EmberEyeBackupMissing", "warning", "release",
+        f"max by ({HUB}) (embereye_hub_archive_backup_overdue_seconds) > 1800", "5m",
+        "The hub's history was not backed up",
+        "A backup has been due for {{ $value | humanizeDuration }}: the hub's log has the reason. Alarms are not "
+        "affected.",
+        "Only with backupEvery in hub.archive.config. EmberEyeHubDown fires for a missing hub.",
     ),
 )  # fmt: skip
 PANELS = (

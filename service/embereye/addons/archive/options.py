@@ -26,6 +26,7 @@ class ArchiveOptions:
         None  # folder with access-key-id and secret-access-key; None: as Amazon's tools find them
     )
     timeout: float = 30.0  # seconds for one request
+    backup_seconds: float = 0.0  # between two backups of the hub's history; 0: none
 
     def keys(self) -> dict[str, str]:
         """Read the keys. OSError if they cannot be read."""
@@ -53,4 +54,5 @@ def parse_archive(fields: Fields) -> ArchiveOptions:
         endpoint=endpoint,
         credentials=fields.file("credentials"),
         timeout=fields.seconds("timeoutSeconds", 30.0, 1.0, 600.0),
+        backup_seconds=fields.duration("backupEvery", 0.0, 5 * 60.0, 31 * 86_400.0),
     )

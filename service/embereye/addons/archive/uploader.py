@@ -11,7 +11,7 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from google.protobuf import json_format
@@ -37,6 +37,7 @@ from embereye.v1.clips_pb2 import Clip
 logger = logging.getLogger(__name__)
 WHO = Principal("archive", Role.VIEWER, "")  # in the audit trail
 EVENTS, CLIPS = "events", "clips"  # positions: a cursor, and a time on the hub's timeline
+DESCRIPTION = "clip"  # metadata of a clip: its description, by which `embereye hub recover` restores it
 BATCH = 256  # events in one object
 CLIP_BATCH = 32  # clips between two looks at the events
 PERIOD_SECONDS = 2.0  # between two looks for new clips
@@ -168,7 +169,8 @@ class Uploader:
         namespace = clip.fleet.partition("/")[0]
         name = f"clips/{day}/{_plain(clip.zone)}-{_plain(clip.device)}-{clip.sha256}.{SUFFIXES[clip.media]}"
         about = {"zone": f"{namespace}/{clip.zone}", "device": clip.device, "fleet": clip.fleet,
-                 "episode": clip.episode, "from": _utc(clip.from_ns), "until": _utc(clip.until_ns)}  # fmt: skip
+                 "episode": clip.episode, "from": _utc(clip.from_ns), "until": _utc(clip.until_ns),
+                 DESCRIPTION: json_format.MessageToJson(clip, indent=None)}  # fmt: skip
         return [await self._put(name, path, MEDIA[clip.media], about, clip.sha256)]
 
     async def _put(
@@ -185,14 +187,7 @@ class Uploader:
 
     async def _store(self, positions: dict[str, int], uploaded: list[tuple[str, str]]) -> None:
         """Make positions, and entries of the audit trail about uploaded objects, durable."""
-
-        def step(draft: Draft) -> None:
-            draft.transaction[ARCHIVED].update(positions)
-            for name, digest in uploaded:
-                add_entry(draft, WHO, "archive", f"{self.options.bucket}: {name}", f"SHA-256 {digest}")
-
-        await self._hub.committer.commit(step)
-        self._progress.update(positions)
+        await store_progress(self._hub, self._progress, positions, self.options.bucket, uploaded)
 
     def _note_waiting(self, since_ns: int) -> None:
         self._behind_since_ns = since_ns
@@ -201,6 +196,20 @@ class Uploader:
         self._done[key] = None
         if len(self._done) > REMEMBERED:
             self._done.popitem(last=False)
+
+
+async def store_progress(
+    hub: Hub, progress: Rows[str, int], positions: dict[str, int], bucket: str, uploaded: Iterable[tuple[str, str]]
+) -> None:
+    """Make positions, and entries of the audit trail about uploaded objects with their SHA-256, durable."""
+
+    def step(draft: Draft) -> None:
+        draft.transaction[ARCHIVED].update(positions)
+        for name, digest in uploaded:
+            add_entry(draft, WHO, "archive", f"{bucket}: {name}", f"SHA-256 {digest}")
+
+    await hub.committer.commit(step)
+    progress.update(positions)
 
 
 def _plain(name: str) -> str:

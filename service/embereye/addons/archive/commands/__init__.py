@@ -1,5 +1,8 @@
 """The commands of the archive, in the form of those in `embereye_cli.main`."""
 
-COMMANDS = {("incident", "export"): (f"{__name__}.export", "write an alarm with its pictures and hashes to one file")}
+COMMANDS = {
+    ("incident", "export"): (f"{__name__}.export", "write an alarm with its pictures and hashes to one file"),
+    ("hub", "recover"): (f"{__name__}.recover", "fill a hub's database and clips from its bucket"),
+}
 GROUPS = {"incident": "evidence of an alarm for others"}
 SECTIONS = {"Understand": ("incident",)}
