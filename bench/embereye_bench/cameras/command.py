@@ -4,7 +4,7 @@ Every number has a baseline that runs in the same command, in rounds that altern
 medians over the rounds. The senders run on the same machine; their cores are reported, but not counted as the shard's.
 """
 
-from embereye_bench.cameras import combined, margins, video
+from embereye_bench.cameras import candidate, combined, margins, video
 from embereye_bench.cameras import jpeg as cameras
 from embereye_bench.report import Benchmark, Scale, Suite
 
@@ -12,6 +12,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     **cameras.BENCHMARKS,
     **video.BENCHMARKS,
     **margins.BENCHMARKS,
+    **candidate.BENCHMARKS,
     "combined": combined.combined,
 }
 # Number of rounds, and seconds of each.

@@ -31,6 +31,7 @@ from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye_bench.certificate import certificate
 from embereye_bench.report import Benchmark, Result, Scale, Suite, median
+from embereye_bench.sensors.candidate import candidate
 from embereye_bench.sensors.drain import drain
 from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import (
@@ -434,6 +435,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
     "margins-1000x10hz": margins,
+    "candidate-1000x10hz": candidate,
 }
 for addon in addon_modules("bench"):
     BENCHMARKS |= getattr(addon, "SENSOR_BENCHMARKS", {})

@@ -5,15 +5,15 @@ a frame to the camera. The camera submits itself for a turn, and `_run_turn` dec
 call, in place of the pool. Evidence and alarms of the frame are collected before `show` returns.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.decode.image import add_logits, decode_frame
+from embereye.camera.decode.image import Decoded, add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
 from embereye.camera.margins import margin_of
-from embereye.camera.scheduling.mailbox import Picture
+from embereye.camera.scheduling.mailbox import Frame, Picture
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level, ZoneState
@@ -66,6 +66,7 @@ class Replay:
 
     settings: CameraSettings
     fps_target: float = 0.0  # frames/s above which frames are shed while no fire is suspected; 0: none
+    analysed: Callable[[CameraDevice, Frame, Decoded | None], None] = lambda *_: None  # receives each analysed frame
     detections: list[Detection] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
     faults: list[Fault] = field(default_factory=list, init=False)
@@ -75,7 +76,9 @@ class Replay:
 
     def __post_init__(self) -> None:
         device = Device(id="camera", zone="recording", fps_target=self.fps_target)
-        links = ShardLinks(submit=self._run_turn, report=self._observe, clock=lambda: self._now_ns)
+        links = ShardLinks(
+            submit=self._run_turn, report=self._observe, analysed=self.analysed, clock=lambda: self._now_ns
+        )
         self.camera = CameraDevice(device, self.settings, links)
         self._episodes = Episodes(FLEET)
         self._zone = ZoneMachine("default", "recording")
