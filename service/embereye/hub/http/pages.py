@@ -22,6 +22,7 @@ SCRIPTS = [
     "day",
     "device",
     "devices",
+    "differences",
     "figures",
     "fleets",
     "focus",

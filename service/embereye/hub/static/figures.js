@@ -1,5 +1,6 @@
 // Figures: false alarms a day for the site, each kind, zone and device, with exact limits; a column for each version.
 
+import { loadDifferences } from "./differences.js";
 import { elapsed, fetchJson, get, make, problem, say, sync } from "./lib.js";
 import { figure, t } from "./messages.js";
 
@@ -12,8 +13,10 @@ const list = { rows: [], truncated: false, at: -Infinity, turn: 0, failing: "" }
 async function load() {
   list.at = elapsed();
   const turn = ++list.turn, until = BigInt(Date.now()) * 1000000n;
+  const from = until - BigInt(get("figures-days").value) * DAY_NS;
+  loadDifferences(from);
   try {
-    const body = await fetchJson(`/v1/quality?from=${until - BigInt(get("figures-days").value) * DAY_NS}&until=0`);
+    const body = await fetchJson(`/v1/quality?from=${from}&until=0`);
     if (turn !== list.turn) return;
     [list.rows, list.truncated, list.failing] = [body.rows, body.truncated, ""];
   } catch (error) { list.failing = problem(error); }

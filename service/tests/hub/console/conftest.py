@@ -10,6 +10,8 @@ from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.candidates.keeper import Candidates
+from embereye.hub.candidates.parts import candidate_parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
@@ -37,13 +39,16 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
     margins, live = MarginStore(tmp_path, retention_ns=DAY), live_parts(hub)
-    api = Api(hub, clips, addons=[live, margin_parts(hub, margins)])
+    candidates = Candidates(hub)
+    api = Api(hub, clips, addons=[live, margin_parts(hub, margins), candidate_parts(hub, candidates, clips)])
     runner = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
     control = GrpcServer(list(live.services), control=True)
     port = control.listen("127.0.0.1:0")
     await control.start()
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, margins, f"127.0.0.1:{port}")
+        house = House(
+            hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, margins, f"127.0.0.1:{port}", candidates
+        )
         async with beside(house.keep_reporting(), name="report"):
             yield house
     await runner.cleanup()

@@ -12,6 +12,7 @@ import av
 import cv2
 import numpy as np
 
+from embereye.hub.candidates.keeper import Candidates
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.hub.margins.store import MarginStore
@@ -60,6 +61,7 @@ class House:
     session: aiohttp.ClientSession
     margins: MarginStore
     control: str = ""
+    candidates: Candidates | None = None
     episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
     celsius: dict[str, float] = field(default_factory=dict)  # by sensor, if it is not the usual temperature
     dark_cameras: set[str] = field(default_factory=set)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import cv2
@@ -17,6 +18,7 @@ from embereye.hub.committer import Draft
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.roles import Role
 from embereye.hub.tables.plans import Place
+from embereye.process.candidates_call import CandidateReport, DifferenceRow
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, Ledger
 from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, ShardLoad
@@ -422,6 +424,28 @@ async def test_each_fleet_has_its_load_its_scaling_and_the_reason(house: House, 
                   "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
         assert words in sensors
     await save_screenshot(browser, "fleets")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_figures_list_what_only_a_candidate_found_with_its_clips(house: House, browser: Browser) -> None:
+    await house.furnish()
+    assert house.candidates
+    now_ns = time.time_ns()
+    row = DifferenceRow(
+        id="d-1", device="cam-0", zone="kitchen", kind="flame", level="alarm", which="candidate", atNs=now_ns,
+        terms=[("flame.score", 0.55, 0.5, "1")], episode="e-1",
+    )  # fmt: skip
+    report = CandidateReport(CAMERAS, "yard-9", "lower-flame", "id-1", now_ns, now_ns, 1234, 5, 0.5, [row])
+    await house.candidates.record(report)
+    await browser.ask("evaluate", script="location.hash = 'figures'")
+    await browser.until("document.querySelector('#differences li')")
+    difference = await browser.text("#differences li")
+    assert "cam-0 (kitchen): alarm by flame, only by the candidate lower-flame" in difference
+    compared = await browser.text("#candidates-compared")
+    assert "lower-flame is compared since" in compared
+    assert "1,234 readings or frames, 5 left out" in compared
+    await save_screenshot(browser, "candidates")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
 

@@ -11,6 +11,8 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.candidates.keeper import Candidates
+from embereye.hub.candidates.parts import candidate_parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.access.origin import SAFE_METHODS
@@ -82,7 +84,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     hub.access.set_admin_token(TOKEN)
     running = asyncio.ensure_future(hub.run())
     margins = MarginStore(tmp_path, retention_ns=DAY)
-    api = Api(hub, clips, addons=[live_parts(hub), margin_parts(hub, margins)])
+    api = Api(
+        hub, clips, addons=[live_parts(hub), margin_parts(hub, margins), candidate_parts(hub, Candidates(hub), clips)]
+    )
     runner = await serve_http(api.app(CollectorRegistry()), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
         house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session, margins, "")
