@@ -74,7 +74,7 @@ async def test_statements_are_listed_shown_saved_and_verified(
     pages = [str(folder / f"{day}.pdf") for day in ("2023-11-14", "2023-11-15")]
     code, text = await embereye("statement", "verify", *pages, "--key", old)
     assert (code, "2 days, 2023-11-14 to 2023-11-15: valid." in text) == (0, True), text
-    assert text.count("of 1440 device-minutes") == 1, text
+    assert text.count("of 1440 device-minutes") == 2, text
     (tmp_path / "cut.pdf").write_bytes((folder / "2023-11-15.pdf").read_bytes()[:2_000])
     code, text = await embereye("statement", "verify", pages[0], str(tmp_path / "cut.pdf"), "--key", old)
     assert (code, "cut.pdf: is a PDF" in text) == (1, True), text
