@@ -97,10 +97,11 @@ def test_a_new_hub_first_restores_a_backup_from_its_bucket() -> None:
     def init_containers(*pairs: str) -> list[dict[str, Any]]:
         (hub,) = (each for each in render(*values(*archive, *pairs)) if each["kind"] == "Deployment"
                   and each["metadata"]["name"].endswith("-hub"))  # fmt: skip
-        found: list[dict[str, Any]] = hub["spec"]["template"]["spec"].get("initContainers", [])
-        volumes = {volume["name"] for volume in hub["spec"]["template"]["spec"]["volumes"]}
-        assert all(mount["name"] in volumes for each in found for mount in each["volumeMounts"])
-        return found
+        pod = hub["spec"]["template"]["spec"]
+        containers: list[dict[str, Any]] = pod.get("initContainers", [])
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert all(mount["name"] in volumes for each in containers for mount in each["volumeMounts"])
+        return containers
 
     assert init_containers() == []
     parser = ArgumentParser(exit_on_error=False)
