@@ -5,11 +5,17 @@ does could fill the memory with small compressed headers. So the core listens on
 reach, and the front connects each client to it. Before it passes on a call, it acknowledges the settings in the
 client's place. It drops the client's own acknowledgement. All other bytes pass unchanged, in both directions.
 
+The core accepts calls faster than their servicers run, and each waiting call takes 7 to 15 kB. So the front passes on
+the next call of a client only while few of its calls wait for the first bytes of their answer. It also does not read
+from a client that does not read its answers.
+
 `peer_of` finds a client's address and certificate by the name under which the core knows its connection.
 """
 
 import asyncio
 import contextlib
+import gc
+import itertools
 import logging
 import math
 import os
@@ -17,7 +23,7 @@ import secrets
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -25,6 +31,19 @@ import grpc
 
 from embereye.process.addresses import peer_host
 from embereye.process.admission import Admission
+from embereye.process.http2 import (
+    ACK,
+    ACKNOWLEDGEMENT,
+    CALL_FRAMES,
+    DATA,
+    FRAME,
+    HEADER,
+    HEADERS,
+    MAX_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    greeting_length,
+)
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
 from embereye.process.throttle import PerPeer
@@ -32,14 +51,29 @@ from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.listener import BACKLOG, TlsListener, open_port
 
 logger = logging.getLogger(__name__)
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADER = 9  # bytes of a frame's header: length (3), type, flags, stream (4)
-SETTINGS, ACK = 4, 1
-ACKNOWLEDGEMENT = bytes((0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0))
-MAX_SETTINGS = 1_024  # bytes of a client's settings, 6 for each
-# For an end to read any of what waits for it. gRPC's keepalive ends idle connections about as early.
+# Calls that the front has passed on and that wait for the first bytes of their answer. The core rejects some calls if
+# 1,000 wait for their servicers, so a stranger must not reach that number.
+WAITING_CALLS = 1_000  # of all connections, in equal shares
+WAITING_CALLS_EACH = 100
+WAITING_BYTES = 1024 * 1024  # payload of one connection's waiting calls: the largest single request
+QUEUED_CALLS = 300  # calls that no servicer has begun yet, also those that the core has refused meanwhile
+QUEUE_SECONDS = 0.25  # after which the queue is empty if no servicer has begun a call
+TURN = 16  # clients whose calls may continue at a time
+# Settings, pings and other frames that belong to no call, of each client in a tenth of a second
+CONTROL_FRAMES = 100
+CONTROL_SECONDS = 0.1
+# The library leaves up to 16 kB of metadata of each call in a reference cycle. The collector itself would start after
+# some 4,000 calls.
+COLLECT_CALLS = 500
+RESUME = 0.75  # share of these limits at which blocked calls continue
+RESET_SECONDS = 1.0  # for the core to forget a call that the client has cancelled
+# For an end to read any of what waits for it, and for a client's blocked calls to continue. gRPC's
+# keepalive ends idle connections about as early.
 STALLED_SECONDS = 25.0
 STOP_SECONDS = 2.0  # for the last answers to reach their clients
+# Reasons not to read from an end
+UNREADY, FULL, UNREAD, CALLS = "core not ready", "other end full", "answers unread", "calls blocked"
+PASS, DROP, BLOCK = range(3)  # verdicts about a frame
 FRONT_DESCRIPTORS = 3  # per connection: the client's, and both ends of that to the core
 REMEMBERED = 10_000  # ended connections whose calls may still be running
 
@@ -66,9 +100,18 @@ class Front:
     """The listening ports of one gRPC server, and the connections that they accepted."""
 
     def __init__(
-        self, server: grpc.aio.Server, most: int, tls: ServerTls | None, *, shared: bool, greeting_seconds: float
+        self,
+        server: grpc.aio.Server,
+        queue: "CallQueue",
+        most: int,
+        tls: ServerTls | None,
+        *,
+        shared: bool,
+        greeting_seconds: float,
     ) -> None:
-        """Make `server` serve the connections of this front, at most `most`; `shared`: its ports, with other processes.
+        """Make `server`, whose first interceptor is `queue`, serve the connections of this front, at most `most`.
+
+        `shared`: its ports, with other processes.
 
         A client has `greeting_seconds` to send its settings and to acknowledge the server's. If there are too many
         connections, the oldest that has not done that yet makes room.
@@ -76,6 +119,8 @@ class Front:
         self.greeting_seconds = greeting_seconds
         self.open: Admission[_Client] = Admission(most, make_room=self._make_room)
         self.greeting: dict[_Client, None] = {}  # clients that have not acknowledged the settings, the oldest first
+        self.queue = queue
+        self.waiting: dict[_Client, None] = {}  # clients with calls that wait for an answer
         self.tasks = Tasks()
         self.silent = PerPeer()
         self._tls = tls
@@ -159,6 +204,12 @@ class Front:
         """Remove a connection that has ended."""
         self.open.forget(client)
         self.greeting.pop(client, None)
+        self.waiting.pop(client, None)
+        self.queue.blocked.pop(client, None)
+
+    def share(self) -> int:
+        """The number of calls that each client may have waiting."""
+        return max(1, min(WAITING_CALLS_EACH, WAITING_CALLS // max(1, len(self.waiting))))
 
     def _make_room(self, _: str) -> bool:
         oldest = next(iter(self.greeting), None)
@@ -172,13 +223,68 @@ class Front:
         return _Client(self)
 
 
+class CallQueue(grpc.aio.ServerInterceptor):
+    """The calls that were passed on to the core, and that the library has not taken from it yet.
+
+    The core reads calls in another thread, and keeps up to 3,000. It also keeps those that it has refused and answered.
+    Their server must have this interceptor as its first.
+    """
+
+    def __init__(self) -> None:
+        self.blocked: dict[_Client, None] = {}  # clients whose calls are blocked, the next first
+        self._size = 0
+        self._taken = 0
+        self._checking = False
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
+        """Note that a call was taken."""
+        self._taken += 1
+        self._size = max(0, self._size - 1)
+        if self._taken % COLLECT_CALLS == 0:
+            gc.collect(0)
+        if self.blocked and self._size <= QUEUED_CALLS * RESUME:
+            self._continue()
+        return await continuation(handler_call_details)
+
+    def add(self) -> bool:
+        """Add a call; False if there are too many."""
+        if self._size >= QUEUED_CALLS:
+            self._check_later()
+            return False
+        self._size += 1
+        return True
+
+    def _check_later(self) -> None:
+        if not self._checking:
+            self._checking = True
+            asyncio.get_running_loop().call_later(QUEUE_SECONDS, self._check, self._taken)
+
+    def _check(self, taken: int) -> None:
+        """Empty the queue if no call was taken for some time: the core drops some of them."""
+        self._checking = False
+        if taken == self._taken:
+            self._size = 0
+        if self._size < QUEUED_CALLS:
+            self._continue()
+        if self.blocked:
+            self._check_later()
+
+    def _continue(self) -> None:
+        for client in list(itertools.islice(self.blocked, TURN)):
+            self.blocked[client] = self.blocked.pop(client)  # the last from now on
+            client.continue_calls()
+
+
 class _End(asyncio.Protocol):
-    """One end of a connection. What arrives is written to the other end, which sets the pace."""
+    """One end of a connection. The frames that arrive are written to the other end, which sets the pace."""
 
     def __init__(self, other: "_End") -> None:
         self.other = other
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._received = b""  # not passed on yet: blocked, or the start of a frame's header
+        self._payload = 0  # bytes of the current frame's payload that have not arrived yet
+        self._pauses: set[str] = set()  # reasons not to read
 
     @property
     def is_connected(self) -> bool:
@@ -189,27 +295,55 @@ class _End(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self.other.write(data)
+        """Pass on the frames of `data`, until `_see` blocks one."""
+        if self._received:
+            data = self._received + data
+        position, start, size = self._payload, 0, len(data)
+        while position + HEADER <= size:
+            high, low, kind, flags, stream = FRAME.unpack_from(data, position)
+            length = high << 8 | low
+            verdict = self._see(kind, flags, stream & MAX_STREAM, length)
+            if verdict == BLOCK:
+                break
+            if verdict == DROP:
+                self.other.write(data[start:position])
+                start = position + HEADER + length
+            position += HEADER + length
+        self._received, self._payload = data[position:], max(0, position - size)
+        self.other.write(data[start:position] if start or position < size else data)
+
+    def _see(self, kind: int, flags: int, stream: int, length: int) -> int:
+        """Note a frame before it is passed on; PASS, BLOCK or DROP."""
+        raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         """Send `data`, unless this end is closing."""
-        if self._transport is not None and not self._transport.is_closing():
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def pause_reading(self, *, paused: bool) -> None:
-        """Stop or continue to read."""
-        if self._transport is not None and not self._transport.is_closing():
-            (self._transport.pause_reading if paused else self._transport.resume_reading)()
+    def pause_reading(self, reason: str) -> None:
+        """Stop to read until `reason` is gone, see `resume_reading`."""
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(reason)
+
+    def resume_reading(self, reason: str) -> None:
+        """Continue to read if there is no other reason against it than `reason`."""
+        if reason not in self._pauses:
+            return
+        self._pauses.discard(reason)
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Pause the other end until this one has read enough."""
-        self.other.pause_reading(paused=True)
+        self.other.pause_reading(FULL)
         self._expect_progress()
 
     def resume_writing(self) -> None:
         """Resume the other end."""
         self._cancel_timer()
-        self.other.pause_reading(paused=False)
+        self.other.resume_reading(FULL)
 
     def _expect_progress(self, before: float = math.inf) -> None:
         """Abort this end if it has not read any of the `before` bytes that waited for it; check again later."""
@@ -238,7 +372,7 @@ class _End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other end, too."""
         self._cancel_timer()
-        self._transport = None  # or its buffers would wait for the garbage collector
+        self._transport, self._received = None, b""  # or they would wait for the garbage collector
         self.other.close()
 
 
@@ -268,10 +402,16 @@ class _Core(_End):
 
     def data_received(self, data: bytes) -> None:
         """Pass on what the core sends, first its settings."""
-        self.other.write(data)
+        super().data_received(data)
         if not self.has_sent:
             self.has_sent = True
             self._client.greet()
+        self._client.continue_calls()
+
+    def _see(self, kind: int, flags: int, stream: int, length: int) -> int:
+        if kind in (HEADERS, RST_STREAM):
+            self._client.note_answer(stream)
+        return PASS
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -281,7 +421,7 @@ class _Core(_End):
 
 
 class _Client(_End):
-    """The client's end. It reads the headers of frames until the client has acknowledged the settings."""
+    """The client's end."""
 
     def __init__(self, front: Front) -> None:
         self._core = _Core(self)
@@ -291,9 +431,12 @@ class _Client(_End):
         self._abort_handshake: Callable[[], None] = lambda: None
         self._has_greeted = False  # has sent preface and settings
         self._has_acknowledged = False
-        self._received = b""  # not passed on yet, because it is incomplete
-        self._payload = 0  # bytes of the current frame's payload that have not arrived yet
         self._greeting: asyncio.TimerHandle | None = None
+        self._calls: dict[int, int] = {}  # bytes of waiting calls by stream; negative if the client has cancelled it
+        self._bytes = 0  # their sum
+        self._is_blocked = False
+        self._controls = 0  # frames
+        self._blocked: asyncio.TimerHandle | None = None
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
         """Admit the client; False if there is no room. See `TlsListener`."""
@@ -317,23 +460,21 @@ class _Client(_End):
         self._front.tasks.start(self._core.connect(self._front, client), name="grpc-front")
 
     def data_received(self, data: bytes) -> None:
-        """Pass `data` on."""
-        if self._has_acknowledged:
-            self.other.write(data)
-        elif self._core.has_sent:
-            self._receive_greeting(self._received + data)
+        """Pass on `data`, once the core's settings may be acknowledged."""
+        if self._core.has_sent:
+            self._pass_on(data)
         else:
             self._received += data
-            self.pause_reading(paused=True)
+            self.pause_reading(UNREADY)
 
     def greet(self) -> None:
         """Pass on what has arrived: the core's settings may be acknowledged now."""
-        self.pause_reading(paused=False)  # first, because the core may pause it again
-        self._receive_greeting(self._received)
+        self.resume_reading(UNREADY)  # first, because the core may pause it again
+        self._pass_on(b"")
 
-    def _receive_greeting(self, data: bytes) -> None:
-        """Pass on complete frame headers and all payload of `data`, and acknowledge for the client."""
+    def _pass_on(self, data: bytes) -> None:
         if not self._has_greeted:
+            data, self._received = self._received + data, b""
             try:
                 end = greeting_length(data)
             except ValueError:
@@ -345,15 +486,93 @@ class _Client(_End):
             self._has_greeted = True
             self.other.write(data[:end] + ACKNOWLEDGEMENT)
             data = data[end:]
-        position, self._has_acknowledged = find_acknowledgement(data, self._payload)
-        if self._has_acknowledged:
-            self._received = b""
-            self.other.write(data[:position] + data[position + HEADER :])
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """Read nothing more from a client that reads nothing: the core would collect the answers."""
+        super().pause_writing()
+        self.pause_reading(UNREAD)
+
+    def resume_writing(self) -> None:
+        """Continue to read."""
+        super().resume_writing()
+        self.resume_reading(UNREAD)
+
+    def _see(self, kind: int, flags: int, stream: int, length: int) -> int:
+        calls = self._calls
+        if kind == DATA and stream in calls:
+            if self._bytes >= WAITING_BYTES:
+                return self._block()
+            calls[stream] += length
+            self._bytes += length
+        elif kind == HEADERS and stream not in calls:  # a call has no other headers
+            if len(calls) >= self._front.share() or not self._front.queue.add():
+                return self._block()
+            calls[stream] = 0
+            self._front.waiting[self] = None
+        elif kind == RST_STREAM and stream in calls:
+            calls[-stream] = calls.pop(stream)
+            asyncio.get_running_loop().call_later(RESET_SECONDS, self._forget_cancelled, -stream)
+        elif kind == SETTINGS and (flags, stream, length) == (ACK, 0, 0) and not self._has_acknowledged:
+            self._has_acknowledged = True
             self._cancel_greeting()
             self._front.greeting.pop(self, None)
-        else:
-            self._received, self._payload = data[position:], max(0, position - len(data))
-            self.other.write(data[:position])
+            return DROP
+        elif kind not in CALL_FRAMES:
+            if self._controls >= CONTROL_FRAMES:
+                return self._block()
+            if not self._controls:
+                asyncio.get_running_loop().call_later(CONTROL_SECONDS, self._allow_control_frames)
+            self._controls += 1
+        return PASS
+
+    def _allow_control_frames(self) -> None:
+        self._controls = 0
+        self.continue_calls()
+
+    def _block(self) -> int:
+        self._is_blocked = True
+        self._front.queue.blocked[self] = None
+        self.pause_reading(CALLS)
+        if self._blocked is None:
+            self._blocked = asyncio.get_running_loop().call_later(STALLED_SECONDS, self._end_blocked)
+        return BLOCK
+
+    def note_answer(self, stream: int) -> None:
+        """Note the first bytes of an answer."""
+        self._bytes -= self._calls.pop(stream, 0)
+        if not self._calls:
+            self._front.waiting.pop(self, None)
+
+    def _forget_cancelled(self, stream: int) -> None:
+        self.note_answer(stream)
+        self.continue_calls()
+
+    def continue_calls(self) -> None:
+        """Pass on blocked calls, if enough others have been answered."""
+        many = len(self._calls) > self._front.share() * RESUME or self._bytes > WAITING_BYTES * RESUME
+        if many or not self._is_blocked:
+            return
+        self._is_blocked = False
+        self._cancel_blocked()
+        self._front.queue.blocked.pop(self, None)
+        self._pass_on(b"")
+        if not self._is_blocked:
+            self.resume_reading(CALLS)
+
+    def _end_blocked(self) -> None:
+        if self._front.silent.is_due(self._host):
+            logger.warning(
+                "%s: a gRPC client had %d calls waiting, and none of them continued within %.0f s: "
+                "its connection was closed",
+                self._host, len(self._calls), STALLED_SECONDS,
+            )  # fmt: skip
+        self.abort()
+
+    def _cancel_blocked(self) -> None:
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
 
     def _end_greeting(self) -> None:
         if self._has_greeted and self._front.silent.is_due(self._host):
@@ -376,33 +595,5 @@ class _Client(_End):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel_greeting()
+        self._cancel_blocked()
         self._front.forget(self)
-
-
-def greeting_length(data: bytes) -> int:
-    """The bytes that preface and settings of a client have at the start of `data`; 0 if they are incomplete.
-
-    ValueError if it is not HTTP/2.
-    """
-    start = len(PREFACE)
-    if data[:start] != PREFACE[: len(data)]:
-        raise ValueError("not HTTP/2")
-    if len(data) < start + HEADER:
-        return 0
-    length, kind, flags = int.from_bytes(data[start : start + 3]), data[start + 3], data[start + 4]
-    if kind != SETTINGS or flags & ACK or length > MAX_SETTINGS:
-        raise ValueError("the first frame has no valid settings")
-    end = start + HEADER + length
-    return end if len(data) >= end else 0
-
-
-def find_acknowledgement(data: bytes, position: int) -> tuple[int, bool]:
-    """Find an acknowledgement among the frames of `data`, the first of which starts at `position`.
-
-    Returns its position and True, or the position of the next frame whose header is not complete, and False.
-    """
-    while position + HEADER <= len(data):
-        if data.startswith(ACKNOWLEDGEMENT, position):
-            return position, True
-        position += HEADER + int.from_bytes(data[position : position + 3])
-    return position, False

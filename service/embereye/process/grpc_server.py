@@ -19,7 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from embereye.process.addresses import LOOPBACK
 from embereye.process.admission import descriptors
-from embereye.process.grpc_front import FRONT_DESCRIPTORS, Front
+from embereye.process.grpc_front import FRONT_DESCRIPTORS, CallQueue, Front
 from embereye.process.http.bearer import interceptors
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.guard import Registrar
@@ -153,9 +153,10 @@ class GrpcServer:
         # Without so_reuseport=0, a second process would silently take half of the connections.
         options = [*SERVER_OPTIONS, *extra, ("grpc.so_reuseport", 0)]
         options += [("grpc.max_allowed_incoming_connections", most)] if control else []  # else the front counts them
-        self._server = grpc.aio.server(interceptors=interceptors, options=options)
-        self._front = (
-            None if control else Front(self._server, most, tls, shared=share_port, greeting_seconds=greeting_seconds)
+        queue = None if control else CallQueue()
+        self._server = grpc.aio.server(interceptors=(*([queue] if queue else []), *interceptors), options=options)
+        self._front = queue and Front(
+            self._server, queue, most, tls, shared=share_port, greeting_seconds=greeting_seconds
         )
         self._health = _Health()
         self.not_serving = "starting"  # why it does not serve; '' if it does

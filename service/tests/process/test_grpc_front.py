@@ -13,19 +13,21 @@ from harness.eventually import eventually
 from harness.servers.certificates import SiteAuthority
 
 from embereye.process import grpc_front
-from embereye.process.grpc_front import ACKNOWLEDGEMENT, PREFACE, Front, Peer, find_acknowledgement, peer_of
+from embereye.process.grpc_front import UNREAD, WAITING_CALLS_EACH, CallQueue, Front, Peer, peer_of
 from embereye.process.grpc_server import GrpcServer, channel
+from embereye.process.http2 import ACKNOWLEDGEMENT, PREFACE
 from embereye.process.tls.folder import ServerTls
 
-DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, UNKNOWN = 0, 1, 3, 4, 6, 8, 200
 END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
 LARGE = 3 * 2**20  # bytes; more than the front's buffers
 
 
 class Server(grpc.GenericRpcHandler):
-    """A gRPC server that answers every call with LARGE bytes, and notes who calls."""
+    """A gRPC server that answers every call with `size` bytes, and notes who calls."""
 
-    def __init__(self, *, tls: ServerTls | None = None, greeting_seconds: float = 60.0) -> None:
+    def __init__(self, *, tls: ServerTls | None = None, greeting_seconds: float = 60.0, size: int = LARGE) -> None:
+        self.size = size
         self.peers: list[Peer] = []
         self.called = asyncio.Event()
         self.grpc = GrpcServer([], tls=tls, greeting_seconds=greeting_seconds)
@@ -38,7 +40,7 @@ class Server(grpc.GenericRpcHandler):
     async def answer(self, _: bytes, context: Any) -> bytes:
         self.peers.append(peer_of(context))
         self.called.set()
-        return bytes(LARGE)
+        return bytes(self.size)
 
 
 async def call(link: Any) -> int:
@@ -60,14 +62,19 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
 
 
-def check(stream: int) -> bytes:
-    """A call of Health/Check with an empty message."""
-    fields = {":method": "POST", ":scheme": "http", ":path": "/grpc.health.v1.Health/Check", ":authority": "x"}
+def begin(stream: int, path: str) -> bytes:
+    """The headers of a call."""
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
     fields |= {"te": "trailers", "content-type": "application/grpc"}
     texts = [text.encode() for pair in fields.items() for text in pair]
     block = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
                      for name, value in zip(texts[::2], texts[1::2], strict=True))  # fmt: skip
-    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, bytes(5))
+    return frame(HEADERS, END_HEADERS, stream, block)
+
+
+def check(stream: int, path: str = "/grpc.health.v1.Health/Check") -> bytes:
+    """A call with an empty message."""
+    return begin(stream, path) + frame(DATA, END_STREAM, stream, bytes(5))
 
 
 GREETING = PREFACE + frame(SETTINGS, 0, 0, b"\x00\x04\x00\x10\x00\x00")  # INITIAL_WINDOW_SIZE 1 MB
@@ -80,6 +87,15 @@ async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, int, 
             header = await reader.readexactly(9)
             payload = await reader.readexactly(int.from_bytes(header[:3]))
             yield header[3], header[4], int.from_bytes(header[5:]), payload
+
+
+async def first_frames(reader: asyncio.StreamReader, size: int) -> AsyncIterator[tuple[int, int, int, bytes]]:
+    """Read the frames in the first bytes, nearly `size`."""
+    async for read in frames(reader):
+        yield read
+        size -= 9 + len(read[3])
+        if size < 2**20:
+            return
 
 
 async def ended_streams(reader: asyncio.StreamReader, count: int) -> int:
@@ -174,8 +190,9 @@ async def test_a_stopped_server_still_delivers_its_last_answer() -> None:
 
 
 async def test_a_silent_connection_makes_room_and_an_acknowledged_one_does_not() -> None:
-    core = grpc.aio.server()
-    front = Front(core, 2, None, shared=False, greeting_seconds=60)
+    queue = CallQueue()
+    core = grpc.aio.server(interceptors=[queue])
+    front = Front(core, queue, 2, None, shared=False, greeting_seconds=60)
     port = front.listen("127.0.0.1:0")
     await core.start()
     await front.start()
@@ -219,10 +236,70 @@ async def test_ended_connections_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
         await eventually(lambda: len(grpc_front._peers) <= 3)
 
 
-def test_an_acknowledgement_is_found_only_where_a_frame_begins() -> None:
-    inside = frame(PING, 0, 0, ACKNOWLEDGEMENT)
-    assert find_acknowledgement(inside + ACKNOWLEDGEMENT, 0) == (len(inside), True)
-    assert find_acknowledgement(bytes(4) + ACKNOWLEDGEMENT, 4) == (4, True)
-    assert find_acknowledgement(inside + ACKNOWLEDGEMENT[:8], 0) == (len(inside), False)
-    assert find_acknowledgement(inside[:12], 0) == (len(inside), False)
-    assert find_acknowledgement(b"abc", 10) == (10, False)
+async def test_three_thousand_calls_at_once_succeed() -> None:
+    async with serving(size=10) as server, channel(f"127.0.0.1:{server.port}") as link:
+        assert await asyncio.gather(*(call(link) for _ in range(3_000))) == [10] * 3_000
+
+
+async def test_only_some_calls_of_a_client_wait_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_front, "STALLED_SECONDS", 2.0)
+    async with serving(size=10) as server, channel(f"127.0.0.1:{server.port}") as link:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        unfinished = [begin(stream, "/test/Call") for stream in range(1, 1_001, 2)]
+        writer.write(GREETING + ACKNOWLEDGEMENT + b"".join(unfinished))
+        front = server.grpc._front
+        assert front
+        await eventually(lambda: any(client._is_blocked for client in front.waiting))
+        assert [len(client._calls) for client in front.waiting] == [WAITING_CALLS_EACH]
+        assert await asyncio.gather(*(call(link) for _ in range(200))) == [10] * 200
+        async with asyncio.timeout(60):
+            assert HEADERS not in [kind async for kind, *_ in frames(reader)]
+        assert not front.waiting
+        writer.close()
+
+
+async def test_calls_that_the_core_drops_do_not_block_the_others() -> None:
+    async with serving(size=10) as server, channel(f"127.0.0.1:{server.port}") as link:
+        front = server.grpc._front
+        assert front
+        while front.queue.add():
+            pass
+        assert await call(link) == 10
+
+
+async def test_cancelled_calls_make_room_for_others() -> None:
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        cancelled = [
+            begin(stream, "/test/Call") + frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(1, 300, 2)
+        ]
+        writer.write(GREETING + ACKNOWLEDGEMENT + b"".join(cancelled) + check(301))
+        await ended_streams(reader, 1)
+        writer.close()
+
+
+async def test_a_client_that_reads_nothing_is_not_read_from() -> None:
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(GREETING + ACKNOWLEDGEMENT + frame(WINDOW_UPDATE, 0, 0, (2**30).to_bytes(4)))
+        streams = range(1, 80, 2)
+        for stream in streams:  # 40 times 1 MB, more than the system's buffers
+            writer.write(check(stream, "/test/Call"))
+        front = server.grpc._front
+        assert front
+        await eventually(lambda: any(UNREAD in client._pauses for client in front.open))
+        seen = {stream async for _, _, stream, _ in first_frames(reader, 41 * 2**20)}
+        assert seen >= set(streams)
+        await eventually(lambda: not any(client._pauses for client in front.open))
+        writer.close()
+
+
+async def test_frames_of_no_call_are_passed_on_at_a_limited_rate() -> None:
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(GREETING + ACKNOWLEDGEMENT + frame(UNKNOWN, 0, 0, bytes(8)) * 350 + check(1))
+        front = server.grpc._front
+        assert front
+        await eventually(lambda: any(client._is_blocked for client in front.open))
+        await ended_streams(reader, 1)
+        writer.close()

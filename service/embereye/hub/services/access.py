@@ -88,6 +88,8 @@ class AccessCheck(grpc.aio.ServerInterceptor):
 
         async def stream(request: Any, context: AnyContext) -> None:
             principal = await self._check(context, method, role)
+            if handler.request_streaming:  # the front passes on only a part of a call without an answer
+                await context.send_initial_metadata(())
             try:
                 async with self._access.until_revoked(principal):
                     if inspect.isasyncgenfunction(behaviour):

@@ -68,6 +68,7 @@ class FeedCalls(AlarmsServicer):
         """Send every event past the cursor, then live events."""
         alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
         async with self._subscribed(request, context) as subscription:
+            await context.send_initial_metadata(())  # lets the client know that it is subscribed
             await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
 
     async def Follow(  # type: ignore[override]
@@ -138,7 +139,6 @@ class FeedCalls(AlarmsServicer):
         selection = self._selection(request.selection, request.zones, request.subscription)
         with feed.subscribe(after, selection, peer_of(context).host, coalescing=request.coalesce,
                             unstored=request.unstored) as subscription:  # fmt: skip
-            await context.send_initial_metadata(())  # lets the client know that it is subscribed
             yield subscription
 
     def _selection(self, message: messages.Selection, zones: Iterable[str], name: str = "") -> Selection:
