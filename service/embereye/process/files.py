@@ -43,6 +43,12 @@ def open_appending(path: Path) -> BinaryIO:
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "ab")
 
 
+def write_new(path: Path, data: bytes | memoryview, mode: int = 0o600) -> None:
+    """Write `data` to a new file at `path`; OSError if anything is there, also a link."""
+    with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+
+
 def check_owner(option: str, folder: Path) -> None:
     """Raise UserError if another user owns the folder that `option` names, or everybody can write it.
 
@@ -91,9 +97,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
     draft = path.with_name(path.name + ".tmp")
     try:
         draft.unlink(missing_ok=True)
-        mode = 0o600 if private else 0o666
-        with os.fdopen(open_file(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+        write_new(draft, data, 0o600 if private else 0o666)
         if durable:
             sync_file(draft)
         draft.replace(path)

@@ -6,6 +6,8 @@ and compares device, inode and size of the files later. If they differ, it moves
 
 from pathlib import Path
 
+from embereye.process.files import write_new
+
 SUFFIXES = ("", "-wal", "-shm")
 WATCHED = ("", "-wal")  # files that only grow while they are open
 ROOM_BYTES = 1 << 18  # room that a disk needs so that it is not full again at once
@@ -66,8 +68,9 @@ class SqliteFiles:
     def check_room(self) -> None:
         """Raise OSError unless the disk has room for some more rows."""
         draft = self._sibling(".room")
+        draft.unlink(missing_ok=True)  # of a killed process
         try:
-            draft.write_bytes(bytes(ROOM_BYTES))
+            write_new(draft, bytes(ROOM_BYTES))
         finally:
             draft.unlink(missing_ok=True)
 

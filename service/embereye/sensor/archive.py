@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from embereye.process.condition import Condition
 from embereye.process.extras import needed_by
-from embereye.process.files import system_errors
+from embereye.process.files import system_errors, write_new
 from embereye.process.timing.clock import stepped_ns
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class Archive:
         coded = io.BytesIO()
         write_parquet(table, coded, compression="zstd(1)")
         try:
-            half.write_bytes(coded.getbuffer())
+            write_new(half, coded.getbuffer(), 0o666)
             half.replace(path)
         finally:
             half.unlink(missing_ok=True)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from embereye.process.files import check_writable, open_file, write_whole
+from embereye.process.files import check_writable, open_file, write_new, write_whole
 from embereye.process.lifecycle import UserError
+from embereye.process.sqlite_files import SqliteFiles
 
 
 @pytest.mark.parametrize("folder", ["", "f" * 300], ids=["a name", "a folder"])
@@ -45,3 +46,18 @@ def test_a_link_in_the_place_of_a_draft_is_replaced(private: bool, tmp_path: Pat
     assert (tmp_path / "file").read_bytes() == b"new"
     assert not (tmp_path / "file").is_symlink()
     assert (tmp_path / "file").stat().st_mode & 0o077 == (0 if private else 0o044)
+
+
+def test_a_link_in_the_place_of_a_new_file_is_not_followed(tmp_path: Path) -> None:
+    valuable = tmp_path / "valuable"
+    valuable.write_text("content")
+    (tmp_path / "database.room").symlink_to(valuable)
+    SqliteFiles(tmp_path / "database").check_room()
+    with pytest.raises(FileExistsError):
+        write_new(valuable, b"other")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(OSError):  # noqa: PT011 - any reason
+        write_new(tmp_path / "link", b"other")
+    assert valuable.read_text() == "content"
+    assert not (tmp_path / "nothing").exists()
+    assert not (tmp_path / "database.room").is_symlink()

@@ -10,7 +10,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web, web_protocol
+from aiohttp import web, web_protocol, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
@@ -22,6 +22,9 @@ from embereye.process.tls.folder import ServerTls
 
 # Bytes of one header. Browsers send the cookies of all programs on a host, up to 32 kB.
 MAX_FIELD = 33 * 1024
+
+# The header Server, also of answers to what is no request. aiohttp names its version and Python's, and has no option.
+web_response.SERVER_SOFTWARE = "EmberEye"  # type: ignore[attr-defined]
 
 
 def metrics_app(registry: CollectorRegistry, unhealthy: Callable[[], str] = str) -> web.Application:

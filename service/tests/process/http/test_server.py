@@ -66,3 +66,18 @@ async def test_cookies_of_other_programs_on_the_host_may_have_32_kb(size: int, s
     ):
         assert answer.status == status
     await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    "request_text", ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /nothing HTTP/1.0\r\n\r\n", "\0\r\n\r\n"]
+)
+async def test_no_answer_tells_the_versions_of_our_libraries(request_text: str) -> None:
+    runner = await serve_http(metrics_app(CollectorRegistry()), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bound_port(runner))
+    writer.write(request_text.encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    await runner.cleanup()
+    assert head.startswith(b"HTTP/1.")
+    assert b"aiohttp" not in head
+    assert b"Python" not in head
