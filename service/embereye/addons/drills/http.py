@@ -136,7 +136,13 @@ def _result(given: Any) -> dict[str, Any]:
     for name, text in texts.items():
         if len(text) > MAX_WORDS:
             raise Refused(400, f"{name}: {len(text)} characters, at most {MAX_WORDS} are allowed")
-    numbers: dict[str, float | None] = {name: amount_of(given, name) for name in ("uncoveredSeconds", "allowedSeconds")}
+    numbers: dict[str, float | None] = {name: _seconds(given, name) for name in ("uncoveredSeconds", "allowedSeconds")}
     is_open = given.get("recoveredAfterSeconds") is None
-    numbers["recoveredAfterSeconds"] = None if is_open else amount_of(given, "recoveredAfterSeconds")
+    numbers["recoveredAfterSeconds"] = None if is_open else _seconds(given, "recoveredAfterSeconds")
     return {**texts, **numbers}
+
+
+def _seconds(given: dict[str, Any], name: str) -> float:
+    if (seconds := amount_of(given, name)) < 0:
+        raise Refused(400, f"{name}: {seconds:g} is less than 0")
+    return seconds
