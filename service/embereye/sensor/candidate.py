@@ -190,20 +190,20 @@ class SensorCandidate:
             self._note(shadow.analyse_frame(job.words, job.celsius, job.extreme, job.now_ns), job.now_ns)
 
     def _judge_rows(self, job: _Rows) -> None:
-        own = [
+        judged = [
             (device, shadow, block)
             for device, block in zip(job.devices, job.blocks, strict=True)
             if (shadow := self._shadows.get(device.spec.id)) is not None
         ]
-        if not own:
+        if not judged:
             return
-        counts = np.array([len(block) for _, _, block in own])
-        values = np.concatenate([block for _, _, block in own])
-        slots = np.repeat(np.array([shadow.readings.slot for _, shadow, _ in own]), counts)
+        counts = np.array([len(block) for _, _, block in judged])
+        values = np.concatenate([block for _, _, block in judged])
+        slots = np.repeat(np.array([shadow.readings.slot for _, shadow, _ in judged]), counts)
         inside = ((values >= self._bands.low[slots]) & (values < self._bands.high[slots])).all(axis=1)
         quiet = np.logical_and.reduceat(inside, np.cumsum(counts) - counts).tolist()
         self.counts.seen += len(values)
-        for (device, shadow, block), unchanged in zip(own, quiet, strict=True):
+        for (device, shadow, block), unchanged in zip(judged, quiet, strict=True):
             if unchanged and not shadow.readings.attentive:
                 continue
             self._note(shadow.analyse_readings(block, job.now_ns), job.now_ns)
