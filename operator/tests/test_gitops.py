@@ -20,6 +20,7 @@ from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.scaling.writers import Write, describe_contest, remember
+from embereye_operator.decide.status import LASTING_SECONDS
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.runtime import KubernetesOptions, KubernetesRuntime, build_runtime
 
@@ -104,7 +105,7 @@ async def test_argo_cd_waits_for_new_and_changing_fleets(tmp_path: Path) -> None
 async def test_argo_cd_sees_problems_and_paused_fleets(tmp_path: Path) -> None:
     world = await reported_fleet()
     world.runtime.hub_is_down = True
-    await world.step()
+    await world.last(LASTING_SECONDS)
     status, message = health(tmp_path, as_stored(world))
     assert (status, "hub:50052" in message) == ("Degraded", True)
     world = await reported_fleet(paused=True)

@@ -62,6 +62,8 @@ LABELS = {
     "type": "`state`, `fault`, `fault_cleared`, `test`, `evidence`",
     "actuator": "an actuator that the hub steers by rules",
     "bound": "`in_force`, `target`, `least`",
+    "level": "`pre-alarm`, `alarm`",
+    "which": "`inForce`, `candidate`: the side that raised it",
     "version": "EmberEye's version",
 }
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Place:
     node: str
     fleet: str
     dead: Path  # shards that do not answer
+    silent: threading.Event  # set: the kubelet is lost
 
     def roll(self) -> str:
         """Return the uid of the pod that the shard's current one should replace."""
@@ -47,15 +49,16 @@ class Place:
     def hub(self) -> Any:
         return self.cluster.get(f"/api/v1/namespaces/{self.namespace}/pods/hub")
 
-    def beat(self) -> None:
-        """Renew the kubelet's lease."""
-        renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases/{self.node}"
-        self.cluster.merge(path, {"spec": {"renewTime": renewed}})
-
     def condition(self, type_: str) -> Any:
         conditions = (self.cluster.get(self.fleet).get("status") or {}).get("conditions") or []
         return next((entry for entry in conditions if entry["type"] == type_), {})
+
+
+def beat(cluster: ApiServer, node: str, silent: threading.Event) -> None:
+    """Renew the lease of a node's kubelet every second, as long as it is not `silent`."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases/{node}"
+    while not silent.wait(1):
+        cluster.merge(path, {"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}})
 
 
 def pod_of(namespace: str, name: str, node: str, labels: dict[str, str]) -> dict[str, Any]:
@@ -83,16 +86,21 @@ def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "EMBEREYE_DEAD_SHARDS": str(dead)}
     with (tmp_path / "log").open("wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
+    silent = threading.Event()
+    kubelet = threading.Thread(target=beat, args=(cluster, node, silent))
+    kubelet.start()
     try:
         wait_for(lambda: answers(port), "an operator that answers")
         deployment = f"/apis/apps/v1/namespaces/{namespace}/deployments/{SHARD}"
         template = wait_for(lambda: cluster.get(deployment), SHARD)["spec"]["template"]
         pod = pod_of(namespace, SHARD, node, template["metadata"]["labels"])
         cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-        place_ = Place(cluster, namespace, node, fleet, dead)
+        place_ = Place(cluster, namespace, node, fleet, dead, silent)
         wait_for(lambda: place_.condition("Ready").get("status") == "True", "a fleet that is ready")
         yield place_
     finally:
+        silent.set()
+        kubelet.join()
         process.kill()
         process.wait(10)
         for path in (f"/api/v1/nodes/{node}", f"{leases}/{node}"):
@@ -118,11 +126,9 @@ def test_a_tainted_node_is_left_by_a_roll(place: Place, *, paused: bool) -> None
 
 
 def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> None:
-    deadline = time.monotonic() + STALE + 5
-    while time.monotonic() < deadline:
-        place.beat()
-        time.sleep(1)
+    time.sleep(STALE + 5)
     assert "deletionTimestamp" not in place.hub()["metadata"], "the hub does not answer, but its node lives"
+    place.silent.set()
     place.dead.write_text(SHARD)
     wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 90)
     wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 90)
