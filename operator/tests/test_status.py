@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from embereye.units import SECOND
+from embereye.units import SECOND, utc
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import Assignment, Load
 from embereye_operator.api.fleets import Fleet
@@ -14,7 +14,7 @@ from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.ownership.staleness import RefusedStatus, why_stale
 from embereye_operator.decide.scaling.law import measure, terms
-from embereye_operator.decide.status import read_status, timestamp
+from embereye_operator.decide.status import read_status
 
 from .api.test_schema import manifest
 from .fakes import FakeShard, World
@@ -70,7 +70,7 @@ async def test_once_it_is_allowed_the_status_is_written_with_the_present_time(wo
     for _ in range(10):  # refused writes are repeated after a while
         await world.step()
     status = world.runtime.statuses[-1]
-    assert status["lastObserved"] > timestamp(world.now - 20 * SECOND)
+    assert status["lastObserved"] > utc(world.now - 20 * SECOND)
     assert world.memory.unwritten is None
     assert len(world.runtime.statuses) == stored + 1
 
@@ -103,7 +103,7 @@ async def test_a_restarted_shard_does_not_make_a_silent_device_never_heard(world
     await world.run_until_complete()
     heard = await silence(world, "s-1")
     await world.step()
-    assert reason(world, "s-1") == f"silent since {timestamp(heard)}"
+    assert reason(world, "s-1") == f"silent since {utc(heard)}"
 
 
 async def test_a_restarted_operator_repeats_since_when_a_device_is_silent(world: World) -> None:
@@ -113,7 +113,7 @@ async def test_a_restarted_operator_repeats_since_when_a_device_is_silent(world:
     for _ in range(3):
         world.memory = FleetMemory()
         await world.step()
-        assert reason(world, "s-1") == f"silent since {timestamp(heard)}"
+        assert reason(world, "s-1") == f"silent since {utc(heard)}"
 
 
 async def test_after_a_restart_of_both_a_device_is_not_called_never_heard(world: World) -> None:

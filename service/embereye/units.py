@@ -1,6 +1,7 @@
-"""Shared units: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
+"""Shared units: times and spans in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 MILLISECOND = 1_000_000  # nanoseconds, like the following; points in time are whole nanoseconds since the Unix epoch
 SECOND = 1_000_000_000
@@ -15,6 +16,11 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
 
 LAST_PORT = 65_535
+
+
+def utc(time_ns: int) -> str:
+    """A time in UTC, to the second: 2026-11-28T23:00:00Z."""
+    return datetime.fromtimestamp(time_ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def counted(number: float, singular: str, plural: str = "") -> str:

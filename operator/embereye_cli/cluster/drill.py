@@ -17,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from lightkube.types import PatchType
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UnreachableError, UserError
 from embereye.process.telemetry.logs import visible
+from embereye.units import utc
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_cli.explain.fleet import add_fleet_arguments, print_problem, select
 from embereye_cli.hub.connection import add_console_options, console_connection
@@ -103,6 +103,12 @@ class Place:
         remaining = [item async for item in listed if not item["metadata"].get("deletionTimestamp")]
         return sorted(remaining, key=lambda item: str(item["metadata"]["name"]))
 
+    async def delete(self, pod: Any) -> "Target":
+        """Delete a pod."""
+        metadata = pod["metadata"]
+        await self.client.delete(PODS, metadata["name"], namespace=metadata["namespace"])
+        return f"pod {metadata['name']}", [(PODS, pod)]
+
     async def evict(self, pod: Any) -> None:
         """Evict a pod; UserError if a disruption budget or the API server refuses it."""
         name, namespace = str(pod["metadata"]["name"]), str(pod["metadata"]["namespace"])
@@ -133,7 +139,7 @@ class Place:
 
     async def announce(self, reason: str, message: str) -> None:
         """Write an event on the fleet."""
-        now = utc_now()
+        now = utc(time.time_ns())
         event = {
             "metadata": {"name": f"{self.fleet.name}-drill-{secrets.token_hex(8)}", "namespace": self.fleet.namespace},
             "involvedObject": {
@@ -154,9 +160,7 @@ Harm = Callable[[Place, argparse.Namespace], AbstractAsyncContextManager[Target]
 @asynccontextmanager
 async def shard_deleted(place: Place, _: argparse.Namespace) -> AsyncIterator[Target]:
     """Delete the pod of a shard."""
-    pod = (await place.shard_pods())[0]
-    await place.client.delete(PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
-    yield f"pod {pod['metadata']['name']}", [(PODS, pod)]
+    yield await place.delete((await place.shard_pods())[0])
 
 
 @asynccontextmanager
@@ -170,9 +174,7 @@ async def shard_evicted(place: Place, _: argparse.Namespace) -> AsyncIterator[Ta
 @asynccontextmanager
 async def hub_deleted(place: Place, _: argparse.Namespace) -> AsyncIterator[Target]:
     """Delete a pod of the hub."""
-    pod = (await place.hub_pods())[0]
-    await place.client.delete(PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
-    yield f"pod {pod['metadata']['name']}", [(PODS, pod)]
+    yield await place.delete((await place.hub_pods())[0])
 
 
 @asynccontextmanager
@@ -262,14 +264,14 @@ async def drill(place: Place, arguments: argparse.Namespace, patience: Patience 
     """Make an announced drill, print and write its report; returns 1 unless each fault passed."""
     if why := uncovered(await place.status()):
         raise UserError(f"{place.fleet.key} is not ready for a drill: {why}")
-    started, results = utc_now(), list[Result]()
+    started, results = utc(time.time_ns()), list[Result]()
     hub = Announcement(arguments, place.fleet) if arguments.console else None
     if hub:
         await hub.start()
     await place.announce("DrillStarted", f"Drill by {arguments.who or 'kubectl'}: {', '.join(arguments.faults)}")
     try:
         for fault in arguments.faults:
-            results.append(Result(fault, "", utc_now(), allowed_seconds=GAPS[ROWS[fault].bound]))
+            results.append(Result(fault, "", utc(time.time_ns()), allowed_seconds=GAPS[ROWS[fault].bound]))
             await _suffer(place, arguments, results[-1], patience)
             _say(arguments, results[-1])
     except NotRecoveredError:
@@ -368,7 +370,7 @@ def report(fleet: Fleet, arguments: argparse.Namespace, started: str, results: S
     skipped = list(arguments.faults[len(results) :])
     complete = not skipped and all(result.outcome == "passed" for result in results)
     return {
-        "format": 1, "fleet": fleet.key, "who": arguments.who, "started": started, "ended": utc_now(),
+        "format": 1, "fleet": fleet.key, "who": arguments.who, "started": started, "ended": utc(time.time_ns()),
         "complete": complete, "faults": faults, "notRun": skipped,
     }  # fmt: skip
 
@@ -392,8 +394,3 @@ def _write(path: Path, data: bytes) -> None:
         write_whole(path, data)
     except OSError as error:
         raise UserError(f"--out {path}: {error.strerror or error}") from error
-
-
-def utc_now() -> str:
-    """The present time in UTC, such as 2026-11-28T23:00:00Z."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

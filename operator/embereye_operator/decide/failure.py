@@ -8,9 +8,10 @@ has checked them. Repeated failures that differ only in numbers write nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from embereye.units import utc
 from embereye_operator.api.fleets import FleetError
 from embereye_operator.api.status import Condition, FleetStatus
-from embereye_operator.decide.status import is_old, shape, timestamp
+from embereye_operator.decide.status import is_old, shape
 from embereye_operator.errors import RefusedError
 
 GRACE = 10.0  # seconds of failing passes before the status says so, if a retry may help
@@ -61,12 +62,10 @@ def build_failed_status(failure: Failure, previous: FleetStatus, generation: int
             conditions.append(replace(before, observed_generation=generation))
             continue
         since = before.last_transition_time if before and same else ""
-        conditions.append(
-            replace(condition, last_transition_time=since or timestamp(now_ns), observed_generation=generation)
-        )
+        conditions.append(replace(condition, last_transition_time=since or utc(now_ns), observed_generation=generation))
     order = {condition.type: index for index, condition in enumerate(previous.conditions)}
     conditions.sort(key=lambda condition: order.get(condition.type, len(order)))
     status = replace(previous, conditions=tuple(conditions))
     if status == previous and not is_old(previous.last_observed, now_ns):
         return status
-    return replace(status, last_observed=timestamp(now_ns))
+    return replace(status, last_observed=utc(now_ns))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 from embereye.shard.coverage import NEVER_HEARD, NO_CHECK_IN, SILENT
-from embereye.units import SECOND, counted, listed
+from embereye.units import SECOND, counted, listed, utc
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
@@ -106,11 +106,6 @@ class Facts:
         return self.snapshot.wall_time_ns
 
 
-def timestamp(nanoseconds: int) -> str:
-    """Format a time as RFC 3339, to the second."""
-    return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def nanoseconds(timestamp: str) -> int:
     """Parse an RFC 3339 time; 0 if it is malformed."""
     try:
@@ -168,7 +163,7 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
     news = bool(ledger and _has_news(ledger, previous.ledger))
     if status == previous and not news and not is_old(previous.last_observed, facts.time_ns):
         return status
-    return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=timestamp(facts.time_ns))
+    return replace(status, load=load, ledger=ledger or previous.ledger, last_observed=utc(facts.time_ns))
 
 
 def lasting_seconds(status: FleetStatus, previous: FleetStatus) -> float:
@@ -261,7 +256,7 @@ def _with_transition_time(condition: Condition, previous: FleetStatus, facts: Fa
     unchanged = before is not None and before.status == condition.status and before.last_transition_time
     return replace(
         condition,
-        last_transition_time=unchanged or timestamp(facts.time_ns),
+        last_transition_time=unchanged or utc(facts.time_ns),
         observed_generation=facts.fleet.generation,
     )
 
@@ -515,7 +510,7 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
 def _heard_before(facts: Facts, device: str, known: DarkDevice | None) -> str:
     """Return since when a device that its present shard has not heard is silent; empty if nobody ever heard it."""
     if heard_ns := facts.heard.get(device):
-        return f"{SINCE} {timestamp(heard_ns)}"
+        return f"{SINCE} {utc(heard_ns)}"
     if known and known.reason.startswith((SINCE, SINCE_RESTART)):  # written by an operator that knew more
         return re.split("[;,]", known.reason, maxsplit=1)[0]
     return SINCE_RESTART if device in facts.heard else ""
@@ -533,7 +528,7 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     if status.covered:
         return ""
     if status.heard_ns and status.reason.startswith(SILENT):  # by the shard's clock, which may differ from ours
-        return f"{SINCE} {timestamp(status.heard_ns)}"
+        return f"{SINCE} {utc(status.heard_ns)}"
     return status.reason or "its shard gives no reason"
 
 
@@ -559,7 +554,7 @@ def measured_load(facts: Facts) -> LoadSummary | None:
 
 def _ledger(ledger: FleetLedger) -> LedgerSummary:
     return LedgerSummary(
-        time=timestamp(ledger.time_ns),
+        time=utc(ledger.time_ns),
         offered=ledger.offered,
         analysed=ledger.analysed,
         shed=ledger.shed,
@@ -599,4 +594,4 @@ def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
     measured = measure([status.load for status in facts.statuses.values() if status])
     inputs = measured.inputs(facts.lead) if measured else {}
     reason = f"spec.shards was set to {facts.fleet.spec.shards}"
-    return LastScale(timestamp(facts.time_ns), before, facts.fleet.spec.shards, reason, inputs)
+    return LastScale(utc(facts.time_ns), before, facts.fleet.spec.shards, reason, inputs)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from dataclasses import replace
 
-from embereye.units import SECOND
+from embereye.units import SECOND, utc
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
@@ -24,7 +24,6 @@ from embereye_operator.decide.status import (
     Facts,
     describe_changes,
     lasting_seconds,
-    timestamp,
     with_problem,
 )
 from embereye_operator.errors import RefusedError, UnavailableError
@@ -65,7 +64,7 @@ async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context
     before = memory.unwritten or snapshot.previous
     if memory.unwritten is not None:
         # Its time ends the doubt about the stored status, even if nothing else is new.
-        status = replace(status, last_observed=timestamp(snapshot.wall_time_ns))
+        status = replace(status, last_observed=utc(snapshot.wall_time_ns))
     if status == snapshot.previous:
         status = snapshot.previous  # share one copy
     if status is memory.status:

@@ -9,7 +9,7 @@ next pass, not this one, creates or removes shards.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from embereye.units import SECOND, counted
+from embereye.units import SECOND, counted, utc
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.status import LastScale
 from embereye_operator.decide.intent import Intent
@@ -18,7 +18,6 @@ from embereye_operator.decide.scaling.followers import SCALERS, Judgement, judge
 from embereye_operator.decide.scaling.law import Decision, Observed, measure
 from embereye_operator.decide.scaling.writers import describe_contest, latest_write, remember
 from embereye_operator.decide.snapshot import Snapshot
-from embereye_operator.decide.status import timestamp
 from embereye_operator.errors import RefusedError
 from embereye_operator.reconcile.context import Context, Problems
 
@@ -96,7 +95,7 @@ async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) 
     memory.refused.pop(name, None)
     message = f"from {before} to {counted(after, 'shard')}: {decision.reason}"
     await context.runtime.writer.event(fleet, "Normal", "Scaled", message)
-    return LastScale(timestamp(snapshot.wall_time_ns), before, after, decision.reason[:1024], dict(decision.inputs))
+    return LastScale(utc(snapshot.wall_time_ns), before, after, decision.reason[:1024], dict(decision.inputs))
 
 
 async def judge_follower(snapshot: Snapshot, context: Context) -> Judgement | None:

@@ -19,12 +19,11 @@ from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
-from embereye.units import counted
+from embereye.units import counted, utc
 from embereye_operator.api.fleets import FleetReference
 from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
-from embereye_operator.decide.status import timestamp
 from embereye_operator.runtime.kubernetes.client.answers import tolerating
 from embereye_operator.runtime.kubernetes.client.resources import EVENTS
 from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
@@ -119,7 +118,7 @@ class EventWriter:
 
     async def _count(self, entry: Entry) -> bool:
         """Raise the count of an existing Event; False if it has expired, usually after an hour."""
-        change: Any = {"count": entry.count, "lastTimestamp": timestamp(entry.last)}
+        change: Any = {"count": entry.count, "lastTimestamp": utc(entry.last)}
         namespace = _about(entry).namespace
         with tolerating(404):
             await self._client.patch(EVENTS, entry.name, change, namespace=namespace, patch_type=PatchType.MERGE)
@@ -153,8 +152,8 @@ def _manifest(entry: Entry) -> dict[str, Any]:
         "type": entry.type_,
         "reason": entry.reason,
         "message": entry.message,
-        "firstTimestamp": timestamp(entry.first),
-        "lastTimestamp": timestamp(entry.last),
+        "firstTimestamp": utc(entry.first),
+        "lastTimestamp": utc(entry.last),
         "count": entry.count,
         "source": {"component": MANAGED_BY},
         "reportingComponent": MANAGED_BY,

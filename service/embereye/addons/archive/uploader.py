@@ -30,7 +30,7 @@ from embereye.levels import Kind
 from embereye.process.condition import Condition
 from embereye.process.tasks import first_of
 from embereye.process.timing.backoff import Backoff
-from embereye.units import MINUTE, SECOND
+from embereye.units import MINUTE, SECOND, utc
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 
@@ -169,7 +169,7 @@ class Uploader:
         namespace = clip.fleet.partition("/")[0]
         name = f"clips/{day}/{_plain(clip.zone)}-{_plain(clip.device)}-{clip.sha256}.{SUFFIXES[clip.media]}"
         about = {"zone": f"{namespace}/{clip.zone}", "device": clip.device, "fleet": clip.fleet,
-                 "episode": clip.episode, "from": _utc(clip.from_ns), "until": _utc(clip.until_ns),
+                 "episode": clip.episode, "from": utc(clip.from_ns), "until": utc(clip.until_ns),
                  DESCRIPTION: json_format.MessageToJson(clip, indent=None)}  # fmt: skip
         return [await self._put(name, path, MEDIA[clip.media], about, clip.sha256)]
 
@@ -215,7 +215,3 @@ async def store_progress(
 def _plain(name: str) -> str:
     """`name` as a part of an object's name."""
     return "".join(sign if sign.isascii() and (sign.isalnum() or sign in "._-") else "_" for sign in name)[:80] or "_"
-
-
-def _utc(time_ns: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns / SECOND))

@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from embereye.addons.drills.tables import DRILLS, REPORTS, Report, find_report, list_reports
@@ -24,7 +23,7 @@ from embereye.hub.roles import Principal, Role
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
 from embereye.process.signing import public_key, seal
-from embereye.units import HOUR, SECOND
+from embereye.units import HOUR, utc
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 30.0
@@ -44,11 +43,6 @@ class Drill:
     fleet: str
     started_ns: int  # by the wall clock
     faults: list[str] = field(default_factory=list)
-
-
-def utc(time_ns: int) -> str:
-    """The time in UTC, such as 2026-11-28T23:00:00Z."""
-    return datetime.fromtimestamp(time_ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Drills:

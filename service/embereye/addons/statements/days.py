@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from embereye.units import SECOND
+from embereye.units import SECOND, utc
 from embereye.zone.timeline import DarkSpan, ZoneKey
 
 FORMAT = 1  # raise it when a field changes its meaning
@@ -250,11 +250,6 @@ def merged(spans: Iterable[Span]) -> list[Span]:
         else:
             joined.append((begin, end))
     return joined
-
-
-def utc(time_ns: int) -> str:
-    """The time in UTC, such as 2026-11-28T23:00:00Z."""
-    return datetime.fromtimestamp(time_ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def summary(made: Mapping[str, object]) -> Json:

@@ -6,10 +6,9 @@ test among its devices; for a device that was never tested, one interval after i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
-from embereye.units import DAY, SECOND
+from embereye.units import DAY, SECOND, utc
 
 DeviceKey = tuple[str, str]  # fleet ("namespace/kind/name"), device id
 ZoneKey = tuple[str, str]  # namespace, name
@@ -104,11 +103,6 @@ def summary(made: Mapping[str, object]) -> Json:
     assert isinstance(devices, list)
     assert isinstance(untested, list)
     return {name: made[name] for name in names} | {"devices": len(devices), "tested": len(devices) - len(untested)}
-
-
-def utc(time_ns: int) -> str:
-    """The time in UTC, such as 2026-11-28T23:00:00Z."""
-    return datetime.fromtimestamp(time_ns // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_interval(text: str) -> Interval:

@@ -5,12 +5,13 @@ reports the newest line until a person removes the file. It is outside the datab
 lost.
 """
 
-import datetime as dt
 import logging
 import os
+import time
 from pathlib import Path
 
 from embereye.process.files import sync_folder
+from embereye.units import utc
 
 logger = logging.getLogger(__name__)
 FILE = "database-losses.txt"
@@ -24,9 +25,8 @@ MAX_BYTES = 64 * 1024  # read of the file, which grows by a line for each loss
 def note_loss(folder: Path, loss: str) -> None:
     """Add the sentence `loss` to the list and log it. OSError if the file cannot be written."""
     logger.critical("the hub's database was damaged or lost: %s", loss)
-    time = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with (folder / FILE).open("a", encoding="utf-8") as file:
-        file.write(f"{time} {loss}\n")
+        file.write(f"{utc(time.time_ns())} {loss}\n")
         file.flush()
         os.fsync(file.fileno())
     sync_folder(folder)
