@@ -237,8 +237,12 @@ forget_rules() {
 
 docker_answers() { timeout 20 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
-# A process that ended and was not reaped, as may stay behind where process 1 is not an init, has no command line.
-alive() { [ -n "$(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" ]; } 2>/dev/null
+# A process that ended and was not reaped, as may stay behind where process 1 is not an init, is not alive. Its command
+# line says nothing: it is empty for a moment in a process that starts another program, too.
+alive() { # PID
+  local status
+  status=$(cat "/proc/$1/stat" 2>/dev/null) && [[ ${status##*) } != [ZX]* ]]
+}
 
 runs_as() { alive "$1" && [[ $(cat "/proc/$1/comm" 2>/dev/null) == "$2"* ]]; } # PID NAME; dockerd's file is docker.pid
 
