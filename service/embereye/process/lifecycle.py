@@ -81,6 +81,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     import uvloop
     from grpc.aio import init_grpc_aio
 
+    from embereye.process.event_loop import EventLoop
+
     share_heap()
     raise_descriptor_limit()
     enable_stack_dumps()
@@ -97,7 +99,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
 
     code = 2
     try:
-        code = uvloop.run(guarded())
+        code = uvloop.run(guarded(), loop_factory=EventLoop)
     except* UserError as errors:  # also those of concurrent tasks
         error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
