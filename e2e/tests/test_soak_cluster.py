@@ -213,6 +213,8 @@ def test_restarts_and_writes_are_excused_by_a_fault_only(folder: Path) -> None:
     books.add("restart", 5100.0, container="hall/shard", reason="Error", code=137)
     books.add("piece", 5200.0, piece=2)
     assert len(read_run(folder).problems) == 2, "a fault that was cut with its piece is an excuse, too"
+    books.add("restart", 5110.0, container="hall/shard", reason="Error", code=139)
+    assert "5110 s: hall/shard crashed: Error 139" in read_run(folder).problems
 
 
 def test_more_than_three_writes_for_a_fault_and_fleet_fail_the_run(folder: Path) -> None:

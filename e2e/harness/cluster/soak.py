@@ -9,6 +9,7 @@ to the books at once and every sample to the series, so a run that was cut loses
 import asyncio
 import json
 import random
+import signal
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ DELIVERY_SECONDS = 5.0  # time limit from an alarm in the feed to webhook and MQ
 BURN_SECONDS = 8.0  # duration of a fire after its alarm
 QUIET_SECONDS = 90.0  # time limit for people to reset all zones after their fires
 GROWTH_MB = 1.5  # MB an hour: allowed upper bound of a container's growth
+# Exit codes that no fault causes
+CRASHES = {128 + number for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)}
 JUDGED_SECONDS = 7200.0  # shortest run whose memory is judged by GROWTH_MB
 # Total counts of a piece that must be 0.
 ZEROS = (
@@ -189,7 +192,7 @@ def sum_figures(books: Books) -> dict[str, dict[str, float]]:
 
 
 def judge_quiet(books: Books) -> list[str]:
-    """The problems of the time without faults: restarts, alerts, and the operator's writes at rest."""
+    """All crashes, and the problems without faults: restarts, alerts, and the operator's writes at rest."""
     spans = [(begin, end) for _, begin, end in fault_spans(books)]
     spans += [(entry["at"], entry["at"]) for entry in books.of("piece")]
 
@@ -197,9 +200,10 @@ def judge_quiet(books: Books) -> list[str]:
         return not any(begin - REST_SECONDS / 4 <= entry["at"] <= end + REST_SECONDS for begin, end in spans)
 
     restarts = [
-        f"{entry['at']:.0f} s: {entry['container']} restarted without a fault: {entry['reason']} {entry['code']}"
+        f"{entry['at']:.0f} s: {entry['container']} "
+        f"{'crashed' if entry['code'] in CRASHES else 'restarted without a fault'}: {entry['reason']} {entry['code']}"
         for entry in books.of("restart")
-        if quiet(entry)
+        if quiet(entry) or entry["code"] in CRASHES
     ]
     writes = [
         f"{entry['at']:.0f} s: written at rest: {entry['text']}"
