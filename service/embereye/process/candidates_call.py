@@ -5,16 +5,20 @@ durable.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 import grpc
 
+from embereye.levels import Level
 from embereye.margins import Measured
+from embereye.process.margins_call import LATEST_NS
 
 SERVICE = "embereye.v1.Candidates"
 CALL = f"{SERVICE}/Report"
+MEASURED = get_args(Measured)  # the types of a term's values
 
 
 class DifferenceRow(TypedDict):
@@ -53,27 +57,57 @@ class CandidateReport:
     @classmethod
     def load(cls, data: bytes) -> "CandidateReport":
         """Read the bytes of `dump`; ValueError if they are invalid."""
-        fields = json.loads(data)
+        try:
+            fields = json.loads(data)
+        except RecursionError as error:
+            raise ValueError("the report of a candidate has nested values") from error
         if not isinstance(fields, dict):
             raise ValueError("the report of a candidate is a JSON object")  # noqa: TRY004 - as for JSON that is damaged
-        for name, hint in (*dict.fromkeys(TEXTS, str).items(), *dict.fromkeys(WHOLE, int).items()):
-            if type(fields.get(name)) is not hint:
-                raise ValueError(f"{name} is missing in the report of a candidate, or has another type")
-        rows = fields.get("differences", ())
-        if not isinstance(rows, list) or not all(map(_is_row, rows)):
-            raise ValueError("a difference lacks a field, or one has another type")
         known = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
+        for name in TEXTS:
+            if not isinstance(known.get(name), str):
+                raise ValueError(f"{name} is not a text in the report of a candidate")  # noqa: TRY004
+        for name in WHOLE:
+            if not _is_whole(known.get(name)):
+                raise ValueError(f"{name} is not a number of its range in the report of a candidate")
+        if not _is_number(known.setdefault("cpu_seconds", 0.0)) or known["cpu_seconds"] < 0:
+            raise ValueError("cpu_seconds is not a number of its range in the report of a candidate")
+        rows = known.setdefault("differences", [])
+        if not isinstance(rows, list) or not all(map(_is_row, rows)):
+            raise ValueError("a difference lacks a field, or one has a wrong value")
         return cls(**known)
 
 
 TEXTS = ("fleet", "shard", "candidate", "id")
 WHOLE = ("since_ns", "sent_ns", "seen", "unseen")
+WORDS = {"level": {level.word for level in Level}, "which": {"inForce", "candidate"}}
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value < LATEST_NS
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -sys.float_info.max <= value <= sys.float_info.max  # not NaN either
+
+
+def _is_term(term: Any) -> bool:
+    return (
+        isinstance(term, list)
+        and len(term) == len(MEASURED)
+        and all(_is_number(value) if kind is float else isinstance(value, str)
+                for value, kind in zip(term, MEASURED, strict=True))
+    )  # fmt: skip
 
 
 def _is_row(row: Any) -> bool:
-    return isinstance(row, dict) and all(
-        isinstance(row.get(name), int if name == "atNs" else list if name == "terms" else str)
-        for name in DifferenceRow.__annotations__
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in DifferenceRow.__annotations__.keys() - {"atNs", "terms"})
+        and all(row[name] in words for name, words in WORDS.items())
+        and _is_whole(row.get("atNs"))
+        and isinstance(row.get("terms"), list)
+        and all(map(_is_term, row["terms"]))
     )
 
 

@@ -1,5 +1,6 @@
 """Differences from a shard through the hub to a person and to the operator."""
 
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Principal, Role, Scope
 from embereye.levels import Kind, Level
+from embereye.process.candidates_call import CandidateReport
 from embereye.process.grpc_server import GrpcServer
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import beside
@@ -139,3 +141,47 @@ async def test_a_new_comparison_begins_with_nothing(site: Site) -> None:
     await site.listed("1")
     site.reports.begin(Candidate(name="lower-gas", id="def"), CandidateCounts())
     await eventually(lambda: (result := site.candidates.result(FLEET)) and (result.id, result.alarms) == ("def", 0))
+
+
+LATE = 2**62
+
+
+def changed_report(**changes: Any) -> bytes:
+    """A valid report, with `changes` of its difference, or of the report itself if it has such a field."""
+    row: dict[str, Any] = {"id": "1", "device": "s-1", "zone": "hall", "kind": "gas", "level": "alarm", "atNs": 1,
+                           "which": "candidate", "episode": "e", "terms": [["gas", 1.0, 2, "ppm"]]}  # fmt: skip
+    report: dict[str, Any] = {"fleet": FLEET, "shard": "hall-0", "candidate": "c", "id": "a", "since_ns": 1,
+                              "sent_ns": 1, "seen": 1, "unseen": 0, "cpu_seconds": 0.5}  # fmt: skip
+    report |= {name: value for name, value in changes.items() if name in report or name == "differences"}
+    row |= {name: value for name, value in changes.items() if name not in report}
+    return json.dumps({"differences": [row], **report}).encode()
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    report = CandidateReport.load(changed_report())
+    assert CandidateReport.load(report.dump()) == report
+    assert report.differences[0]["terms"] == [["gas", 1.0, 2, "ppm"]]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 100_000,
+        b'{"fleet":' * 100_000,
+        b"[]",
+        b"\xff",
+        *(changed_report(**{name: LATE}) for name in ("atNs", "since_ns", "sent_ns", "seen", "unseen")),
+        *(changed_report(**{name: -1}) for name in ("atNs", "since_ns", "seen", "cpu_seconds")),
+        *(changed_report(**{name: True}) for name in ("atNs", "sent_ns", "cpu_seconds")),
+        *(changed_report(cpu_seconds=value) for value in ("1", float("nan"), float("inf"), 10**400)),
+        *(changed_report(terms=[term]) for term in (["gas", 1, 2], ["gas", "1", 2, "ppm"], ["gas", 10**400, 2, ""])),
+        *(changed_report(terms=terms) for terms in ("gas", ["gas?"], [{}], [["gas", float("nan"), 2, "ppm"]])),
+        changed_report(level="any text"),
+        changed_report(which="neither"),
+        changed_report(device=1),
+        changed_report(differences={}),
+    ],
+)
+def test_an_invalid_report_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"candidate|difference|codec"):
+        CandidateReport.load(data)
