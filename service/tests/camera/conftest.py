@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-import uvloop
 from harness.eventually import eventually
 from harness.need import OPENSSL
 from harness.settings import camera_settings
 
 from embereye.camera.shard import CameraShard
 from embereye.camera.sources.declared import SourceError
+from embereye.process.event_loop import EventLoop
 from embereye.process.tasks import Tasks
 from embereye.shard.service import ShardContext
 from embereye.units import MILLISECOND, SECOND
@@ -63,7 +63,7 @@ async def play(source, frames=5):
 
 def pytest_asyncio_loop_factories(config, item):
     """Run shards on uvloop, whose transports differ from asyncio's."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": EventLoop}
 
 
 @pytest.fixture

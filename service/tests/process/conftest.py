@@ -1,8 +1,8 @@
 from typing import Any
 
-import uvloop
+from embereye.process.event_loop import EventLoop
 
 
 def pytest_asyncio_loop_factories(item: Any) -> dict[str, Any]:
-    """Run processes on uvloop, whose transports differ from asyncio's."""
-    return {"uvloop": uvloop.new_event_loop}
+    """Run processes on their event loop, whose transports differ from asyncio's."""
+    return {"uvloop": EventLoop}
