@@ -15,6 +15,16 @@ def spin(seconds):
         pass
 
 
+def idlest(measured, seconds):
+    """The smallest share of several times that this thread slept: on a busy machine it is woken late."""
+    shares = []
+    while len(shares) < 50 and min(shares, default=1.0) >= 0.5:
+        measured.busy_share()
+        time.sleep(seconds)
+        shares.append(measured.busy_share())
+    return min(shares)
+
+
 def busiest(measured, seconds):
     """The largest share of several times that this thread computed: a machine may stop for a while as a whole."""
     shares = []
@@ -27,8 +37,7 @@ def busiest(measured, seconds):
 
 def test_a_sleeping_thread_is_idle_and_a_computing_thread_is_busy():
     measured = ThreadTime()
-    time.sleep(0.2)
-    assert measured.busy_share() < 0.5
+    assert idlest(measured, 0.2) < 0.5
     assert busiest(measured, 0.1) > 0.9
 
 
