@@ -1,8 +1,9 @@
 """Measure live pictures and the console beside a busy fleet.
 
-A hundred cameras push pictures to a shard, as in `fleet-push` but without a fire, and four windows look at one of them
-each. The baseline is the same without windows, in alternating rounds. Then alarms begin, and the delay from each event
-until the console shows *Acknowledge* is measured in a real browser.
+Cameras push pictures to a shard, as in `fleet-push` but without a fire, and four windows look at one of them each.
+There are half as many as this machine bears without windows, which is measured first: a machine that is full drops
+pictures in any case. The baseline is the same without windows, in alternating rounds. Then alarms begin, and the delay
+from each event until the console shows *Acknowledge* is measured in a real browser.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device
-from embereye_bench.cameras.jpeg import CAMERAS, RATE, Fleet, Round, assignment, fleet, quantile
+from embereye_bench.cameras.jpeg import RATE, Fleet, Round, assignment, fleet, quantile
 from embereye_bench.films import draw_calm
 from embereye_bench.hub.alarm_path import Subscriber
 from embereye_bench.hub.chromium import Window, chromium
@@ -33,6 +34,9 @@ from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
 
 VIEWERS = 4
+STEPS = (100, 70, 50, 35, 25, 16)  # cameras that are tried, the most first
+SHARE = 0.5  # of the cameras that the machine bears
+BORNE_P99 = 0.05  # seconds from the arrival of a frame to its result, with as many cameras as the machine bears
 SENSORS = "bench/sensors/rooms"
 SHOWN_MOST = 0.5  # seconds from an alarm's event until the console shows *Acknowledge*
 RATE_LEAST = 0.9  # of the cameras' rate, in each window
@@ -46,6 +50,16 @@ SHOWN = """new Promise((done) => (function look() {
   if (visible && named) done(Date.now());
   else requestAnimationFrame(look);
 })())"""
+
+
+def _bearable(hub: HubProcess, seconds: float) -> int:
+    """The most cameras of which a shard drops no frame here; RuntimeError if even the fewest are too many."""
+    for cameras in STEPS:
+        with fleet("push", draw_calm(), cameras, hub=hub.control) as running:
+            alone = running.round(seconds)
+        if not alone.dropped and quantile(alone.buckets, 0.99) <= BORNE_P99:
+            return cameras
+    raise RuntimeError(f"this machine drops frames of {STEPS[-1]} cameras without windows: it is too busy or too slow")
 
 
 @dataclass
@@ -138,10 +152,10 @@ async def set_rosters(hub: HubProcess, *, cameras: int, rooms: int) -> None:
 
 
 async def _measure(
-    running: Fleet, hub: HubProcess, scale: Scale
+    running: Fleet, hub: HubProcess, scale: Scale, cameras: int
 ) -> tuple[Sequence[Round], Sequence[Round], _Seen, list[float]]:
     alone, watched, seen, delays, subscriber = [], [], _Seen(), list[float](), Subscriber()
-    await set_rosters(hub, cameras=CAMERAS, rooms=scale.rounds)
+    await set_rosters(hub, cameras=cameras, rooms=scale.rounds)
     for _ in range(scale.rounds):
         alone.append(await _round(running, hub, scale.seconds, None))
         watched.append(await _round(running, hub, scale.seconds, seen))
@@ -160,8 +174,10 @@ def console_live(scale: Scale) -> Result:
     """Measure a fleet with four live windows, and the delay of *Acknowledge*. Baseline: the fleet without windows."""
     with disk_hub() as hub:
         asyncio.run(hub.start())
-        with fleet("push", draw_calm(), hub=hub.control) as running:
-            alone, watched, seen, delays = asyncio.run(_measure(running, hub, scale))
+        borne = _bearable(hub, scale.seconds)
+        cameras = max(VIEWERS, int(SHARE * borne))
+        with fleet("push", draw_calm(), cameras, hub=hub.control) as running:
+            alone, watched, seen, delays = asyncio.run(_measure(running, hub, scale, cameras))
         asyncio.run(hub.end())
     cores, baseline = median([measured.cores for measured in watched]), median([measured.cores for measured in alone])
     dropped = sum(measured.dropped for measured in watched)
@@ -171,8 +187,9 @@ def console_live(scale: Scale) -> Result:
     age = sorted(seen.ages)[int(0.99 * len(seen.ages))]
     p99s, shown = (_p99(watched) * 1e3, _p99(alone) * 1e3), (median(delays) * 1e3, max(delays) * 1e3)
     unit = (
-        f"cores with {VIEWERS} windows, {dropped} dropped of {CAMERAS * RATE:,.0f} frames/s, p99 {p99s[0]:.1f} ms"
-        f" (alone {p99s[1]:.1f}); a window gets {rate:.1f} pictures/s or more, p99 {age * 1e3:.0f} ms after capture;"
+        f"cores with {VIEWERS} windows, {dropped} dropped of {cameras * RATE:,.0f} frames/s (this machine bears"
+        f" {borne * RATE:,.0f}), p99 {p99s[0]:.1f} ms (alone {p99s[1]:.1f}); a window gets {rate:.1f} pictures/s"
+        f" or more, p99 {age * 1e3:.0f} ms after capture;"
         f" Acknowledge shown {shown[0]:.0f} ms after the event, at most {shown[1]:.0f}"
     )
     ok = not dropped and rate >= RATE_LEAST * RATE and age <= LATEST and max(delays) <= SHOWN_MOST
