@@ -33,7 +33,7 @@ BYTES_PER_SECOND = 6_000_000
 BATCH_BYTES = 1_000_000  # of one message, which may exceed it by one picture
 BATCH_SECONDS = 0.03  # between two messages: fewer, larger ones wake the hub less often
 UNASSIGNED_SECONDS = 0.25  # between two looks for the first assignment
-PAUSE = 10.0  # seconds; longest pause between two attempts to reach the hub
+PAUSE = 2.0  # seconds; longest pause between two attempts to reach the hub
 
 
 class LivePictures:

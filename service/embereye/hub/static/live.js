@@ -2,17 +2,19 @@
 // drawn on the canvas; where a browser does not play it, the hub sends pictures.
 
 import { onHub } from "./address.js";
-import { devicePath, elapsed, hubNow } from "./lib.js";
+import { devicePath, elapsed, hubNow, sinceAnswer } from "./lib.js";
 import { t } from "./messages.js";
 import { closePlayer, openPlayer, play, playable } from "./player.js";
 
 const CURRENT_MS = 3000;     // an older live picture is hidden: the latest still below it has its own age
 const PAUSES_MS = [500, 1000, 2000, 5000, 10000];  // between two attempts
+const AWAY_MS = 2500;        // without an answer for so long, the hub is away
 const START_MS = 8000;       // a video that shows nothing for so long is replaced by pictures
 const FAILURES = 3;          // of a video in a row, after which pictures replace it
 const MAX_SIDE = 1920;       // pixels of a drawn video
 
 const views = new Map();     // canvas → its view
+let away = false;            // the hub did not answer
 
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -143,6 +145,12 @@ export function liveNote(canvas) {
 
 /** Hide live pictures that became old, and end those that left the page. Call it every second. */
 export function refreshLive() {
+  const wasAway = away;
+  away = sinceAnswer() > AWAY_MS;
+  for (const view of wasAway && !away ? views.values() : []) {  // the hub is back: the next attempt is due now
+    if (view.timer) clearTimeout(view.timer);
+    Object.assign(view, { timer: 0, failed: 0 });
+  }
   for (const [canvas, view] of views) {
     if (!canvas.isConnected) { endLive(canvas); continue; }
     if (view.player && !view.playing && elapsed() - view.began > START_MS) { stop(view); view.broken = FAILURES; fail(view, ""); }

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
-from harness.browser import Browser
+from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
@@ -21,7 +21,8 @@ from embereye.wire.video.access_unit import AccessUnit
 from embereye.wire.video.nal import START_CODE
 
 from ...wire.video.coded import RATE, coded
-from .house import CAMERAS, House, picture
+from .house import CAMERAS, TOKEN, House, picture
+from .link import linked
 
 pytestmark = pytest.mark.needs(BROWSER)
 WIDTH, HEIGHT, FRAMES = 320, 240, 256
@@ -94,6 +95,29 @@ async def test_a_video_plays_in_the_console(house: House, browser: Browser, live
         assert len(numbers) > 5
         assert await browser.text("#device-why") == ""
         assert await browser.ask("problems") == []
+
+
+# Timers for more than three seconds do not fire if their delay is random, as the pauses between two attempts are.
+NO_LONG_PAUSES = """{
+  const real = window.setTimeout;
+  window.setTimeout = (action, delay, ...rest) => {
+    if (delay < 3000 || Number.isInteger(delay)) return real(action, delay, ...rest);
+    window.paused = true;
+    return real(action, 2 ** 30);
+  };
+}"""
+
+
+@pytest.mark.slow
+async def test_live_pictures_are_back_with_the_hub_and_not_after_a_long_pause(house: House, live: LivePictures) -> None:
+    async with linked(house.base) as link, run_browser() as browser, beside(Camera(live, "H264").run(), name="camera"):
+        await browser.sign_in(link.base, TOKEN, before=NO_LONG_PAUSES)
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+        await browser.until(f"{NUMBER} >= 0")
+        link.refuse()
+        await browser.until(f"{NUMBER} < 0 && window.paused")
+        link.mend()
+        await browser.until(f"{NUMBER} >= 0")
 
 
 async def test_a_browser_that_cannot_play_the_video_shows_pictures_and_says_so(
