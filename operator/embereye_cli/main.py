@@ -63,6 +63,7 @@ COMMANDS: dict[Words, tuple[str, str]] = {
     ("fleet", "export"): ("embereye_cli.devices.fleet_export", "print the devices of fleets as a table"),
     ("credentials", "set"): ("embereye_cli.devices.credentials", "store a user and password for cameras or a broker"),
     ("sensor", "map"): ("embereye_cli.devices.sensor_map", "try out how the messages of a sensor are read"),
+    ("sensor", "try"): ("embereye_cli.devices.sensor_try", "read a declared sensor, and print its newest reading"),
     ("detect",): ("embereye_cli.devices.detect", "find fire in recordings and streams, and explain each detection"),
     ("inspect",): ("embereye_cli.devices.inspect_capture", "decode a capture of a sensor's bytes"),
     ("request",): ("embereye_cli.devices.request", "request a frame or the calibration from a sensor"),

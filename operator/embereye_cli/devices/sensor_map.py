@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"readings": _values(report), "topics": mapping.topics, "isCheckIn": report.is_check_in})
     elif report.readings:
         rows = [
-            (reading.quantity, _shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
+            (reading.quantity, shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
             for reading in report.readings
         ]
         print_table(("quantity", "value", "meaning"), rows, empty="")
@@ -86,7 +86,7 @@ def _run_entries(payload: bytes, *, json_lines: bool) -> int:
             continue
         if json_lines:
             print_json({"device": device, "readings": _values(report)})
-        rows += [(device, reading.quantity, _shown(reading.quantity, reading.value), reading.quality)
+        rows += [(device, reading.quantity, shown(reading.quantity, reading.value), reading.quality)
                  for reading in report.readings] or [(device, "-", "check-in", "-")]  # fmt: skip
     if not json_lines:
         print_table(("device", "quantity", "value", "quality"), rows, empty="")
@@ -117,7 +117,8 @@ def _split(text: str) -> tuple[str, str]:
     return name, rest
 
 
-def _shown(quantity: str, value: float) -> str:
+def shown(quantity: str, value: float) -> str:
+    """A value with its unit; on or off for a binary one."""
     unit = QUANTITIES[quantity].unit
     return f"{value:g} {unit}" if unit else "on" if value else "off"
 

@@ -87,6 +87,10 @@ class Editor:
         text = _read(path)
         return self._checked(Edited(path, text, edit(_with_fleet(text, change.fleet), change)))
 
+    def manifests(self, edited: Edited) -> list[str]:
+        """The text of each manifest as `edited` makes it; EditError."""
+        return [edited.after if path == edited.path else _read(path) for path in self._paths]
+
     def _in_list(self, names: Sequence[str], change: Change) -> Edited | None:
         """Change a device in one of the ConfigMaps `names`; None if none of them has it."""
         for path in self._paths:

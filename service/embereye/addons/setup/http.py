@@ -55,6 +55,24 @@ TRIED = record(
     picture={**FLAG, "description": "true: it can be fetched"},
 )  # fmt: skip
 FLEETS = list_of(record({"fleet": WORD, "file": WORD, "writable": FLAG, "devices": list_of(NOTHING)}))
+CHANGED: dict[str, Json] = {
+    "fleet": {"type": "string", "pattern": f"^{FLEET.pattern}$"},
+    "action": {"type": "string", "enum": list(Action)},
+    "device": {"type": "string", "minLength": 1},
+}
+FIELDS: dict[str, Json] = {
+    "fields": {
+        "type": "object", "properties": {"id": False}, "description": "of the device, as in manifests; null removes one"
+    }
+}  # fmt: skip
+CHANGE = record(CHANGED, **FIELDS)
+READING = record({"quantity": WORD, "value": {"type": "number"}, "unit": WORD})
+READ = record(
+    {
+        "problem": {"type": "string", "description": "why there is no reading; empty: there is"},
+        "readings": list_of(READING),
+    }
+)
 EDITED = record({"applied": FLAG}, file=WORD, diff=DIFF, about=WORD, command=WORD)
 
 
@@ -99,6 +117,24 @@ class SetupRoutes:
         return web.json_response({"problem": "", **result})
 
     @Route(
+        "POST", "/v1/setup/read", Role.ADMIN, "Read a sensor as a change would declare it, without writing the change",
+        {200: answer("its newest reading, or why there is none", READ)},
+        fails=(*CHANGES, 409),
+        body=json_body(CHANGE),
+    )  # fmt: skip
+    async def _read(self, request: web.Request) -> web.Response:
+        change = _read_change(await read_json(request))
+        self._refuse_trial("embereye sensor try")
+        async with self._turn:
+            edited = await self._edit(lambda: self._editor.preview(change))
+            manifests = await self._edit(lambda: self._editor.manifests(edited))
+        try:
+            result = await self._trials.read(manifests, change.device)
+        except TrialError as error:
+            result = {"problem": str(error), "readings": []}
+        return web.json_response({"problem": "", **result})
+
+    @Route(
         "GET", "/v1/setup/picture.jpg", Role.ADMIN, "The picture of the camera that was tried last",
         {200: file_of("the picture", JPEG)},
         fails=[404],
@@ -130,19 +166,7 @@ class SetupRoutes:
         {200: answer("the difference, or in a cluster the command", EDITED)},
         fails=(*CHANGES, 409),
         body=json_body(
-            record(
-                {
-                    "fleet": {"type": "string", "pattern": f"^{FLEET.pattern}$"},
-                    "action": {"type": "string", "enum": list(Action)},
-                    "device": {"type": "string", "minLength": 1},
-                },
-                fields={
-                    "type": "object", "properties": {"id": False},
-                    "description": "of the device, as in manifests; null removes one",
-                },
-                login=record({"name": WORD, "user": WORD, "password": WORD}),
-                apply=FLAG,
-            )
+            record(CHANGED, **FIELDS, login=record({"name": WORD, "user": WORD, "password": WORD}), apply=FLAG)
         ),
     )  # fmt: skip
     async def _change(self, request: web.Request) -> web.Response:
@@ -177,11 +201,11 @@ class SetupRoutes:
             await self._note(request[PRINCIPAL], f"undo: {about}", last[1])
         return web.json_response({"applied": True, "file": str(last[1].path), "diff": last[1].diff, "about": about})
 
-    def _refuse_trial(self) -> None:
+    def _refuse_trial(self, instead: str = "embereye camera probe") -> None:
         if not self._editor.is_there:
-            raise Refused(409, "cameras are tried on a machine that runs `embereye up`: use `embereye camera probe`")
+            raise Refused(409, f"devices are tried where `embereye up` runs: use `{instead}`")
         if self._trials.is_busy:
-            raise Refused(409, "another camera is being tried: wait until that is done")
+            raise Refused(409, "another device is being tried: wait until that is done")
 
     async def _edit(self, step: Callable[[], Result]) -> Result:
         """Run `step`, which reads and writes files, in a thread; Refused with its reason."""

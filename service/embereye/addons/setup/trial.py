@@ -1,4 +1,4 @@
-"""Try a camera, and search the network for some, by commands of `embereye` in separate processes.
+"""Try a camera or a sensor, and search the network for cameras, by commands of `embereye` in separate processes.
 
 A decoder that crashes on a strange stream, or takes much memory, does not harm the hub. The password goes to the
 process in its environment, which only this user can read.
@@ -19,6 +19,7 @@ USERNAME, PASSWORD = "EMBEREYE_CAMERA_USERNAME", "EMBEREYE_CAMERA_PASSWORD"  # r
 COMMAND = (sys.executable, "-m", "embereye_cli")
 LONGEST = 90.0  # seconds of one command
 SEARCH_SECONDS = 4
+READ_SECONDS = 10  # longest wait for a sensor's reading
 LISTED = 40  # lines of notes
 PREFIX = "embereye: "  # before the reason why a command failed
 
@@ -51,6 +52,17 @@ class Trials:
                 self.picture = await asyncio.to_thread(still.read_bytes)
         result.pop("still", None)
         return {**result, "picture": bool(self.picture), "notes": notes[-LISTED:]}
+
+    async def read(self, manifests: Sequence[str], device: str) -> dict[str, Any]:
+        """Read the sensor `device` of these manifests, and return its newest reading; TrialError."""
+        with tempfile.TemporaryDirectory(prefix="embereye-") as folder:
+            paths = [Path(folder) / f"{number}.yaml" for number in range(len(manifests))]
+            for path, text in zip(paths, manifests, strict=True):
+                await asyncio.to_thread(path.write_text, text, "utf-8")
+            words = ["sensor", "try", "--json", "--seconds", str(READ_SECONDS), "--", device, *map(str, paths)]
+            output, _ = await self._run(words, {})
+        result: dict[str, Any] = json.loads(output)
+        return result
 
     async def search(self) -> dict[str, Any]:
         """Search the network for ONVIF cameras; TrialError."""

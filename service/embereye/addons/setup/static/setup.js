@@ -1,13 +1,25 @@
-// Set up devices: try a camera, add, change and remove devices, and undo. The manifests on the hub's disk stay the truth.
+// Set up devices: try a camera or a sensor, add, change and remove devices, and undo. The manifests on the hub's disk stay the truth.
 
 import { asked, pageName } from "../static/address.js";
-import { button, fetchJson, get, load, make, page, problem, say, sync, toast, unique } from "../static/lib.js";
+import { amount, button, fetchJson, get, load, make, measured, page, problem, say, sync, toast, unique } from "../static/lib.js";
 import { drawnMasks } from "../static/masks.js";
 import { t } from "../static/messages.js";
 
 const TRY_MS = 100000;       // longest wait for a camera that is tried
 const PAGES_MS = 500;        // between two looks at the page's name and at who is signed in
 const FIELDS = ["id", "zone", "location", "source"];
+// Kinds of sensors: their source begins with `start`; a new one begins with `source`, `fields` and `template`.
+const SENSORS = {
+  thermal: { start: "" },
+  gas: { start: "" },
+  mqtt: { start: "mqtt:", source: "mqtt:zigbee2mqtt/NAME", template: "zigbee2mqtt" },
+  modbus: { start: "modbus:", source: "modbus://192.168.1.30/1", fields: { temperature: "input:0:int16:0.1" } },
+  http: { start: "http", source: "http://192.168.1.30/status.json", fields: { temperature: "sensors[0].celsius" } },
+  push: { start: "push", source: "push" },
+  sound: { start: "sound:", source: "sound:rtsp://192.168.1.30/audio" },
+};
+const TEMPLATES = ["plain", "zigbee2mqtt", "zwavejs", "tasmota", "esphome", "shelly", "chirpstack", "ttn", "sparkplug"];
+const CALIBRATION = { thermal: "emissivity", gas: "cleanAirKilohm" };
 
 let setup = { editable: false, fleets: [] };
 const state = { kind: "cameras", action: "add", fleet: "", fields: {}, seen: "", busy: 0 };
@@ -18,6 +30,8 @@ const dialog = make("dialog"), form = make("form"), title = make("h2"), wrong = 
 const trying = make("fieldset"), address = input("address"), user = input("user"), password = input("password", "password");
 const found = make("ul", "tabs"), notes = make("p", "empty"), still = make("img"), streams = make("select");
 const inputs = Object.fromEntries(FIELDS.map((name) => [name, input(name)]));
+const sort = make("select"), hint = make("p", "empty"), template = make("select"), mapping = make("textarea"), calibration = input("calibration", "number");
+const reading = make("p", "buttons"), readIt = button(t("setup.read"), () => readSensor()), newest = make("p", "empty");
 const fleet = make("select"), diff = make("pre"), zones = make("datalist"), ok = make("button");
 const tryIt = button(t("setup.try"), () => tryCamera()), search = button(t("setup.search"), searchCameras);
 
@@ -42,7 +56,18 @@ ok.id = "setup-ok";
 const remove = button(t("setup.remove"), () => { state.action = "remove"; show(); });
 buttons.append(remove, button(t("page.cancel"), () => dialog.close()), ok);
 trying.append(make("legend", "", t("setup.camera")), labelled(address, "address"), labelled(user, "user"), labelled(password, "password"), row(tryIt, search), notes, found, still, labelled(streams, "stream"));
-form.append(title, trying, ...FIELDS.map((name) => labelled(inputs[name], name)), labelled(fleet, "fleet"), zones, diff, wrong, buttons);
+sort.append(...Object.keys(SENSORS).map((name) => new Option(t(`setup.sensor.${name}`), name)));
+template.append(...TEMPLATES.map((name) => new Option(name, name === "plain" ? "" : name)));
+mapping.rows = 3;
+mapping.spellcheck = false;
+calibration.step = "any";
+newest.setAttribute("role", "status");
+newest.id = "setup-newest";
+readIt.id = "setup-read";
+reading.append(readIt);
+const ofSensors = [labelled(sort, "sensor"), hint], ofSources = [labelled(template, "template"), labelled(mapping, "mapping")];
+const calibrating = labelled(calibration, "calibration");
+form.append(title, trying, ...ofSensors, ...FIELDS.map((name) => labelled(inputs[name], name)), ...ofSources, calibrating, reading, newest, labelled(fleet, "fleet"), zones, diff, wrong, buttons);
 dialog.append(form);
 get("toast").before(dialog);
 
@@ -84,12 +109,65 @@ function open(kind, action, chosen = "", device = {}) {
   still.hidden = true;
   streams.replaceChildren();
   streams.parentElement.hidden = true;
+  const connected = device.calibration && CALIBRATION.gas in device.calibration ? "gas" : "thermal";
+  sort.value = device.source ? Object.keys(SENSORS).find((name) => SENSORS[name].start && device.source.startsWith(SENSORS[name].start)) || "http" : connected;
+  template.value = device.template || "";
+  mapping.value = mappingText(device.fields);
+  calibration.value = device.calibration?.[CALIBRATION[sort.value]] ?? "";
+  say(newest, "");
+  showSensor();
   zones.replaceChildren(...[...new Set(page.zones.map((zone) => zone.name))].map((name) => new Option(name, name)));
   const fleets = known(kind);
   fleet.replaceChildren(...(fleets.length ? fleets : [`default/${kind}/${kind}`]).map((key) => new Option(key, key, false, key === chosen)));
   fleet.disabled = action !== "add";
   forget();
   dialog.showModal();
+}
+
+const mappingText = (fields) => Object.entries(fields || {}).map(([quantity, place]) => `${quantity}: ${place}`).join("\n");
+
+/** The lines "QUANTITY: FIELD" as an object; null: there are none. */
+function mappingOf(text) {
+  const lines = text.split("\n").filter((line) => line.trim()).map((line) => line.split(":"));
+  return lines.length ? Object.fromEntries(lines.map(([quantity, ...place]) => [quantity.trim(), place.join(":").trim()])) : null;
+}
+
+const connects = () => !SENSORS[sort.value].start;
+
+/** Show the inputs of the chosen kind of sensor. */
+function showSensor() {
+  const isSensor = state.kind === "sensors";
+  for (const each of ofSensors) each.hidden = !isSensor;
+  say(hint, t(`setup.sensor.${sort.value}-hint`));
+  inputs.source.parentElement.hidden = isSensor && (connects() || sort.value === "push");
+  for (const each of ofSources) each.hidden = !isSensor || connects() || sort.value === "sound";
+  calibrating.hidden = !isSensor || !connects();
+  if (connects()) say(calibrating.firstChild, `${t(`setup.${CALIBRATION[sort.value]}`)} `);
+  reading.hidden = !isSensor || !setup.editable;
+}
+
+/** Begin with the usual values of a kind of sensor. */
+sort.onchange = () => {
+  const chosen = SENSORS[sort.value];
+  inputs.source.value = chosen.source || "";
+  template.value = chosen.template || "";
+  mapping.value = mappingText(chosen.fields);
+  calibration.value = "";
+  say(newest, "");
+  showSensor();
+};
+
+/** The fields of a sensor that differ from those that it has. */
+function sensorFields() {
+  const had = state.fields, values = { ...had.calibration };
+  for (const name of Object.values(CALIBRATION)) delete values[name];
+  if (connects() && calibration.value) values[CALIBRATION[sort.value]] = calibration.valueAsNumber;
+  const wanted = {
+    template: connects() ? null : template.value || null,
+    fields: connects() ? null : mappingOf(mapping.value),
+    calibration: Object.keys(values).length ? values : null,
+  };
+  return Object.fromEntries(Object.entries(wanted).filter(([key, value]) => JSON.stringify(value) !== JSON.stringify(had[key] ?? null)));
 }
 
 /** The keys of the fleets of a kind: those of the manifests, or in a cluster those of the devices. */
@@ -117,6 +195,7 @@ function wantedChange() {
     const value = inputs[name].value.trim();
     if (value !== (state.fields[name] || "")) fields[name] = value || null;
   }
+  if (state.kind === "sensors") Object.assign(fields, sensorFields());
   if (user.value && state.kind === "cameras") {
     const name = state.fields.credentialsRef?.name || change.device.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
     fields.credentialsRef = { name };
@@ -151,16 +230,16 @@ form.onsubmit = async (event) => {
   } catch (error) { forget(); say(wrong, problem(error)); }
 };
 
-// ---- cameras
+// ---- trying
 
-async function wait(text, work) {
+async function wait(text, work, line = notes) {
   if (state.busy) return;
   state.busy = 1;
-  for (const each of [tryIt, search]) each.disabled = true;
-  say(notes, text);
-  try { await work(); } catch (error) { say(notes, problem(error)); }
+  for (const each of [tryIt, search, readIt]) each.disabled = true;
+  say(line, text);
+  try { await work(); } catch (error) { say(line, problem(error)); }
   state.busy = 0;
-  for (const each of [tryIt, search]) each.disabled = false;
+  for (const each of [tryIt, search, readIt]) each.disabled = false;
 }
 
 const sendPatiently = (path, body) => fetchJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), patience: TRY_MS });
@@ -180,6 +259,22 @@ function tryCamera() {
     if (!inputs.id.value) inputs.id.value = body.host.replace(/[^A-Za-z0-9-]+/g, "-");
     forget();
   });
+}
+/** Read the sensor as the dialog describes it; one that connects or sends may have sent something already. */
+function readSensor() {
+  wait(t("setup.reading"), async () => {
+    const change = wantedChange(), id = change.device;
+    if (connects() || sort.value === "push") {
+      const { devices } = await fetchJson(`/v1/devices?${new URLSearchParams({ text: id, limit: 50 })}`);
+      const found = devices.find((each) => each.id === id && each.latest?.length);
+      say(newest, found ? t("setup.sends", { values: found.latest.map((term) => `${term.name} ${measured(term)}`).join(", ") }) : t("setup.waits", { id }));
+      return;
+    }
+    const zone = change.fields.zone || state.fields.zone || "new";
+    const body = await sendPatiently("/v1/setup/read", { ...change, device: id || "new-sensor", fields: { ...change.fields, zone } });
+    const values = body.readings.map(({ quantity, value, unit }) => `${quantity} ${unit ? amount(value, unit) : t(value ? "setup.on" : "setup.off")}`);
+    say(newest, body.problem || t("setup.says", { values: values.join(", ") }));
+  }, newest);
 }
 streams.onchange = () => { inputs.source.value = streams.value; };
 

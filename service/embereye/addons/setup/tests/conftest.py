@@ -131,3 +131,20 @@ async def camera() -> AsyncIterator[str]:
     await site.start()
     yield f"http://127.0.0.1:{bound_port(runner)}/live.mjpg"
     await runner.cleanup()
+
+
+@pytest.fixture
+async def boiler() -> AsyncIterator[str]:
+    """The address of a device that answers with its readings."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"alarm": {"smoke": "OFF"}, "celsius": 41.5})
+
+    app = web.Application()
+    app.router.add_get("/status.json", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{bound_port(runner)}/status.json"
+    await runner.cleanup()

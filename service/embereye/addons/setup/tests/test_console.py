@@ -8,11 +8,13 @@ import yaml
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
-from .conftest import CAMERAS, TOKEN, Site, Start
+from .conftest import CAMERAS, SENSORS, TOKEN, Site, Start
 
 pytestmark = pytest.mark.needs(BROWSER)
 ADD = "document.querySelector('#setup-adders button')"
 OK = "document.querySelector('#setup-ok')"
+SOURCE = "document.querySelector('#setup-source').parentElement"
+CALIBRATION = "document.querySelector('#setup-calibration').parentElement"
 
 
 @contextlib.asynccontextmanager
@@ -50,6 +52,42 @@ async def test_a_camera_is_tried_added_and_undone(start: Start, camera: str) -> 
         await press(browser, "document.querySelector('#setup-undo')")
         await browser.until("document.querySelector('#toast').innerText.startsWith('Undone: add dock')")
         assert (site.folder / "cameras.yaml").read_text() == CAMERAS
+        assert await browser.ask("problems") == []
+
+
+async def test_a_sensor_is_chosen_by_kind_read_and_added(start: Start, boiler: str) -> None:
+    async with start("sensors.yaml") as site, signed_in(site) as browser:
+        await browser.ask("goto", url=f"{site.base}/#devices")
+        await browser.until(f"{ADD} && !document.querySelector('#setup-adders').hidden")
+        await press(browser, f"{ADD}.nextElementSibling")
+        await browser.until("document.querySelector('#setup').open")
+        assert await browser.ask("evaluate", script=f"{SOURCE}.hidden")
+        await browser.ask("select", selector="#setup-sensor", value="gas")
+        assert await browser.ask("evaluate", script=f"{CALIBRATION}.innerText.includes('R0')")
+        await browser.ask("select", selector="#setup-sensor", value="modbus")
+        assert await browser.ask("evaluate", script="document.querySelector('#setup-mapping').value.includes('input:')")
+        await browser.ask("select", selector="#setup-sensor", value="http")
+        await browser.ask("fill", selector="#setup-source", text=boiler)
+        await browser.ask("fill", selector="#setup-mapping", text="temperature: celsius\nsmoke: alarm.smoke=ON")
+        await press(browser, "document.querySelector('#setup-read')")
+        read = "document.querySelector('#setup-newest').innerText.includes('smoke off, temperature 41.5 °C')"
+        await browser.ask("until", script=read, seconds=85)
+        await browser.ask("fill", selector="#setup-id", text="boiler")
+        await browser.ask("fill", selector="#setup-zone", text="cellar")
+        await press(browser, OK)
+        await browser.until(
+            "document.querySelector('#setup-diff').innerText.includes('+    - {id: boiler, zone: cellar')"
+        )
+        assert await browser.ask("axe") == []
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup').open")
+        (_, boiler_of) = yaml.safe_load((site.folder / "sensors.yaml").read_text())["spec"]["sensors"]
+        fields = {"temperature": "celsius", "smoke": "alarm.smoke=ON"}
+        assert boiler_of == {"id": "boiler", "zone": "cellar", "source": boiler, "fields": fields}
+        await browser.until("!document.querySelector('#setup-undo').hidden")
+        await press(browser, "document.querySelector('#setup-undo')")
+        await browser.until("document.querySelector('#toast').innerText.startsWith('Undone: add boiler')")
+        assert (site.folder / "sensors.yaml").read_text() == SENSORS
         assert await browser.ask("problems") == []
 
 

@@ -160,6 +160,35 @@ async def test_a_camera_is_tried_with_its_picture(start: Start, camera: str) -> 
         assert "refuses port 9" in result["problem"]
 
 
+async def test_a_sensor_is_read_before_it_is_declared(start: Start, boiler: str) -> None:
+    fields = {"zone": "cellar", "source": boiler, "fields": {"temperature": "celsius", "smoke": "alarm.smoke=ON"}}
+    change = {"fleet": "default/sensors/hall", "action": "add", "device": "boiler", "fields": fields}
+    async with start(*BOTH) as site:
+        assert await site.ask("POST", "/v1/setup/read", change) == (
+            200,
+            {
+                "problem": "",
+                "readings": [
+                    {"quantity": "smoke", "value": 0, "unit": ""},
+                    {"quantity": "temperature", "value": 41.5, "unit": "°C"},
+                ],
+            },
+        )
+        assert (site.folder / "sensors.yaml").read_text() == SENSORS
+        fields["fields"] = {"temperature": "kelvin"}
+        status, body = await site.ask("POST", "/v1/setup/read", change)
+        assert (status, body["readings"]) == (200, [])
+        assert "none of the quantities" in body["problem"]
+        fields["source"] = "mqtt:boiler"
+        status, body = await site.ask("POST", "/v1/setup/read", change)
+        assert status == 200
+        assert "spec.mqtt.broker is missing" in body["problem"]
+    async with start() as site:
+        status, body = await site.ask("POST", "/v1/setup/read", change)
+        assert status == 409
+        assert "embereye sensor try" in body["error"]
+
+
 async def test_viewers_may_not_edit(start: Start) -> None:
     async with start(*BOTH) as site:
         _, made = await site.ask("POST", "/v1/access/tokens", {"name": "eve", "role": "operator"})
