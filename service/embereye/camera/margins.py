@@ -7,11 +7,12 @@ import numpy as np
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.device.judged import least_score, nearest
 from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding
 from embereye.detect.vision.thresholds import FlameThresholds, least_odds
 from embereye.levels import Kind
-from embereye.margins import Margin, Measured, Peak, Suppressed, lasted, measured, peak_of
+from embereye.margins import Margin, Peak, Suppressed, peak_of
 
 GRID = 400  # pixels of the grid on which the area of masks is measured
 FAMILIAR = "flame.familiar.below"
@@ -37,23 +38,10 @@ def margin_of(camera: CameraDevice, now_ns: int) -> Margin | None:
 
 def peak_of_finding(finding: Finding, analyser: Analyser) -> Peak:
     """Make the peak of a camera's strongest finding."""
-    setup = analyser.setup
-    least = setup.smoke_threshold if finding.kind == Kind.SMOKE else setup.flame_threshold
+    least = least_score(finding.kind, analyser.setup)
     return peak_of(
-        finding.kind, finding, _nearest(finding, least), suppressed=list(_suppressed(finding, least, analyser))
+        finding.kind, finding, nearest(finding, least), suppressed=list(_suppressed(finding, least, analyser))
     )
-
-
-def _nearest(finding: Finding, least: float) -> Measured | None:
-    """The value that decides about an alarm: how long the sign lasted, or its score if there is none."""
-    if finding.decisive or finding.kind == Kind.HEAT:
-        return finding.decisive
-    if finding.lasted_ns and finding.needed_ns:
-        return lasted(finding.kind, finding.lasted_ns, finding.needed_ns)
-    if finding.terms and finding.terms[0].name.startswith("model."):
-        term = finding.terms[0]
-        return measured(term.name, term.value, term.threshold, term.unit)
-    return measured(f"{finding.kind.word}.score", finding.score, least, "1")
 
 
 def _suppressed(finding: Finding, least: float, analyser: Analyser) -> Iterator[Suppressed]:

@@ -284,8 +284,13 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     assert len(alarm.snapshot) <= 20_000
     assert {term.name for term in alarm.why} >= {"flame.flicker", "flame.core", "flame.lasted"}
     assert len({report.episode for report in running.reports}) == 1
-    picture = status_of(shard, "c1").picture
-    assert picture.startswith(b"\xff\xd8")
+    status = status_of(shard, "c1")
+    assert status.picture.startswith(b"\xff\xd8")
+    (flame,) = [judged for judged in status.judged if judged.kind == Kind.FLAME]
+    assert flame.level >= Level.PRE_ALARM
+    assert flame.score > flame.threshold > 0
+    assert flame.nearest.name == "flame.lasted"
+    assert flame.region.area > 0
 
 
 async def test_each_kind_of_sign_is_separate_evidence(running):

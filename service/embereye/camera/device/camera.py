@@ -327,7 +327,7 @@ class CameraDevice:
         self.picture = analysed.clip_frame if isinstance(frame, VideoFrame) and not self._privacy else None
         if self.picture:
             self._links.live.offer(self.device.id, self.picture.jpeg, self.picture.time_ns, self.live_encoding)
-        self.status.show_still(analysed.still, now)
+        self.status.show_still(analysed.still, seen.findings, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not report that a fire is out.
             seen = replace(seen, findings=tuple(finding for finding in seen.findings if finding.level > Level.CLEAR))

@@ -1,11 +1,11 @@
 """Conversion of a camera's observation to signs, one per kind; signs become evidence."""
 
 from embereye.camera.device.camera import CameraDevice
+from embereye.camera.device.judged import region_of
 from embereye.camera.device.view_store import view_of
-from embereye.detect.vision.observation import Finding, Observation
+from embereye.detect.vision.observation import Observation
 from embereye.levels import Level, Sense
 from embereye.shard.evidence.episodes import Sign
-from embereye.v1.evidence_pb2 import Region
 
 
 def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
@@ -21,15 +21,7 @@ def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
             score=finding.score,
             why=finding.terms,
             snapshot=camera.status.still if finding.level >= Level.ALARM else b"",
-            region=_region(finding, view) if finding.level > Level.CLEAR else None,
+            region=region_of(finding, view) if finding.level > Level.CLEAR else None,
         )
         for finding in seen.findings
     ]
-
-
-def _region(finding: Finding, view: str) -> Region | None:
-    if finding.box is None:
-        return None
-    x, y, width, height = finding.box
-    areas = (term.value / 100 for term in finding.terms if term.name == f"{finding.kind.word}.area")
-    return Region(x=x, y=y, width=width, height=height, area=next(areas, width * height), view=view)

@@ -6,12 +6,16 @@ is refused, blind, silent, or waits in an overloaded shard. Everything is derive
 them, are stored here.
 """
 
+from collections.abc import Iterable, Sequence
+
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
+from embereye.camera.device.judged import judged
 from embereye.camera.device.peaks import Peaks
+from embereye.detect.vision.observation import Finding
 from embereye.levels import Level
 from embereye.shard.coverage import Watch
-from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.evidence_pb2 import DeviceStatus, Judged
 from embereye.v1.types_pb2 import Device, Term
 
 STILL_NS = 1_200_000_000  # how long a still goes out with the status; coverage is reported every second
@@ -26,6 +30,7 @@ class CameraStatus:
         self.unopened = ""  # why the source cannot be opened at all
         self.pushed = False  # a sender pushes its frames; else we read a source
         self.still = b""  # JPEG, the latest
+        self.judged: Sequence[Judged] = ()  # in the latest still
         self.peaks = Peaks()  # the strongest findings since the last margin
         self._still_ns = 0
         self._watch = watch
@@ -34,12 +39,13 @@ class CameraStatus:
 
     def forget_still(self) -> None:
         """Drop the latest still."""
-        self.still = b""
+        self.still, self.judged = b"", ()
 
-    def show_still(self, still: bytes, now_ns: int) -> None:
-        """Set the latest still (JPEG); empty: no change."""
+    def show_still(self, still: bytes, findings: Iterable[Finding], now_ns: int) -> None:
+        """Set the latest still (JPEG), with the detectors' findings in it; empty: no change."""
         if still:
             self.still, self._still_ns = still, now_ns
+            self.judged = [judged(finding, self._analyser.setup) for finding in findings]
 
     @property
     def level(self) -> Level:
@@ -97,6 +103,7 @@ class CameraStatus:
     def message(self, device: Device, now_ns: int) -> DeviceStatus:
         """The status message of `device`."""
         reason = self.reason(now_ns)
+        is_shown = now_ns - self._still_ns < STILL_NS
         return DeviceStatus(
             id=device.id,
             zone=device.zone,
@@ -106,7 +113,8 @@ class CameraStatus:
             analysed_ns=self._watch.analysed_ns,
             ledger=self._arrivals.mailbox.ledger.message(),
             latest=self._terms(now_ns),
-            picture=self.still if now_ns - self._still_ns < STILL_NS else b"",
+            picture=self.still if is_shown else b"",
+            judged=self.judged if is_shown else (),
             state=self.state(now_ns),
             degraded=self.degraded(now_ns),
         )

@@ -17,12 +17,12 @@ A fleet without a roster is derived: its devices are those that its shards list.
 Times named `now` are nanoseconds of a steady clock, so that a step of the wall clock cannot make a device dark.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from embereye.hub.coverage.measured import Measured
 from embereye.units import SECOND
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, Judged, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
@@ -58,6 +58,7 @@ class Watched:
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
     picture_ns: int = 0  # time of arrival on the hub's timeline
+    judged: Sequence[Judged] = ()  # by a camera's detectors, in the picture
     thermal: ThermalPicture | None = None
     thermal_ns: int = 0  # time of arrival on the hub's timeline
     measured: Measured = field(default_factory=Measured)
@@ -212,11 +213,14 @@ class CoverageBook:
     ) -> None:
         if status.picture:
             watched.picture, watched.picture_ns = status.picture, time_ns
+            # A copy: a part of a message would keep all of it, with its pictures, in memory.
+            watched.judged = DeviceStatus(judged=status.judged).judged
         if status.HasField("thermal"):
             watched.thermal = ThermalPicture()
             watched.thermal.CopyFrom(status.thermal)
             watched.thermal_ns = time_ns
         status.ClearField("picture")
+        status.ClearField("judged")
         status.ClearField("thermal")
         watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
         watched.measured.note(status.latest, now)
@@ -234,7 +238,7 @@ class CoverageBook:
     def store_picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
         """Store the picture of a declared device if it is newer than the stored one."""
         if (declared := self.find(fleet, device)) and time_ns > declared[1].picture_ns:
-            declared[1].picture, declared[1].picture_ns = jpeg, time_ns
+            declared[1].picture, declared[1].picture_ns, declared[1].judged = jpeg, time_ns, ()
 
     # Coverage
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 from aiohttp import web
+from google.protobuf import json_format
 
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.measured import DAY_SLOT, SLOT
@@ -80,6 +81,7 @@ class DeviceRoutes:
                 "daySlotNs": str(DAY_SLOT),
                 "login": watched.device.credentials,
                 "regions": list(_regions(watched.device)),
+                "judged": [json_format.MessageToDict(judged) for judged in watched.judged],
             }
         )
 

@@ -27,6 +27,7 @@ SCRIPTS = [
     "fleets",
     "focus",
     "history",
+    "judged",
     "keys",
     "lib",
     "live",

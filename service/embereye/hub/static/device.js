@@ -4,6 +4,7 @@ import { asked, pageName } from "./address.js";
 import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, drawClips, elapsed, fetchJson, get, hubNow, make, mayAct, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, svg, sync, amount, zoneName } from "./lib.js";
 import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
 import { openAlarm } from "./alarm.js";
+import { drawJudged, placesOf } from "./judged.js";
 import { drawAreas, drawMasks } from "./masks.js";
 import { resetQuiet, setUpQuiet } from "./quiet.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
@@ -94,7 +95,7 @@ function drawPicture(device) {
   const hasPicture = device.pictureNs !== "0", canvas = get("device-thermal");
   canvas.hidden = hasPicture || device.thermalNs === "0";
   const live = get("device-live");
-  if (device.fleet.includes("/cameras/")) showLive(live, device);
+  if (device.fleet.includes("/cameras/") && !judging()) showLive(live, device);  // what was judged belongs to the still
   else endLive(live);
   let age = Infinity;
   if (hasPicture) {
@@ -118,6 +119,19 @@ function drawPicture(device) {
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 
+/** True if the page shows what the detectors see. */
+const judging = () => get("device-judged").getAttribute("aria-pressed") === "true";
+
+/** Draw what the detectors see: masked parts are filled, and each place has its score. */
+function drawDetectors(device, judged) {
+  const isCamera = device.fleet.includes("/cameras/") && device.pictureNs !== "0", shows = isCamera && judging();
+  get("device-judged").hidden = !isCamera;
+  get("device-judgement").hidden = !shows;
+  get("device-regions").classList.toggle("judging", shows);
+  if (shows) drawJudged(judged, span(hubNow() - milliseconds(shown.shownNs || device.pictureNs)), nameOf);
+  return shows ? placesOf(judged) : [];
+}
+
 /** Draw the outlines of masks and measuring areas over the picture. */
 function drawRegions(regions) {
   const drawing = get("device-regions"), { naturalWidth: width, naturalHeight: height } = get("device-picture");
@@ -129,7 +143,8 @@ function drawRegions(regions) {
     caption.setAttribute("x", Math.min(...x) * width);
     caption.setAttribute("y", Math.min(...y) * height + height / 30);
     caption.setAttribute("font-size", height / 30);
-    caption.textContent = kind === "mask" || kind === "privacy" ? t(`device.${kind}`) : `${name}${t("limit", { value: amount(limit, unit) })}`;
+    caption.textContent = kind === "mask" || kind === "privacy" ? t(`device.${kind}`) : limit === undefined ? name : `${name}${t("limit", { value: amount(limit, unit) })}`;
+    if (Math.min(...x) > 0.6) { caption.setAttribute("x", Math.max(...x) * width); caption.setAttribute("text-anchor", "end"); }
     group.setAttribute("class", kind);
     group.append(outline, caption);
     return group;
@@ -248,7 +263,7 @@ function draw() {
   const { device } = body, stale = sinceAnswer() > STALE_MS;
   drawState(device, stale);
   drawPicture(device);
-  drawRegions(body.regions || []);
+  drawRegions([...(body.regions || []), ...drawDetectors(device, body.judged || [])]);
   drawHour(body);
   drawFacts(device);
   drawEvents();
@@ -282,6 +297,7 @@ export function setUpDevice() {
   setUpQuiet(nameOf);
   get("device-masks").onclick = () => drawMasks(shown.body.device, shown.body.regions);
   get("device-span").onchange = draw;
+  get("device-judged").onclick = () => { get("device-judged").setAttribute("aria-pressed", String(!judging())); draw(); };
   get("device-test").onclick = () => testZone(zoneOf(shown.body.device));
   get("device-areas").onclick = () => drawAreas(shown.body.device);
   get("device-silence").onclick = () => {

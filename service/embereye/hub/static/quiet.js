@@ -11,7 +11,8 @@ let path = "", turn = 0;
 const isRaised = (peak) => peak.level === "alarm" || peak.level === "critical";
 const kindOf = (peak) => KINDS[peak.kind] || peak.kind;
 
-function nearestWords(peak, nameOf) {
+/** How near `peak` was to an alarm, and how much was missing. */
+export function nearestWords(peak, nameOf) {
   const term = peak.nearest, kind = kindOf(peak);
   if (!term) return t("quiet.nothing", { kind });
   const words = { kind, name: nameOf(term), value: measured(term), limit: measured(term, term.threshold) };

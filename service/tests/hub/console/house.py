@@ -20,7 +20,7 @@ from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, Region, ThermalPicture
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Judged, Ledger, Region, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Area, Device, Mask, Term
 from embereye.wire.matroska import Muxer
@@ -65,6 +65,7 @@ class House:
     episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
     celsius: dict[str, float] = field(default_factory=dict)  # by sensor, if it is not the usual temperature
     dark_cameras: set[str] = field(default_factory=set)
+    judged: dict[str, list[Judged]] = field(default_factory=dict)  # by camera
     _devices: tuple[list[Device], list[Device], int] = ([], [], 0)
 
     async def furnish(self, sensors: int = 8, cameras: int = 3, dark: int = 2) -> None:
@@ -106,7 +107,8 @@ class House:
             DeviceStatus(id=device.id, zone=device.zone, covered=device.id not in self.dark_cameras,
                          reason="silent for 9.0 s, deadline 5 s" * (device.id in self.dark_cameras),
                          state="streaming", heard_ns=now, analysed_ns=now,
-                         picture=picture(index, device.id), latest=[Term(name="fps", value=15, unit="1/s")])
+                         picture=picture(index, device.id), judged=self.judged.get(device.id, ()),
+                         latest=[Term(name="fps", value=15, unit="1/s")])
             for index, device in enumerate(cameras_list)
         ]  # fmt: skip
         self.hub.coverage.report(Coverage(fleet=CAMERAS, shard="yard-0", epoch=1, time_ns=now, devices=reports))

@@ -8,11 +8,13 @@ import yaml
 from harness.browser import Browser
 from harness.need import BROWSER
 
+from embereye.levels import Kind, Level
 from embereye.margins import Margin
 from embereye.process.margins_call import Block, line_of
 from embereye.units import MINUTE, SECOND
+from embereye.v1.evidence_pb2 import Judged, Region
 from embereye.v1.roster_pb2 import FleetRoster
-from embereye.v1.types_pb2 import Area, Device, Mask
+from embereye.v1.types_pb2 import Area, Device, Mask, Term
 
 from .house import CAMERAS, SENSORS, TOKEN, House
 
@@ -70,6 +72,32 @@ async def test_the_present_masks_are_drawn_and_the_dialog_begins_with_them(house
         {"points": [{"left": 0.1, "top": 0.1}, {"left": 0.4, "top": 0.1}, {"left": 0.4, "top": 0.5}]}
     ]
     assert len(listed["privacyMasks"]) == 1
+
+
+async def test_people_see_what_the_detectors_see(house: House, browser: Browser) -> None:
+    flame = Judged(
+        kind=Kind.FLAME.wire, level=Level.PRE_ALARM.wire, score=0.93, threshold=0.5,
+        nearest=Term(name="flame.lasted", value=0.9, threshold=1.5, unit="s"),
+        region=Region(x=0.4, y=0.4, width=0.2, height=0.3, area=0.06),
+        why=[Term(name="flame.flicker", value=8, unit="Hz")],
+    )  # fmt: skip
+    house.judged["cam-0"] = [flame, Judged(kind=Kind.SMOKE.wire, level=Level.CLEAR.wire, score=0.04, threshold=0.4)]
+    await house.furnish()
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until("document.querySelector('#device-picture').naturalWidth === 320")
+    assert await browser.ask("evaluate", script="document.querySelector('#device-regions').childElementCount") == 0
+    await browser.ask("click", selector="#device-judged")
+    await browser.until("document.querySelector('#judged').childElementCount === 2")
+    captions = "[...document.querySelectorAll('#device-regions text')].map((text) => text.textContent)"
+    assert await browser.ask("evaluate", script=captions) == ["flame: score 0.93 of 0.5, pre-alarm"]
+    words = await browser.text("#judged")
+    assert "flame: Flame lasted 0.9 s of 1.5 s: 0.6 s short, 60 % of the limit" in words
+    assert "Flame flicker 8 Hz" in words
+    assert "smoke: score 0.04 of 0.4" in words
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#device-judged")
+    await browser.until("document.querySelector('#device-judgement').hidden")
+    assert await browser.ask("problems") == []
 
 
 async def test_a_dark_device_has_its_reason_and_a_remedy(house: House, browser: Browser) -> None:

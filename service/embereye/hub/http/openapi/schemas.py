@@ -200,6 +200,7 @@ SCHEMAS: dict[str, Json] = {
             "daySlotNs": {"type": "string", "description": "the same of `day`"},
             "login": {"type": "string", "description": "name of the Secret or credentials; empty: none is needed"},
             "regions": list_of(_region("mask", "privacy")),
+            "judged": list_of(reference("Judged")),
         }
     ),
     **_plans(),
@@ -244,7 +245,8 @@ SCHEMAS: dict[str, Json] = {
 def schemas() -> dict[str, Json]:
     """Describe all values, by name."""
     described = {**SCHEMAS}
-    for message in (alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, types_pb2.Term):
+    values = alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, evidence_pb2.Judged
+    for message in (*values, types_pb2.Term):
         _describe_message(message.DESCRIPTOR, described)
     clip = described["Clip"]["properties"]
     assert isinstance(clip, dict)
