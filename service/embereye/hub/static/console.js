@@ -2,7 +2,7 @@
 
 import {
   amount, ask, button, bothTimes, clockTime, describeEvent, deviceKey, devicePath, elapsed, fetchJson, followFocus, get, hubNow, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, renew, restoreFocus, say,
-  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, stateWord, sync, toast, wait, zoneKey, zoneName,
+  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, stateWord, sync, toast, wait, withState, zoneKey, zoneName,
 } from "./lib.js";
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -349,7 +349,7 @@ function drawViews() {
     else if (screen.alt !== label + describeOverlay(device)) screen.alt = label + describeOverlay(device);
     if (!thermal) drawOverlay(item, device);
     const [, about, age] = item.querySelector(".caption").children;
-    say(about, device.declared ? zoneName(device) : t("view.undeclared"));
+    say(about, device.declared ? withState(zoneName(device), item.dataset.state) : t("view.undeclared"));
     const old = Math.min(living, item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     say(age, Number.isFinite(old) ? (old < LIVE_MS ? t("live") : span(old)) : "");
     age.classList.toggle("bad", old > OLD_MS);

@@ -1,7 +1,7 @@
 // Functions that all pages of the console share. All text from the hub enters the page as text, never as markup.
 
 import { onHub } from "./address.js";
-import { dateAndTime, figure, hubTime, t, timeOfDay } from "./messages.js";
+import { dateAndTime, figure, hubTime, locale, t, timeOfDay } from "./messages.js";
 
 const REQUEST_MS = 2500;     // longest wait for an answer
 const PICTURE_MS = 10000;    // longest wait for a picture
@@ -12,6 +12,9 @@ export const STATES = {
 };
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
+
+/** The name of `place` with its state in words, unless that is normal, for people who do not see its colour. */
+export const withState = (place, state) => (state === "normal" ? place : `${place} · ${stateWord(state).toLocaleUpperCase(locale)}`);
 
 /** A state and a kind of fire in the words of the page's language. */
 export const stateWord = (state) => t(`state.${state}`);

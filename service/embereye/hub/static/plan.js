@@ -1,7 +1,7 @@
 // Plans of the building: devices at their places, zones coloured by state. An admin uploads plans and places devices.
 
 import { asked, ask as address, onHub, pageName } from "./address.js";
-import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, stateWord, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
+import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, stateWord, sync, toast, unique, withState, zoneKey, zoneName } from "./lib.js";
 import { t } from "./messages.js";
 
 const REFRESH_MS = 2000;
@@ -118,7 +118,7 @@ function drawAreas(shown, zones, groups) {
     label.setAttribute("x", String(points.reduce((sum, point) => sum + point[0], 0) / points.length));
     label.setAttribute("y", String(Math.max(unit * 0.05, Math.min(...points.map((point) => point[1])) - unit * 0.07)));
     label.setAttribute("font-size", String(unit * 0.042));
-    say(label, zone.name);
+    say(label, withState(zone.name, group.dataset.state));
   });
 }
 

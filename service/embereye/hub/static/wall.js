@@ -1,7 +1,7 @@
 // A wall of cameras for a monitor: live pictures, without a mouse. The chosen cameras are in the address.
 
 import { ask as setAddress, asked, pageName } from "./address.js";
-import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, zoneKey, zoneName } from "./lib.js";
+import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, withState, zoneKey, zoneName } from "./lib.js";
 import { deviceLink } from "./device.js";
 import { liveAge, showLive } from "./live.js";
 import { t } from "./messages.js";
@@ -65,7 +65,7 @@ function draw() {
     }
     const age = Math.min(liveAge(live), item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     const [, about, old] = item.querySelector(".caption").children, dark = item.querySelector(".dark");
-    say(about, zoneName(device));
+    say(about, withState(zoneName(device), item.dataset.state));
     say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
     dark.hidden = device.covered;
     say(dark, device.covered ? "" : t("wall.dark", { reason: device.reason }));

@@ -272,7 +272,9 @@ async def test_a_plan_is_uploaded_and_devices_are_placed_by_keyboard_and_mouse(
     await browser.ask("click", selector="#plan-edit")
 
     await house.burn()
-    await browser.until("document.querySelector('#plan-areas g[data-state=alarm] text')?.textContent === 'kitchen'")
+    await browser.until(
+        "document.querySelector('#plan-areas g[data-state=alarm] text')?.textContent === 'kitchen · ALARM'"
+    )
     await browser.until("document.querySelector('.marker[aria-label^=\"s-00000, kitchen: alarm\"]')")
     colour = "getComputedStyle(document.querySelector('#plan-areas g[data-state=alarm] path')).fill"
     assert await browser.ask("evaluate", script=colour) == "rgb(216, 31, 36)"
