@@ -1,0 +1,134 @@
+"""A simulated fire among 6 cameras and 20 sensors, through `embereye up` into Chromium, on screens of five sizes."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from harness.browser import Browser, run_browser
+from harness.need import BROWSER
+from harness.running_programs import start
+
+from embereye.process.addresses import free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs(BROWSER), pytest.mark.timeout(900)]
+# Screens, and the lowest place of *Acknowledge* on them.
+SIZES = {(320, 640): 640, (390, 844): 700, (768, 1024): 700, (1024, 900): 600, (1440, 900): 600, (2560, 1440): 900}
+SCHEMES = ("dark", "light")
+PAGES = ("now", "day", "history", "plan", "fleets", "figures", "devices", "wall")
+BURNING = "hall-1"
+# Both kinds of devices: the burning zone is the second of three.
+FLEETS = """
+apiVersion: embereye.dev/v1beta1
+kind: CameraFleet
+metadata: {{name: yard, annotations: {{embereye.dev/simulate: "true", embereye.dev/simulate-fire: "{fire}"}}}}
+spec:
+  cameras:
+{cameras}
+  deadline: 5s
+  listen: {{grpc: {grpc}}}
+  fps: {{target: 5, min: 1}}
+  access: {{networks: [127.0.0.0/8]}}
+---
+apiVersion: embereye.dev/v1beta1
+kind: SensorFleet
+metadata: {{name: rooms, annotations: {{embereye.dev/simulate: "true", embereye.dev/simulate-fire: "{fire}"}}}}
+spec:
+  sensors:
+{sensors}
+  deadline: 10s
+  listen: {{tcp: {tcp}, grpc: {ingest}}}
+  access: {{networks: [127.0.0.0/8]}}
+"""
+STEADY = "document.querySelector('#focus:not([hidden], .moving)')"
+PICTURE = "document.querySelector('#focus-screen')?.naturalWidth"
+ACKNOWLEDGE = "document.querySelector('#focus-actions [data-action=acknowledge]').getBoundingClientRect().toJSON()"
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# What moves from the moment at which the card is drawn.
+SHIFTS = """{
+  window.shifted = [];
+  new PerformanceObserver((list) => {
+    for (const { startTime, sources } of list.getEntries()) {
+      for (const { node } of sources) window.shifted.push([startTime, node?.id || node?.className || node?.nodeName]);
+    }
+  }).observe({ type: "layout-shift", buffered: true });
+  const look = () => {
+    if (document.querySelector("#focus:not([hidden])")) window.drawn = performance.now();
+    else requestAnimationFrame(look);
+  };
+  addEventListener("DOMContentLoaded", look);
+}"""
+AFTER = "window.shifted.filter(([at, node]) => at > window.drawn + 50 && /^focus|^verdict|alarm/.test(node))"
+
+
+@pytest.fixture
+async def console(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
+    """The address of a console and the admin's token."""
+    cameras, grpc, tcp, ingest, port, hub = free_ports(6)
+    fire = f"at=15,for=600,zone={BURNING}"
+    zones = [f"hall-{number % 3}" for number in range(20)]
+    at = f"http://127.0.0.1:{cameras}"
+    text = FLEETS.format(
+        fire=fire, grpc=grpc, tcp=tcp, ingest=ingest,
+        cameras="\n".join(f"    - {{id: cam-{n}, zone: {zones[n]}, source: '{at}/cam-{n}.mjpg'}}" for n in range(6)),
+        sensors="\n".join(f"    - {{id: s-{n:02}, zone: {zones[n]}}}" for n in range(20)),
+    )  # fmt: skip
+    (tmp_path / "fleets.yaml").write_text(text)
+    async with contextlib.AsyncExitStack() as stack:
+        up = await start(
+            stack, sys.executable, "-m", "embereye_cli", "up", "--json", "--data", tmp_path / "data", "--console-port",
+            port, "--hub-port", hub, tmp_path / "fleets.yaml", output=True,
+        )  # fmt: skip
+        assert up.stdout
+        ready = json.loads(await asyncio.wait_for(up.stdout.readline(), 180))
+        yield ready["console"].rstrip("/"), Path(ready["adminTokenFile"]).read_text().strip()
+
+
+async def test_a_fire_is_in_sight_on_every_screen_and_every_page_is_accessible(
+    console: tuple[str, str], tmp_path: Path
+) -> None:
+    folder = Path(os.environ.get("EMBEREYE_SCREENSHOTS", tmp_path))
+    base, token = console
+    async with run_browser() as browser:
+        await browser.sign_in(base, token, before=SHIFTS)
+        await browser.ask("until", script=STEADY, seconds=80)
+        assert BURNING in await browser.text("#focus-sentence")
+        for ((width, height), lowest), scheme in itertools.product(SIZES.items(), SCHEMES):
+            await browser.ask("look", width=width, height=height, scheme=scheme)
+            await browser.ask("goto", url=f"{base}/?{width}{scheme}")  # the card and its pictures come again
+            await browser.until(f"{STEADY} && {PICTURE}")
+            await asyncio.sleep(1)
+            await browser.ask("screenshot", path=str(folder / f"fire-{width}-{scheme}.png"))
+            box, shifts = [await browser.ask("evaluate", script=script) for script in (ACKNOWLEDGE, AFTER)]
+            print(f"{width}x{height} {scheme}: Acknowledge from {box['top']:.0f} to {box['bottom']:.0f}")
+            assert 0 < box["top"] < box["bottom"] <= lowest, (width, scheme)
+            assert shifts == [], (width, scheme)
+            assert await browser.ask("evaluate", script=WIDER) <= 0, (width, scheme)
+        for scheme in SCHEMES:
+            await browser.ask("look", width=1024, height=900, scheme=scheme)
+            await _check_pages(browser, folder, scheme)
+        assert await browser.ask("problems") == []
+
+
+async def _check_pages(browser: Browser, folder: Path, scheme: str) -> None:
+    """Look at every page, and at what the detectors see in the burning camera's picture."""
+    for page in (*PAGES, "device?fleet=default/cameras/yard&id=cam-1"):
+        name = page.partition("?")[0]
+        await browser.ask("evaluate", script=f"(location.hash = '{page}')")
+        await browser.until(f"!document.querySelector('#page-{name}').hidden")
+        if name == "device":
+            await browser.until("!document.querySelector('#device-judged').hidden")
+            await browser.ask("evaluate", script="document.querySelector('#device-judged').click()")
+            await browser.until("document.querySelector('#judged')?.childElementCount")
+            await browser.until("document.querySelector('#device-regions text')")
+        await asyncio.sleep(1)
+        await browser.ask("screenshot", path=str(folder / f"page-{name}-{scheme}.png"))
+        assert await browser.ask("axe") == [], (page, scheme)
+        assert await browser.ask("evaluate", script=WIDER) <= 0, (page, scheme)
+        if name == "device":
+            await browser.ask("evaluate", script="document.querySelector('#device-judged').click()")
