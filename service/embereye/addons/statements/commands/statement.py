@@ -12,13 +12,14 @@ from typing import Any
 from rich.table import Column
 
 from embereye.addons.statements.page import minutes, pdf, percent, text
-from embereye.process.files import write_whole
+from embereye.process.files import system_errors, write_whole
 from embereye.process.lifecycle import UserError
-from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, is_pdf_name, signed_file
+from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, signed_file
 from embereye.process.signing import HEX_KEY, InvalidError, verify_chain
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
+from embereye_cli.signed_files import add_out_option, check_out, show_signed
 from embereye_cli.terminal import print_json, print_table
 
 NOT_HERE = "This hub keeps no statements: it is an earlier version"
@@ -37,8 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--days", type=int, default=31, metavar="N", help="how many (%(default)s)")
     show = actions.add_parser("show", help="show a day's statement; with --json, the file")
     show.add_argument("day", nargs="?", type=_day, default="", metavar="DAY", help="default: the newest")
-    show.add_argument("--out", type=Path, default=None, metavar="FILE",
-                      help="also write the signed file; FILE.pdf: as a PDF with it attached")  # fmt: skip
+    add_out_option(show)
     save = actions.add_parser("save", help="fetch the signed files that a folder does not have yet")
     save.add_argument("folder", type=Path, metavar="DIR", help="folder for DAY.json; created if missing")
     save.add_argument("--pdf", action="store_true", help="also write DAY.pdf, with the signed file attached")
@@ -91,21 +91,15 @@ def _list(hub: HttpHub, arguments: Namespace) -> None:
 
 
 def _show(hub: HttpHub, arguments: Namespace) -> None:
-    out, day = arguments.out, arguments.day
-    if out and is_pdf_name(out):
-        check_libraries()
+    day = arguments.day
+    check_out(arguments.out)
     if not day:
         newest = _read(hub, 1)["statements"]
         if not newest:
             raise UserError("there is no statement yet: the first one is made after midnight")
         day = newest[0]["day"]
     data = hub.fetch(f"/v1/statements/{day}", lister=LISTER)
-    try:
-        if out:
-            write_whole(out, pdf(data) if is_pdf_name(out) else data)
-    except OSError as error:
-        raise UserError(f"--out {out}: {error.strerror or error}") from error
-    print(data.decode().rstrip("\n") if arguments.json else text(data))
+    show_signed(data, arguments, text, pdf, lister=LISTER)
 
 
 def _save(hub: HttpHub, arguments: Namespace) -> None:
@@ -113,7 +107,7 @@ def _save(hub: HttpHub, arguments: Namespace) -> None:
     if arguments.pdf:
         check_libraries()
     before, saved = "", 0
-    try:
+    with system_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         while days := _read(hub, PAGE, before)["statements"]:
             for each in days:
@@ -125,8 +119,6 @@ def _save(hub: HttpHub, arguments: Namespace) -> None:
                 if arguments.pdf and not pages.exists():
                     write_whole(pages, pdf(file.read_bytes()))
             before = days[-1]["day"]
-    except OSError as error:
-        raise UserError(f"{folder}: {error.strerror or error}") from error
     if arguments.json:
         print_json({"folder": str(folder), "saved": saved})
     else:

@@ -5,18 +5,15 @@ Alarms are raised as usual during a test, and mention it: warn the people who ge
 
 import os
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from embereye.addons.walktest.page import pdf, text
-from embereye.process.files import write_whole
 from embereye.process.lifecycle import NotFoundError, UserError
-from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, is_pdf_name, signed_file
-from embereye.process.signing import HEX_KEY, InvalidError, open_sealed
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions, did_you_mean
+from embereye_cli.signed_files import add_out_option, add_verify_arguments, check_out, show_signed, verify_report
 from embereye_cli.terminal import local_time, print_json, print_table
 
 NOT_HERE = "This hub has no walk tests: it is an earlier version"
@@ -37,12 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
     show = actions.add_parser("show", help="show a report again; with --json, the signed file")
     show.add_argument("report", metavar="ID", help="its id in the status")
-    for action in (end, show):
-        text_of_out = "also write the signed report to a file; FILE.pdf: as a PDF with it attached"
-        action.add_argument("--out", type=Path, default=None, metavar="FILE", help=text_of_out)
-    check = actions.add_parser("verify", help="verify the file of a report without a hub")
-    check.add_argument("file", type=Path, metavar="FILE", help="the signed report, or the PDF")
-    check.add_argument("--key", required=True, metavar="KEY", help="public key, as `embereye statement key` prints it")
+    add_out_option(end)
+    add_out_option(show)
+    add_verify_arguments(actions.add_parser("verify", help="verify the file of a report without a hub"))
     for action in (start, end):
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="your name, if several people share a token [EMBEREYE_WHO]")  # fmt: skip
@@ -52,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Run one action; the exit code is 1 if `verify` fails, or a test ends with untested devices."""
     if arguments.action == "verify":
-        return _verify(arguments)
+        return verify_report(arguments, "walktest", "a walk test", _title, text)
     hub = HttpHub(console_connection(arguments))
     return {"start": _start, "status": _status, "end": _end, "show": _show}[arguments.action](hub, arguments)
 
@@ -85,33 +79,17 @@ def _start(hub: HttpHub, arguments: Namespace) -> int:
 
 
 def _end(hub: HttpHub, arguments: Namespace) -> int:
-    _check_out(arguments)
+    check_out(arguments.out)
     data = hub.fetch(_path(hub, arguments.zone, "/end"), body={"who": arguments.who}, lister=NOT_HERE)
-    _write(arguments, data)  # the test has ended: if this fails, the error says where its report is
-    print(data.decode().rstrip("\n") if arguments.json else text(data))
+    show_signed(data, arguments, text, pdf, lister=LISTER)
     return int(b'"complete":false' in data)
 
 
 def _show(hub: HttpHub, arguments: Namespace) -> int:
-    _check_out(arguments)
+    check_out(arguments.out)
     data = hub.fetch(f"/v1/walktests/{quote(arguments.report, safe='')}", lister=LISTER)
-    _write(arguments, data)
-    print(data.decode().rstrip("\n") if arguments.json else text(data))
+    show_signed(data, arguments, text, pdf, lister=LISTER)
     return 0
-
-
-def _check_out(arguments: Namespace) -> None:
-    """Raise UserError if the file of --out cannot be made, before anything is done."""
-    if arguments.out and is_pdf_name(arguments.out):
-        check_libraries()
-
-
-def _write(arguments: Namespace, data: bytes) -> None:
-    try:
-        if arguments.out:
-            write_whole(arguments.out, pdf(data) if is_pdf_name(arguments.out) else data)
-    except OSError as error:
-        raise UserError(f"--out {arguments.out}: {error.strerror or error}. {LISTER}") from error
 
 
 def _status(hub: HttpHub, arguments: Namespace) -> int:
@@ -145,24 +123,3 @@ def _title(each: dict[str, Any]) -> str:
 
 def _names(devices: list[dict[str, str]]) -> str:
     return ", ".join(device["device"] for device in devices)
-
-
-def _verify(arguments: Namespace) -> int:
-    if not HEX_KEY.fullmatch(arguments.key):
-        raise UserError(f'--key "{arguments.key}": is not a key of 64 hexadecimal digits')
-    try:
-        content = arguments.file.read_bytes()
-        data = signed_file(content)
-        made = open_sealed(data, [arguments.key])
-    except OSError as error:
-        raise UserError(f"{arguments.file}: {error.strerror or error}") from error
-    except InvalidError as error:
-        print(f"{arguments.file}: {error}")
-        return 1
-    if "walktest" not in made:
-        print(f"{arguments.file}: is no report of a walk test")
-        return 1
-    print(f"{arguments.file}: valid. {_title(made)}, {made['ended']}")
-    if data != content:
-        print(f"{ONLY_ATTACHMENT}\n\n{text(data)}")
-    return 0
