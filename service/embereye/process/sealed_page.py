@@ -1,8 +1,10 @@
-"""Pages for people about signed files and incidents, which need no script (pure)."""
+"""Pages and lines of text for people about signed files and incidents (pure). The pages need no script."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from embereye.process.signing import digest
 from embereye.process.telemetry.logs import visible
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,3 +37,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         yield "<tr>" + "".join(f"<td>{safe(cell)}</td>" for cell in row) + "</tr>"
     yield "</tbody></table>"
+
+
+def as_text(title: str, facts: Iterable[tuple[str, str]], rows: Iterable[Sequence[str]], data: bytes) -> str:
+    """The lines of a report in the signed file `data`."""
+    lines = [title, "", *(f"{name + ':':<9} {visible(value)}" for name, value in facts)]
+    lines += ["", *(visible("  ".join(filter(None, cells))) for cells in rows)]
+    lines += ["", f"SHA-256 {digest(data)}", f"key     {json.loads(data)['key']}"]
+    return "\n".join(lines)

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from embereye.process import sealed_pdf
-from embereye.process.signing import digest
-from embereye.process.telemetry.logs import visible
+from embereye.process.sealed_page import as_text
 
 HEADS = ("Fault", "Target", "Started", "Recovered", "Not covered", "Outcome")
 
@@ -33,13 +32,8 @@ def rows(made: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def text(data: bytes) -> str:
     """The report in the file `data` as text."""
-    sealed = json.loads(data)
-    made = sealed["statement"]
-    lines = [f"Drill {made['drill']}", ""]
-    lines += [f"{name + ':':<9} {visible(value)}" for name, value in facts(made)]
-    lines += ["", *(visible("  ".join(filter(None, cells))) for cells in rows(made))]
-    lines += ["", f"SHA-256 {digest(data)}", f"key     {sealed['key']}"]
-    return "\n".join(lines)
+    made = json.loads(data)["statement"]
+    return as_text(f"Drill {made['drill']}", facts(made), rows(made), data)
 
 
 def pdf(data: bytes) -> bytes:

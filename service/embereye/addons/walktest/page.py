@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from embereye.process import sealed_pdf
-from embereye.process.sealed_page import begin, safe, table
+from embereye.process.sealed_page import as_text, begin, safe, table
 from embereye.process.signing import digest
-from embereye.process.telemetry.logs import visible
 
 STYLE = ".sign{margin-top:4rem;border-top:1px solid #111;max-width:20rem}"
 HEADS = ("Device", "Fleet", "Triggered", "After", "Sign")
@@ -42,13 +41,8 @@ def rows(made: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def text(data: bytes) -> str:
     """The report in the file `data` as text."""
-    sealed = json.loads(data)
-    made = sealed["statement"]
-    lines = [f"Walk test of zone {made['namespace']}/{made['zone']}", ""]
-    lines += [f"{name + ':':<9} {visible(value)}" for name, value in facts(made)]
-    lines += ["", *(visible("  ".join(filter(None, cells))) for cells in rows(made))]
-    lines += ["", f"SHA-256 {digest(data)}", f"key     {sealed['key']}"]
-    return "\n".join(lines)
+    made = json.loads(data)["statement"]
+    return as_text(f"Walk test of zone {made['namespace']}/{made['zone']}", facts(made), rows(made), data)
 
 
 def pdf(data: bytes) -> bytes:
