@@ -43,10 +43,20 @@ def open_appending(path: Path) -> BinaryIO:
     return os.fdopen(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "ab")
 
 
-def write_new(path: Path, data: bytes | memoryview, mode: int = 0o600) -> None:
-    """Write `data` to a new file at `path`; OSError if anything is there, also a link."""
+def write_new(path: Path, data: bytes | bytearray | memoryview, mode: int = 0o600, *, durable: bool = False) -> None:
+    """Write `data` to a new file at `path`; OSError if anything is there, also a link.
+
+    If it cannot be written whole, no file remains.
+    """
     with os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
+        try:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
 
 
 def check_owner(option: str, folder: Path) -> None:
@@ -97,9 +107,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
     draft = path.with_name(path.name + ".tmp")
     try:
         draft.unlink(missing_ok=True)
-        write_new(draft, data, 0o600 if private else 0o666)
-        if durable:
-            sync_file(draft)
+        write_new(draft, data, 0o600 if private else 0o666, durable=durable)
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)

@@ -15,7 +15,6 @@ loads `cryptography` only when it signs or verifies.
 import base64
 import hashlib
 import json
-import os
 import re
 import secrets
 from collections.abc import Collection, Mapping
@@ -24,7 +23,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from embereye.process.files import restrict
+from embereye.process.files import restrict, write_new
 from embereye.process.lifecycle import UserError
 
 DER = bytes.fromhex("302e020100300506032b657004220420")  # before the 32 bytes of an Ed25519 key in PKCS #8
@@ -48,23 +47,12 @@ def prepare_key(path: Path, option: str) -> bytes:
     """Return the private key in the file at `path`, which is created if missing; UserError if it cannot be used."""
     try:
         if not path.exists():
-            _create(path)
+            pem = PEM.format(base64.b64encode(DER + secrets.token_bytes(SEED_BYTES)).decode())
+            write_new(path, pem.encode(), durable=True)
         restrict([path], 0o007)
         return _read(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{option} {path}: {getattr(error, 'strerror', '') or error}") from error
-
-
-def _create(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(PEM.format(base64.b64encode(DER + secrets.token_bytes(SEED_BYTES)).decode()))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        path.unlink()  # a partial key would be refused at each later start
-        raise
 
 
 def _read(path: Path) -> bytes:

@@ -7,12 +7,12 @@ previous token stays valid.
 
 import asyncio
 import logging
-import os
 import secrets
 from pathlib import Path
 
 from embereye.hub.access.keeper import PREFIX, SECRET_BYTES, Access
 from embereye.process.condition import Condition
+from embereye.process.files import write_new
 from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
@@ -24,15 +24,7 @@ def prepare(path: Path) -> str:
     """Return the token in the file at `path`, which is created if missing; UserError if it cannot be used."""
     try:
         if not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(descriptor, "w") as file:
-                    file.write(PREFIX + secrets.token_urlsafe(SECRET_BYTES) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError:
-                path.unlink()  # a partial token would be refused at each later start
-                raise
+            write_new(path, f"{PREFIX}{secrets.token_urlsafe(SECRET_BYTES)}\n".encode(), durable=True)
         return read(path)
     except (OSError, ValueError) as error:
         raise UserError(f"--admin-token-file {path}: {getattr(error, 'strerror', '') or error}") from error

@@ -22,7 +22,6 @@ import hashlib
 import itertools
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
@@ -37,7 +36,7 @@ from google.protobuf import json_format
 
 from embereye.hub.clips.index import Batch, ClipIndex, Place
 from embereye.process.condition import Condition
-from embereye.process.files import open_appending, sync_file, sync_folder, write_whole
+from embereye.process.files import open_appending, sync_file, sync_folder, write_new, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
 from embereye.units import DAY
@@ -585,25 +584,18 @@ class _NewFiles:
     """New files that are durable when the block ends; OSError if one cannot be written."""
 
     def __init__(self) -> None:
-        self._descriptors = list[int]()
+        self._paths = list[Path]()
 
     def add(self, path: Path, data: Buffer) -> None:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        self._descriptors.append(descriptor)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_new(path, data, 0o666)
+        self._paths.append(path)
 
     def __enter__(self) -> "_NewFiles":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            for descriptor in self._descriptors if kind is None else ():
-                os.fsync(descriptor)
-        finally:
-            for descriptor in self._descriptors:
-                os.close(descriptor)
+        for path in self._paths if kind is None else ():
+            sync_file(path)
 
 
 def _check(clip: Clip) -> None:
