@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, get_args
 
-import grpc
-
 from embereye.levels import Level
 from embereye.margins import Measured
+from embereye.process.byte_call import ByteCall
 from embereye.process.margins_call import LATEST_NS
 
-SERVICE = "embereye.v1.Candidates"
-CALL = f"{SERVICE}/Report"
+CALL = ByteCall("embereye.v1.Candidates", "Report")
 MEASURED = get_args(Measured)  # the types of a term's values
 
 
@@ -109,17 +107,3 @@ def _is_row(row: Any) -> bool:
         and isinstance(row.get("terms"), list)
         and all(map(_is_term, row["terms"]))
     )
-
-
-def add_candidates(servicer: Any, server: Any) -> None:
-    """Add `servicer.report`, which gets a report's bytes and returns b"", to `server`."""
-    handler = grpc.unary_unary_rpc_method_handler(
-        servicer.report, request_deserializer=bytes, response_serializer=bytes
-    )
-    server.add_registered_method_handlers(SERVICE, {"Report": handler})
-
-
-async def send_report(channel: grpc.aio.Channel, report: bytes, seconds: float) -> None:
-    """Send a report; raises AioRpcError."""
-    call: Any = channel.unary_unary(f"/{CALL}", request_serializer=bytes, response_deserializer=bytes)
-    await call(report, timeout=seconds)

@@ -7,14 +7,11 @@ import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
 
 from embereye.margins import Margin
+from embereye.process.byte_call import ByteCall
 
-SERVICE = "embereye.v1.Margins"
-CALL = f"{SERVICE}/Store"
+CALL = ByteCall("embereye.v1.Margins", "Store")
 LATEST_NS = 2**62  # of a block's times: the year 2116; their sums with the present fit into 63 bits
 MAX_CONTENT = 64 * 1024**2  # bytes of a block's content, decompressed
 
@@ -69,15 +66,3 @@ def margins_in(content: bytes, device: str) -> Iterable[Margin]:
     for line in lines.splitlines():
         if line.startswith(start):
             yield json.loads(line)
-
-
-def add_margins(servicer: Any, server: Any) -> None:
-    """Add `servicer.store`, which gets a block's bytes and returns b"", to `server`."""
-    handler = grpc.unary_unary_rpc_method_handler(servicer.store, request_deserializer=bytes, response_serializer=bytes)
-    server.add_registered_method_handlers(SERVICE, {"Store": handler})
-
-
-async def store_block(channel: grpc.aio.Channel, block: bytes, seconds: float) -> None:
-    """Send a block; raises AioRpcError."""
-    call: Any = channel.unary_unary(f"/{CALL}", request_serializer=bytes, response_deserializer=bytes)
-    await call(block, timeout=seconds)

@@ -20,7 +20,7 @@ from prometheus_client.core import Metric
 from embereye.levels import Level
 from embereye.margins import Margin
 from embereye.process.condition import Condition
-from embereye.process.margins_call import Block, line_of, store_block
+from embereye.process.margins_call import CALL, Block, line_of
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.telemetry.metric import counter
 from embereye.process.timing.backoff import Backoff
@@ -152,7 +152,7 @@ class Margins:
                 ready = self._ready[0]
                 try:
                     with no_stray_cancellation("storing margins"):
-                        await store_block(link, replace(ready.block, sent_ns=now_ns()).dump(), SEND_SECONDS)
+                        await CALL.send(link, replace(ready.block, sent_ns=now_ns()).dump(), SEND_SECONDS)
                 except UnrequestedCancellationError as error:
                     return str(error)
                 except grpc.aio.AioRpcError as error:

@@ -10,7 +10,7 @@ from embereye.hub.candidates.routes import CandidateRoutes
 from embereye.hub.candidates.service import CandidateService
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.candidates_call import SERVICE, add_candidates
+from embereye.process.candidates_call import CALL
 from embereye.process.grpc_server import Service
 from embereye.process.telemetry.metric import Scraped, gauge
 
@@ -29,7 +29,7 @@ def candidate_parts(hub: Hub, candidates: Candidates, clips: ClipStore | None) -
         yield DIFFERENCES.rows(candidates.counts())
 
     return Parts(
-        services=[Service(add_candidates, CandidateService(candidates), SERVICE)],
+        services=[Service(CALL.add, CandidateService(candidates), CALL.service)],
         routes=[CandidateRoutes(candidates, clips)],
         collectors=[Scraped(metrics)],
     )

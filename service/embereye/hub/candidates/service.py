@@ -17,7 +17,7 @@ class CandidateService:
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
 
-    async def report(self, request: bytes, context: Context) -> bytes:
+    async def receive(self, request: bytes, context: Context) -> bytes:
         """Store one report."""
         try:
             report = CandidateReport.load(request)

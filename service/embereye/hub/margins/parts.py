@@ -7,14 +7,14 @@ from embereye.hub.margins.routes import MarginRoutes
 from embereye.hub.margins.service import MarginService
 from embereye.hub.margins.store import MarginStore
 from embereye.process.grpc_server import Service
-from embereye.process.margins_call import SERVICE, add_margins
+from embereye.process.margins_call import CALL
 from embereye.process.telemetry.metric import Scraped
 
 
 def margin_parts(hub: Hub, store: MarginStore) -> Parts:
     """Make the service for shards, the route for people, and the metrics. They close `store`."""
     return Parts(
-        services=[Service(add_margins, MarginService(hub, store), SERVICE)],
+        services=[Service(CALL.add, MarginService(hub, store), CALL.service)],
         routes=[MarginRoutes(hub, store)],
         collectors=[Scraped(lambda: margin_metrics(store))],
         tasks={"margins": store.run},

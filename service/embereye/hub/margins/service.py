@@ -19,7 +19,7 @@ class MarginService:
         self._hub = hub
         self._store = store
 
-    async def store(self, request: bytes, context: Context) -> bytes:
+    async def receive(self, request: bytes, context: Context) -> bytes:
         """Store one block."""
         try:
             block = Block.load(request)

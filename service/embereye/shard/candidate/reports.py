@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import grpc
 
-from embereye.process.candidates_call import CandidateReport, DifferenceRow, send_report
+from embereye.process.candidates_call import CALL, CandidateReport, DifferenceRow
 from embereye.process.condition import Condition
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
@@ -101,7 +101,7 @@ class CandidateReports:
                 rows = list(self._pending)[:PART]
                 try:
                     with no_stray_cancellation("reporting a candidate"):
-                        await send_report(link, self._report(candidate, rows).dump(), SEND_SECONDS)
+                        await CALL.send(link, self._report(candidate, rows).dump(), SEND_SECONDS)
                 except UnrequestedCancellationError as error:
                     self._wake.set()
                     return str(error)
