@@ -12,14 +12,13 @@ from embereye.hub.http.openapi.parts import NANOSECONDS, WORD, Json, answer, lis
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.past import TIME
 from embereye.hub.http.route import Route
+from embereye.hub.http.terms import REAL, TERM, term_of
 from embereye.hub.quality import SPAN_NS
 from embereye.hub.roles import Role
 from embereye.hub.tables.candidate_differences import StoredDifference
 from embereye.v1.clips_pb2 import Clip
 
 MAX_DIFFERENCES = 1_000
-NUMBER: Json = {"type": "number"}
-TERM = record({"name": WORD, "value": NUMBER, "threshold": NUMBER, "unit": WORD})
 DIFFERENCE = record(
     {
         "id": WORD, "fleet": WORD, "candidate": WORD, "comparison": WORD, "device": WORD, "zone": WORD, "kind": WORD,
@@ -33,7 +32,7 @@ COMPARED = record(
         "fleet": WORD, "candidate": WORD, "comparison": {**WORD, "description": "changes with the settings"},
         "sinceNs": NANOSECONDS, "seen": whole(),
         "unseen": {**whole(), "description": "readings or frames that it did not judge, because a shard was busy"},
-        "cpuSeconds": NUMBER,
+        "cpuSeconds": REAL,
     }
 )  # fmt: skip
 
@@ -98,7 +97,5 @@ def _listed(row: StoredDifference, clips: list[Clip]) -> Json:
         "id": row.id, "fleet": row.fleet, "candidate": row.candidate, "comparison": row.comparison,
         "device": row.device, "zone": row.zone, "kind": row.kind, "level": row.level, "which": row.side,
         "atNs": str(row.at_ns), "clips": [listed_clip(clip) for clip in clips],
-        "terms": [
-            {"name": name, "value": value, "threshold": limit, "unit": unit} for name, value, limit, unit in row.terms
-        ],
+        "terms": list(map(term_of, row.terms)),
     }  # fmt: skip

@@ -12,18 +12,17 @@ from embereye.hub.http.parameters import number_of
 from embereye.hub.http.past import TIME
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
+from embereye.hub.http.terms import REAL, TERM, term_of
 from embereye.hub.hub import Hub
 from embereye.hub.margins.store import MarginStore, NotStoredError
 from embereye.hub.roles import Role
 from embereye.hub.tables.selection import TYPES, Selection
-from embereye.margins import Margin, Measured, Peak
+from embereye.margins import Margin, Peak
 from embereye.units import DAY, MINUTE, SECOND
 from embereye.zone.quiet import explain, marks_of, profile_reason, silences_in
 
 DELAY_NS = 60 * SECOND  # until the margins of a moment have arrived
 MAX_EVENTS = 1_000
-NUMBER: Json = {"type": "number"}
-TERM = record({"name": WORD, "value": NUMBER, "threshold": NUMBER, "unit": WORD})
 SUPPRESSED = record(
     {
         "by": {
@@ -35,7 +34,7 @@ SUPPRESSED = record(
     }
 )
 PEAK = record(
-    {"kind": WORD, "level": WORD, "score": NUMBER, "terms": list_of(TERM), "suppressed": list_of(SUPPRESSED)},
+    {"kind": WORD, "level": WORD, "score": REAL, "terms": list_of(TERM), "suppressed": list_of(SUPPRESSED)},
     nearest={**TERM, "description": "the value that decides about an alarm, beside the limit of an alarm"},
     note=WORD,
 )
@@ -134,18 +133,13 @@ class MarginRoutes:
         return "nothing of this device arrived in this minute, or its shard could not reach the hub for too long"
 
 
-def _term(term: Measured) -> Json:
-    name, value, limit, unit = term
-    return {"name": name, "value": value, "threshold": limit, "unit": unit}
-
-
 def _peak(peak: Peak) -> Json:
     body: Json = {
         "kind": peak["kind"], "level": peak["level"], "score": peak["score"],
-        "terms": [_term(term) for term in peak.get("terms", ())], "suppressed": list(peak.get("suppressed", ())),
+        "terms": [term_of(term) for term in peak.get("terms", ())], "suppressed": list(peak.get("suppressed", ())),
     }  # fmt: skip
     if term := peak.get("nearest"):
-        body["nearest"] = _term(term)
+        body["nearest"] = term_of(term)
     if note := peak.get("note"):
         body["note"] = note
     return body
