@@ -306,7 +306,6 @@ class Costly(Protocol):
     @property
     def cpu(self) -> float:
         """CPU seconds so far."""
-        ...
 
 
 @dataclass

@@ -74,7 +74,6 @@ class Policy(Protocol):
 
     def decide(self, sight: Sight) -> int:
         """The number of shards to run."""
-        ...
 
 
 class Embedded:

@@ -58,20 +58,16 @@ class Operation(Protocol):
     @property
     def report_keys(self) -> Sequence[str]:
         """The keys under which its report may be committed already; none if it brings no report."""
-        ...
 
     @property
     def is_awaited(self) -> bool:
         """True if `finish` has to be called."""
-        ...
 
     def apply(self, draft: Draft) -> None:
         """Change the state in memory and add to `draft` what has to be stored."""
-        ...
 
     def finish(self, error: Exception | None) -> None:
         """Note that the operation is durable, or that `apply` raised `error`."""
-        ...
 
 
 @dataclass

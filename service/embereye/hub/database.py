@@ -66,27 +66,21 @@ class Database(Protocol):
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows that `query` selects."""
-        ...
 
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
-        ...
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
         """Execute `statement`; returns the number of affected rows, if it is known already."""
-        ...
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
         """Execute `statement` for each of `rows`."""
-        ...
 
     def empty(self, table: str) -> None:
         """Remove all rows of `table`, which nothing else uses at the time."""
-        ...
 
     def transaction(self) -> AbstractContextManager[None]:
         """Make the statements inside take effect together at its end, or not at all."""
-        ...
 
     def owned_transaction(self, cursor: int) -> AbstractContextManager[bool]:
         """Open a transaction that only the database's owner can commit; `cursor` is that of its newest event, or 0.
@@ -94,32 +88,24 @@ class Database(Protocol):
         Yields True if the previous owned transaction took effect although it seemed to fail: its connection broke
         before the answer. ReloadRequiredError if another hub owns the database by now.
         """
-        ...
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Make all reads inside see the database at one moment."""
-        ...
 
     def newest_cursor(self) -> int:
         """The cursor of the newest event ever stored."""
-        ...
 
     def set_newest_cursor(self, cursor: int) -> None:
         """Number new events after `cursor`, and other numbered rows after the highest number; in a transaction."""
-        ...
 
     def check(self) -> None:
         """Raise an error if the database cannot be reached any more."""
-        ...
 
     def interrupt(self) -> None:
         """Make the running call fail soon; called from another thread."""
-        ...
 
     def recover(self) -> None:
         """Connect again, which clears `failing`. ReloadRequiredError if it contains more than could be read before."""
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...

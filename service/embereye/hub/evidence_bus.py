@@ -23,7 +23,6 @@ class EvidenceBus(Protocol):
     @property
     def failing(self) -> str:
         """The reason why the bus accepts no reports; '' if it does."""
-        ...
 
     async def offer(self, report: Outgoing, now_ns: int) -> bool:
         """Start publishing `report`; True if that was possible.
@@ -31,4 +30,3 @@ class EvidenceBus(Protocol):
         If so, one of the report's callbacks is called later. `now_ns` is the current time on the timeline of the
         report's times. Waits while too many reports are unacknowledged.
         """
-        ...

@@ -62,11 +62,9 @@ class Part(Protocol):
 
     def restore(self, stored: StoredState) -> None:
         """Restore its state from what was stored."""
-        ...
 
     def add_state(self, state: Transaction) -> None:
         """Add its whole state to `state`, to be written again after the database lost commits."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,9 @@ class ZoneSwitch(Protocol):
 
     def choices(self, key: ZoneKey) -> Sequence[str]:
         """The choices of the zone `key`; none: it has no such switch."""
-        ...
 
     def state(self, key: ZoneKey) -> str:
         """The present choice."""
-        ...
 
     async def switch(self, key: ZoneKey, payload: str) -> str:
         """Make the choice that `payload` names; return why it is refused, '' if it is not."""
-        ...

@@ -63,11 +63,9 @@ class Stream(Protocol):
 
         Each message is bytes or, if the call has buffers, possibly a memoryview of a buffer to be returned there.
         """
-        ...
 
     def close(self) -> None:
         """Clean up: the connection is gone."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,15 @@ class Device(Protocol):
     @property
     def actuator(self) -> Actuator:
         """Its outputs and measurements."""
-        ...
 
     def measure(self, state: State) -> None:
         """Fill in `measured` and `sensors`."""
-        ...
 
     def carry_out(self, command: Command) -> None:
         """Set the outputs to the command's values."""
-        ...
 
     def fall_back(self, reason: str) -> None:
         """Go to the safe state, because there is no hub."""
-        ...
 
 
 class ActuatorLink:

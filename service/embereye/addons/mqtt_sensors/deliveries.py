@@ -26,7 +26,6 @@ class Handler(Protocol):
 
     def __call__(self, topic: str, payload: bytes, *, retained: bool) -> None:
         """Analyse a message; it is acknowledged afterwards."""
-        ...
 
 
 class BufferedSocket:

@@ -38,20 +38,16 @@ class Reader(Protocol):
     @property
     def admitted(self) -> Position | None:
         """The last message that it accepted."""
-        ...
 
     @property
     def committed(self) -> Position | None:
         """The last message whose report is durable in the database."""
-        ...
 
     async def wait_for_room(self) -> None:
         """Wait until it can accept more messages."""
-        ...
 
     def accept(self, delivered: Delivered, age_ns: int | None) -> None:
         """Process a message that was published `age_ns` ago; None: its times are on the reader's own timeline."""
-        ...
 
 
 class JetStreamBus:

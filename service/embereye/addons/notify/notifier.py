@@ -61,7 +61,6 @@ class Sender(Protocol):
 
     async def send(self, message: Message) -> Refusal | None:
         """Make one attempt; None if the service accepted the message."""
-        ...
 
 
 @dataclass(frozen=True)
