@@ -2,7 +2,7 @@
 
 import os
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ class Option:
     variable: str = ""
     is_flag: bool = False  # set by the option without a value, or by the variable's value "true"
     is_list: bool = False  # repeatable; the variable's values are separated by spaces
+    for_up: bool = False  # of the hub: `embereye up` has it, too, and passes it to its hub
 
     def add_to(self, parser: ArgumentParser | _ArgumentGroup) -> None:
         """Declare it on `parser`. A path without a default is None."""
@@ -47,6 +48,25 @@ class Option:
             choices=self.choices,
             help=f"{self.help} [{variable}]",
         )
+
+    def words(self, arguments: Namespace) -> Iterator[str]:
+        """Yield the words of a command line that give it its value in `arguments`."""
+        value = getattr(arguments, self.name[2:].replace("-", "_"))
+        for entry in value if self.is_list else [value] if value else []:
+            yield from (self.name, str(entry.resolve() if isinstance(entry, Path) else entry))
+
+
+class OptionGroup:
+    """Options that `--help` shows together."""
+
+    def __init__(self, title: str, description: str, *options: Option) -> None:
+        self.options = options
+        self._title = title
+        self._description = description
+
+    def add_to(self, parser: ArgumentParser) -> None:
+        """Declare them on `parser`."""
+        add_options(parser.add_argument_group(self._title, self._description), self.options)
 
 
 def folders_of_peer(name: str, peer: str, files: str) -> tuple[Option, Option]:

@@ -22,7 +22,7 @@ from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND, bracketed
-from embereye_cli.options import Option, add_options, folders_of_peer, options_of
+from embereye_cli.options import Option, OptionGroup, add_options, folders_of_peer, options_of
 from embereye_cli.processes.shard_options import identity_options
 from embereye_cli.values import duration, port_number, size, split_names
 
@@ -72,7 +72,8 @@ OPTIONS = (
     Option("--webhooks", "JSON file that declares webhooks (docs/how-to/feeds.md); default: none", type=Path,
            metavar="FILE"),
 )
-MQTT = (
+MQTT = OptionGroup(
+    "MQTT", "publish the states of zones and devices to a broker (docs/how-to/mqtt.md)",
     Option("--mqtt-broker", "mqtt://HOST:1883 or mqtts://HOST:8883; default: none", metavar="URL"),
     *folders_of_peer("mqtt", "the broker", "username and password"),
     Option("--mqtt-prefix", "prefix of all topics; each hub needs another one (%(default)s)", default="embereye",
@@ -80,7 +81,8 @@ MQTT = (
     Option("--mqtt-discovery", "prefix of Home Assistant's discovery; empty: no discovery (%(default)s)",
            default="homeassistant", metavar="PREFIX"),
 )
-PROVIDER = (
+PROVIDER = OptionGroup(
+    "identity provider", "let people sign in to the console with OpenID Connect",
     Option("--oidc-issuer", "issuer of the provider's tokens; default: none", metavar="URL"),
     Option("--oidc-client-id", "id of this hub at the provider; its redirect URI is https://HUB/login/oidc/callback, "
            "with --base-path after HUB", metavar="ID"),
@@ -97,17 +99,16 @@ PROVIDER = (
 # fmt: on
 
 
+def addon_groups() -> list[OptionGroup]:
+    """The options that add-ons declare."""
+    return [addon.OPTIONS for addon in addon_modules("hub") if hasattr(addon, "OPTIONS")]
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options; defaults come from EMBEREYE_* variables."""
     add_options(parser, OPTIONS)
-    mqtt = parser.add_argument_group(
-        "MQTT", "publish the states of zones and devices to a broker (docs/how-to/mqtt.md)"
-    )
-    add_options(mqtt, MQTT)
-    provider = parser.add_argument_group("identity provider", "let people sign in to the console with OpenID Connect")
-    add_options(provider, PROVIDER)
-    for addon in addon_modules("hub"):
-        addon.add_arguments(parser)
+    for group in (MQTT, PROVIDER, *addon_groups()):
+        group.add_to(parser)
 
 
 def broker_options(arguments: Namespace) -> MqttOptions | None:

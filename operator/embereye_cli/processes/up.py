@@ -10,8 +10,9 @@ from embereye.process.addons import addon_modules
 from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
-from embereye_cli.options import options_of
-from embereye_cli.processes.hub import BASE_PATH, base_path
+from embereye_cli.options import add_options, options_of
+from embereye_cli.parser import Parser
+from embereye_cli.processes import hub
 from embereye_cli.values import duration_or_seconds, named_port, port_number
 from embereye_operator.api.shared import API_VERSIONS
 from embereye_operator.runtime.local.runtime import HOST, Reach
@@ -19,6 +20,7 @@ from embereye_operator.up.folder import load_fleets, load_webhooks, locked
 from embereye_operator.up.options import SIMULATE, UpOptions
 from embereye_operator.up.up import Up
 
+HUB_OPTIONS = [option for group in hub.addon_groups() for option in group.options if option.for_up]
 API_VERSION = API_VERSIONS[-1]  # of new manifests
 
 
@@ -55,9 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="first of the shards' own gRPC ports, for firewalls (default: free ports)")  # fmt: skip
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                         help="another host name of the console that browsers can use; repeatable")  # fmt: skip
-    parser.add_argument(BASE_PATH.name, type=base_path, default="", metavar=BASE_PATH.metavar, help=BASE_PATH.help)
+    parser.add_argument(hub.BASE_PATH.name, type=hub.base_path, default="", metavar=hub.BASE_PATH.metavar,
+                        help=hub.BASE_PATH.help)  # fmt: skip
     parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
                         help="YAML or JSON file that declares webhooks (docs/how-to/feeds.md)")  # fmt: skip
+    add_options(parser, HUB_OPTIONS)
     for addon in addon_modules("up"):
         addon.add_arguments(parser)
     parser.add_argument("--logs", choices=["files", "stderr"], default="files",
@@ -83,6 +87,16 @@ def _reach(arguments: argparse.Namespace) -> Reach:
     return Reach(listen, advertised, arguments.shard_ports)
 
 
+def _hub_arguments(arguments: argparse.Namespace) -> list[str]:
+    """The options of the hub's add-ons, read once as the hub does; UserError if one is wrong."""
+    words = [word for option in HUB_OPTIONS for word in option.words(arguments)]
+    words += [word for addon in addon_modules("up") for word in addon.hub_arguments(arguments)]
+    parser = Parser(prog="embereye hub")
+    hub.add_arguments(parser)
+    hub.addons(parser.parse_args([*words, "--data", str(arguments.data / "hub")]))
+    return words
+
+
 def read_options(arguments: argparse.Namespace) -> UpOptions:
     """The options that the arguments give; UserError for an impossible value."""
     if not 30 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
@@ -96,7 +110,7 @@ def read_options(arguments: argparse.Namespace) -> UpOptions:
         log_here=arguments.logs == "stderr",
         reach=_reach(arguments),
         allowed_hosts=arguments.allowed_host,
-        hub_arguments=[word for addon in addon_modules("up") for word in addon.hub_arguments(arguments)],
+        hub_arguments=_hub_arguments(arguments),
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
 

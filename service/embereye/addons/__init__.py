@@ -9,11 +9,11 @@ processes and commands find these modules of it by name, with `embereye.process.
 | `bench` | `HUB_BENCHMARKS` and `NEEDS`: additions to those of `embereye bench hub`; perhaps `SENSOR_BENCHMARKS` |
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
-| `up` | `add_arguments(parser)`: declare options of `embereye up`; `hub_arguments(arguments)`: those of its hub |
+| `up` | `add_arguments(parser)`: options that only `embereye up` has; `hub_arguments(arguments)`: those of its hub |
 | `doctor` | `add_arguments(parser)` and `check(arguments, fleets)`: options and findings of `embereye doctor` |
 | `sensors` | `SCHEMES` of devices' sources, and `open_source()`: makes a `ReadingSource` of sensor shards |
 | `monitoring` | `ALERTS`, and `PANELS` for the hub's dashboard; each alert has a page in `runbooks` |
-| `hub` | `add_arguments(parser)`: declare options of `embereye hub`; `read(arguments)`: return an `Addon` for the hub |
+| `hub` | `read(arguments)`: return an `Addon` for the hub; perhaps `OPTIONS`, an `OptionGroup` of `embereye hub` |
 
 After a folder is deleted, `make monitoring` writes the alert rules, dashboards and the page of metrics without it. The
 chart's values for it remain (such as `hub.nats`), and the hub refuses the options that they set.

@@ -3,7 +3,7 @@
 Only the hub that owns the database uploads. obstore is imported only if the option is used.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from embereye.addons.archive.metrics import archive_metrics, backup_metrics
@@ -15,13 +15,12 @@ from embereye.hub.hub import Hub
 from embereye.hub.tables.transaction import Rows
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_ARCHIVE."""
-    group = parser.add_argument_group("archive", "upload evidence to an S3 bucket (addons/archive/README.md)")
-    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE").add_to(group)
+OPTIONS = OptionGroup(
+    "archive", "upload evidence to an S3 bucket (addons/archive/README.md)",
+    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE"),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

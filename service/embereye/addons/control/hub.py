@@ -5,7 +5,7 @@ share one `Actuators`: the gRPC service, the associations, the route and the met
 them; it forwards the association port to the owner.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,19 +25,18 @@ from embereye.process.telemetry.metric import Scraped
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 from embereye_cli.values import port_number
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
-    group = parser.add_argument_group("control", "serve control loops with low latency (addons/control/README.md)")
-    text = "port for control loops with low latency: delimited protobuf over TCP, or over TLS with --tls; default: none"
-    Option("--association-port", text, default="0", type=port_number, metavar="PORT").add_to(group)
-    text = "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none"
-    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
-    text = "Unix socket of the same, for processes of this user; default: none"
-    Option("--association-socket", text, type=Path, metavar="PATH").add_to(group)
+OPTIONS = OptionGroup(
+    "control", "serve control loops with low latency (addons/control/README.md)",
+    Option("--association-port", "port for control loops with low latency: delimited protobuf over TCP, or over TLS "
+           "with --tls; default: none", default="0", type=port_number, metavar="PORT"),
+    Option(OPTION, "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none",
+           type=Path, metavar="FILE"),
+    Option("--association-socket", "Unix socket of the same, for processes of this user; default: none", type=Path,
+           metavar="PATH"),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

@@ -4,7 +4,7 @@ Only the hub that owns the database reports to stations and listens to panels; a
 is imported only if the option is used.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from embereye.addons.dc09.metrics import dc09_metrics
@@ -15,14 +15,13 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_DC09."""
-    group = parser.add_argument_group("DC-09", "report to a monitoring station (addons/dc09/README.md)")
-    text = "YAML file with monitoring stations, and with fire panels that report here; default: none"
-    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
+OPTIONS = OptionGroup(
+    "DC-09", "report to a monitoring station (addons/dc09/README.md)",
+    Option(OPTION, "YAML file with monitoring stations, and with fire panels that report here; default: none",
+           type=Path, metavar="FILE"),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

@@ -3,7 +3,7 @@
 Reports have the signature of statements: the same key and name of the site.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib import resources
 from pathlib import Path
 
@@ -12,10 +12,6 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 
 KEY = "--statement-key"
-
-
-def add_arguments(_: ArgumentParser) -> None:
-    """Declare nothing: drills need no option."""
 
 
 def read(arguments: Namespace) -> Addon:

@@ -5,7 +5,7 @@ option is used.
 """
 
 import logging
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,17 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
 if TYPE_CHECKING:
     from embereye.addons.modbus.building import Building
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_MODBUS."""
-    group = parser.add_argument_group("Modbus", "switch outputs of the building (addons/modbus/README.md)")
-    text = "YAML file with rules from zones to coils and registers of panels, relays and PLCs; default: none"
-    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
+OPTIONS = OptionGroup(
+    "Modbus", "switch outputs of the building (addons/modbus/README.md)",
+    Option(OPTION, "YAML file with rules from zones to coils and registers of panels, relays and PLCs; default: none",
+           type=Path, metavar="FILE"),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

@@ -4,7 +4,7 @@ The hub's command declares the options; without --nats the add-on adds only its 
 and consumes, on a standby replica it only publishes. nats-py is imported only if the bus is used.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from embereye.addons.nats.metrics import bus_metrics
@@ -15,14 +15,14 @@ from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, add_options, folders_of_peer
+from embereye_cli.options import Option, OptionGroup, folders_of_peer
 
 if TYPE_CHECKING:
     from embereye.addons.nats.jetstream import JetStreamBus
 
 
-# fmt: off
-OPTIONS = (
+OPTIONS = OptionGroup(
+    "NATS", "acknowledge evidence by a JetStream stream (addons/nats/README.md)",
     Option("--nats", "nats://HOST:4222 or tls://HOST:4222 of each server of one cluster; default: none, the database "
            "acknowledges evidence", metavar="URL,…"),
     Option("--nats-stream", "stream, created if it is missing; each hub needs another one (%(default)s)",
@@ -30,14 +30,7 @@ OPTIONS = (
     Option("--nats-copies", "servers with a copy of the stream when it is created: 1, 3 or 5 (%(default)s)",
            default="1", type=int, metavar="NUMBER"),
     *folders_of_peer("nats", "NATS", "username and password, or token"),
-)
-# fmt: on
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `embereye hub`; defaults come from EMBEREYE_* variables."""
-    group = parser.add_argument_group("NATS", "acknowledge evidence by a JetStream stream (addons/nats/README.md)")
-    add_options(group, OPTIONS)
+)  # fmt: skip
 
 
 def bus_options(arguments: Namespace) -> BusOptions | None:

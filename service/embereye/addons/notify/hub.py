@@ -4,8 +4,7 @@ Only the hub that owns the database notifies. Its state is in the database, so a
 Apprise and YAML are imported only if the option is used.
 """
 
-import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from embereye.addons.notify.metrics import NotifyMetrics
@@ -14,16 +13,14 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
+from embereye_cli.options import Option, OptionGroup
 
 NEEDED = "--notify needs Apprise: pip install 'embereye[notify]'"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_NOTIFY."""
-    group = parser.add_argument_group("notifications", "notify people of alarms (addons/notify/README.md)")
-    group.add_argument("--notify", type=Path, default=os.environ.get("EMBEREYE_NOTIFY") or None, metavar="FILE",
-                       help="YAML file with routes to people and escalations; default: none "
-                       "[EMBEREYE_NOTIFY]")  # fmt: skip
+OPTIONS = OptionGroup(
+    "notifications", "notify people of alarms (addons/notify/README.md)",
+    Option("--notify", "YAML file with routes to people and escalations; default: none", type=Path, metavar="FILE",
+           for_up=True),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

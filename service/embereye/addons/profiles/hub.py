@@ -1,6 +1,6 @@
 """The option of `embereye hub` for profiles, and the parts that it adds to the hub."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib import resources
 from pathlib import Path
 
@@ -10,16 +10,13 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_PROFILES."""
-    group = parser.add_argument_group(
-        "profiles", "let work in zones make signs without an alarm for a while (addons/profiles/README.md)"
-    )
-    text = "YAML file with profiles of zones, such as for welding; default: none"
-    Option(OPTION, text, type=Path, metavar="FILE").add_to(group)
+OPTIONS = OptionGroup(
+    "profiles", "let work in zones make signs without an alarm for a while (addons/profiles/README.md)",
+    Option(OPTION, "YAML file with profiles of zones, such as for welding; default: none", type=Path, metavar="FILE",
+           for_up=True),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

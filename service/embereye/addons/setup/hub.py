@@ -3,7 +3,7 @@
 `embereye up` passes its manifests. In a cluster there are none: the console then prints commands instead.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -14,20 +14,21 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.http.console_files import console_files
 from embereye.hub.hub import Hub
+from embereye_cli.options import Option, OptionGroup
 
 OPTION = "--edit"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`."""
-    group = parser.add_argument_group("set-up", "edit devices in the console (addons/setup/README.md)")
-    text = "manifest that admins can edit in the console; repeatable; default: none, and the console prints commands"
-    group.add_argument(OPTION, action="append", default=[], type=Path, metavar="FLEET.yaml", help=text)
+OPTIONS = OptionGroup(
+    "set-up", "edit devices in the console (addons/setup/README.md)",
+    Option(OPTION, "manifest that admins can edit in the console; repeatable; default: none, and the console prints "
+           "commands", metavar="FLEET.yaml", is_list=True),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:
     """The add-on with its options."""
-    return SetupAddon(arguments.edit, arguments.data / "setup")
+    return SetupAddon([Path(name) for name in arguments.edit], arguments.data / "setup")
 
 
 class SetupAddon(Addon):

@@ -3,7 +3,7 @@
 Statements need no option: each hub that owns a database makes them.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from importlib import resources
 from pathlib import Path
 
@@ -12,20 +12,18 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
 KEY = "--statement-key"
 SITE = "--site"
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `embereye hub`; their defaults come from EMBEREYE_* variables."""
-    group = parser.add_argument_group("statements", "sign what was watched each day (addons/statements/README.md)")
-    text = (
-        "file with the private key that signs statements, created if missing; default: statement-key in the data folder"
-    )
-    Option(KEY, text, type=Path, metavar="FILE").add_to(group)
-    Option(SITE, "name of this site in statements", default="main", metavar="NAME").add_to(group)
+OPTIONS = OptionGroup(
+    "statements", "sign what was watched each day (addons/statements/README.md)",
+    Option(KEY, "file with the private key that signs statements, created if missing; default: statement-key in the "
+           "data folder", type=Path, metavar="FILE"),
+    Option(SITE, "name of this site in statements", default="main", metavar="NAME", for_up=True),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

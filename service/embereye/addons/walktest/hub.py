@@ -4,7 +4,7 @@ Walk tests need no option; `--walktest-every` says when zones are due. Reports h
 same key and name of the site.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,20 +15,16 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option
+from embereye_cli.options import Option, OptionGroup
 
 OPTION = "--walktest-every"
 KEY = "--statement-key"
-HELP = (
-    "how often each device is to be triggered in a walk test, such as 90d, or hall-*=90d for some zones; repeatable, "
-    "the last pattern counts; default: never due"
-)
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the option of `embereye hub`; its default comes from EMBEREYE_WALKTEST_EVERY."""
-    group = parser.add_argument_group("walk tests", "trigger each device of a zone (addons/walktest/README.md)")
-    Option(OPTION, HELP, metavar="[ZONE=]DAYS", is_list=True).add_to(group)
+OPTIONS = OptionGroup(
+    "walk tests", "trigger each device of a zone (addons/walktest/README.md)",
+    Option(OPTION, "how often each device is to be triggered in a walk test, such as 90d, or hall-*=90d for some "
+           "zones; repeatable, the last pattern counts; default: never due", metavar="[ZONE=]DAYS", is_list=True,
+           for_up=True),
+)  # fmt: skip
 
 
 def read(arguments: Namespace) -> Addon:

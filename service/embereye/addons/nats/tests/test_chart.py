@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from harness.cluster.chart import NAMESPACE, render
 
-from embereye.addons.nats.hub import add_arguments, bus_options
+from embereye.addons.nats.hub import OPTIONS, bus_options
 
 VALUES = (
     "--set", "hub.nats.servers={tls://nats-0.example:5000,tls://nats-1.example}", "--set", "hub.nats.copies=3",
@@ -21,7 +21,7 @@ def test_the_hub_gets_its_nats_and_a_standby_that_accepts_evidence_is_ready() ->
     pod = hub["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     parser = ArgumentParser()
-    add_arguments(parser)
+    OPTIONS.add_to(parser)
     words = [argument for argument in container["args"] if argument.startswith("--nats")]
     options = bus_options(parser.parse_args(words))
     assert options is not None
@@ -45,7 +45,7 @@ def test_the_usual_addresses_of_servers_are_accepted() -> None:
         if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
     )
     parser = ArgumentParser()
-    add_arguments(parser)
+    OPTIONS.add_to(parser)
     words = [word for word in hub["spec"]["template"]["spec"]["containers"][0]["args"] if word.startswith("--nats")]
     options = bus_options(parser.parse_args(words))
     assert options is not None
@@ -57,7 +57,7 @@ def test_a_malformed_variable_is_refused_with_its_option(
 ) -> None:
     monkeypatch.setenv("EMBEREYE_NATS_COPIES", "soon")
     parser = ArgumentParser(prog="embereye hub")
-    add_arguments(parser)
+    OPTIONS.add_to(parser)
     with pytest.raises(SystemExit):
         parser.parse_args([])
     assert "--nats-copies: " in capsys.readouterr().err

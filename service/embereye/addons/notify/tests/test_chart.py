@@ -10,7 +10,7 @@ from harness.need import ROOT
 from jsonschema import Draft202012Validator
 
 from embereye.addons.notify.config import parse_config
-from embereye.addons.notify.hub import add_arguments
+from embereye.addons.notify.hub import OPTIONS
 
 from .test_config import FULL
 
@@ -27,7 +27,7 @@ def test_the_hub_gets_its_file_and_the_secret() -> None:
     pod = hub["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     parser = ArgumentParser()
-    add_arguments(parser)
+    OPTIONS.add_to(parser)
     options = parser.parse_args([word for word in container["args"] if word.startswith("--notify")])
     mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
     assert options.notify == mounts["addons"] / "notify.yaml"
