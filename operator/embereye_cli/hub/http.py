@@ -8,12 +8,14 @@ hub's sentence from its JSON answer if there is one, else a plain sentence for t
 import json
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx  # the HTTP client of lightkube
 
 from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
 from embereye_cli.hub.connection import ConsoleConnection
 from embereye_cli.hub.errors import token_error, unreachable
+from embereye_cli.hub.zones import match_zone
 
 SECONDS = 30.0  # to wait for an answer
 REMEDY = "--console names the hub's HTTP port"
@@ -69,6 +71,11 @@ class HttpHub:
         if not answer.is_success:
             raise self._error(answer, lister)
         return answer.content
+
+    def zone_path(self, name: str, action: str) -> str:
+        """The path of `action` on the zone `name`; NotFoundError, or UserError if several zones have that name."""
+        titles = [f"{zone['namespace']}/{zone['name']}" for zone in self.read("/v1/zones", "zones")["zones"]]
+        return f"/v1/zones/{quote(match_zone(name, titles))}/{action}"
 
     def _no_hub(self) -> str:
         return f"{self._base} does not answer as a hub of this version. {REMEDY}, with https:// for TLS"

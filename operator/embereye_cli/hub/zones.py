@@ -6,7 +6,7 @@ ambiguous one raises an error with all matches.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from embereye.process.lifecycle import NotFoundError, RefusedError, UserError
@@ -21,16 +21,24 @@ PAGE = 1_000  # events in one answer
 ALARM_ID = re.compile("[0-9a-f]{16}")
 
 
+def match_zone(name: str, titles: Collection[str]) -> str:
+    """The one of `titles`, each NAMESPACE/ZONE, that `name` names.
+
+    NotFoundError if there is none, UserError if several namespaces have a zone of that name.
+    """
+    matches = [title for title in titles if name in _names(title)]
+    if not matches:
+        raise NotFoundError(f"there is no zone {name}.{_suggestion(name, titles)}")
+    if len(matches) > 1:
+        listed = ", ".join(matches)
+        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {listed}.")
+    return matches[0]
+
+
 async def find_zone(alarms: "AlarmsAsyncStub", name: str) -> Zone:
     """The zone `name`, ZONE or NAMESPACE/ZONE; NotFoundError if there is none, UserError if there are several."""
     zones = await list_zones(alarms)
-    matches = [zone for zone in zones if name in _names(zone)]
-    if not matches:
-        raise NotFoundError(f"there is no zone {name}.{_suggestion(name, zones)}")
-    if len(matches) > 1:
-        titles = ", ".join(f"{zone.namespace}/{zone.name}" for zone in matches)
-        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {titles}.")
-    return matches[0]
+    return zones[match_zone(name, zones)]
 
 
 async def find_alarm(alarms: "AlarmsAsyncStub", name: str) -> str:
@@ -63,23 +71,24 @@ async def has_alarm(alarms: "AlarmsAsyncStub", alarm: str) -> bool:
         request.before = page.next
 
 
-async def list_zones(alarms: "AlarmsAsyncStub") -> list[Zone]:
-    """All zones that the hub knows."""
-    return list((await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones)
+async def list_zones(alarms: "AlarmsAsyncStub") -> dict[str, Zone]:
+    """All zones that the hub knows, by NAMESPACE/ZONE."""
+    zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
+    return {f"{zone.namespace}/{zone.name}": zone for zone in zones}
 
 
 async def check_zones(alarms: "AlarmsAsyncStub", names: Iterable[str]) -> None:
     """Raise NotFoundError if one of `names` is no zone."""
-    zones = await list_zones(alarms)
+    titles = await list_zones(alarms)
     for name in names:
-        if not any(name in _names(zone) for zone in zones):
-            raise NotFoundError(f"there is no zone {name}.{_suggestion(name, zones)}")
+        if not any(name in _names(title) for title in titles):
+            raise NotFoundError(f"there is no zone {name}.{_suggestion(name, titles)}")
 
 
-def _names(zone: Zone) -> set[str]:
-    return {zone.name, f"{zone.namespace}/{zone.name}"}
+def _names(title: str) -> set[str]:
+    return {title, title.partition("/")[2]}
 
 
-def _suggestion(name: str, zones: Iterable[Zone]) -> str:
-    known = {known for zone in zones for known in _names(zone)}
+def _suggestion(name: str, titles: Iterable[str]) -> str:
+    known = {known for title in titles for known in _names(title)}
     return did_you_mean(name, known) or " `embereye alarms list` shows what there is."

@@ -10,7 +10,7 @@ from embereye.process.lifecycle import CheckFailedError, NotFoundError
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.terminal import local_time, print_answer, print_json, print_table
 
 NOT_DECLARED = "This hub notifies nobody: start it with --notify (addons/notify/README.md)"
 
@@ -78,10 +78,7 @@ def _test(hub: HttpHub, arguments: Namespace) -> None:
         raise NotFoundError(str(error)) from error
     if failed:
         raise CheckFailedError(f"route {arguments.route}: {failed}")
-    if arguments.json:
-        print_json({})
-    else:
-        print("Accepted: the service took the message. Look whether it arrived.")
+    print_answer({}, ["Accepted: the service took the message. Look whether it arrived."], as_json=arguments.json)
 
 
 def _dead(hub: HttpHub, arguments: Namespace) -> None:
@@ -98,7 +95,4 @@ def _dead(hub: HttpHub, arguments: Namespace) -> None:
 
 def _resend(hub: HttpHub, arguments: Namespace) -> None:
     resent = hub.read("/v1/notify/dead/resend", "resent", body={}, lister=NOT_DECLARED)["resent"]
-    if arguments.json:
-        print_json({"resent": resent})
-    else:
-        print(f"Sending {resent} again.")
+    print_answer({"resent": resent}, [f"Sending {resent} again."], as_json=arguments.json)

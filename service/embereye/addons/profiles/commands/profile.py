@@ -6,13 +6,13 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 from urllib.parse import quote
 
-from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.lifecycle import UserError
 from embereye.zone.profile import QUANTITIES
 from embereye.zone.sentences import quantity
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.parser import accept_after_actions, did_you_mean
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.parser import accept_after_actions
+from embereye_cli.terminal import local_time, print_answer, print_json, print_table
 from embereye_cli.values import duration
 
 NOT_DECLARED = "This hub has no profiles: start it with --profiles (addons/profiles/README.md)"
@@ -101,48 +101,27 @@ def _hours(profile: dict[str, object]) -> str:
     return f"confirmed by {profile['confirmedBy']} until {local_time(int(str(profile['confirmedUntilNs'])))}"
 
 
-def _path(hub: HttpHub, name: str, action: str = "") -> str:
-    """The address of the profile of the zone `name`; NotFoundError, or UserError if several zones have that name."""
-    zones = hub.read("/v1/zones", "zones")["zones"]
-    titles = [f"{zone['namespace']}/{zone['name']}" for zone in zones]
-    matches = [title for title in titles if name in {title, title.partition("/")[2]}]
-    names = [each for title in titles for each in (title, title.partition("/")[2])]
-    if not matches:
-        raise NotFoundError(f"there is no zone {name}.{did_you_mean(name, names)}")
-    if len(matches) > 1:
-        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {', '.join(matches)}.")
-    namespace, _, zone = matches[0].partition("/")
-    return f"/v1/zones/{quote(namespace, safe='')}/{quote(zone, safe='')}/profile{action}"
-
-
-def _post(hub: HttpHub, arguments: Namespace, path: str, **body: object) -> None:
+def _post(hub: HttpHub, arguments: Namespace, path: str, result: str, **body: object) -> None:
     answer = hub.read(path, body={**body, "who": arguments.who}, lister=LISTER)
-    if arguments.json:
-        print_json(answer)
+    print_answer(answer, [result], as_json=arguments.json)
 
 
 def _begin(hub: HttpHub, arguments: Namespace) -> None:
     minutes = math.ceil(arguments.span / 60)
+    result = f"{arguments.zone}: {arguments.name} for {minutes} min. `{LISTER}` shows when to confirm it."
     _post(
-        hub, arguments, _path(hub, arguments.zone), profile=arguments.name, minutes=minutes,
+        hub, arguments, hub.zone_path(arguments.zone, "profile"), result, profile=arguments.name, minutes=minutes,
         reason=arguments.reason, watchman=arguments.watchman,
     )  # fmt: skip
-    if not arguments.json:
-        print(f"{arguments.zone}: {arguments.name} for {minutes} min. `{LISTER}` shows when to confirm it.")
 
 
 def _confirm(hub: HttpHub, arguments: Namespace) -> None:
-    if bool(arguments.zone) == bool(arguments.hours):
+    name, hours = arguments.zone, arguments.hours
+    if bool(name) == bool(hours):
         raise UserError("name either a zone, or a profile with --hours")
-    if arguments.hours:
-        _post(hub, arguments, f"/v1/profiles/{quote(arguments.hours, safe='')}/confirm")
-    else:
-        _post(hub, arguments, _path(hub, arguments.zone, "/confirm"))
-    if not arguments.json:
-        print(f"{arguments.hours or arguments.zone}: confirmed.")
+    path = f"/v1/profiles/{quote(hours, safe='')}/confirm" if hours else hub.zone_path(name, "profile/confirm")
+    _post(hub, arguments, path, f"{hours or name}: confirmed.")
 
 
 def _end(hub: HttpHub, arguments: Namespace) -> None:
-    _post(hub, arguments, _path(hub, arguments.zone, "/end"))
-    if not arguments.json:
-        print(f"{arguments.zone}: normal.")
+    _post(hub, arguments, hub.zone_path(arguments.zone, "profile/end"), f"{arguments.zone}: normal.")

@@ -20,7 +20,7 @@ from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, check_out, show_signed
-from embereye_cli.terminal import print_json, print_table
+from embereye_cli.terminal import print_answer, print_json, print_table
 
 NOT_HERE = "This hub keeps no statements: it is an earlier version"
 LISTER = "`embereye statement list` names the days."
@@ -119,18 +119,14 @@ def _save(hub: HttpHub, arguments: Namespace) -> None:
                 if arguments.pdf and not pages.exists():
                     write_whole(pages, pdf(file.read_bytes()))
             before = days[-1]["day"]
-    if arguments.json:
-        print_json({"folder": str(folder), "saved": saved})
-    else:
-        print(f"{folder}: {saved} new statements.")
+    print_answer(
+        {"folder": str(folder), "saved": saved}, [f"{folder}: {saved} new statements."], as_json=arguments.json
+    )
 
 
 def _key(hub: HttpHub, arguments: Namespace) -> None:
     answer = _read(hub, 1)
-    if arguments.json:
-        print_json({"site": answer["site"], "key": answer["key"]})
-    else:
-        print(answer["key"])
+    print_answer({name: answer[name] for name in ("site", "key")}, [answer["key"]], as_json=arguments.json)
 
 
 def _verify(arguments: Namespace) -> int:
@@ -144,18 +140,16 @@ def _verify(arguments: Namespace) -> int:
             unreadable.append(f"{name}: {error}")
     verdict = verify_chain(signed, keys)
     verdict.problems[:0] = unreadable
-    if arguments.json:
-        print_json({"valid": verdict.is_valid, "days": verdict.days, "problems": verdict.problems})
-        return int(not verdict.is_valid)
-    for problem in verdict.problems:
-        print(problem)
+    lines = list(verdict.problems)
     if verdict.days:
         span = verdict.days[0] if len(verdict.days) == 1 else f"{verdict.days[0]} to {verdict.days[-1]}"
-        print(f"{len(verdict.days)} days, {span}: {'valid' if verdict.is_valid else 'not valid'}.")
+        lines.append(f"{len(verdict.days)} days, {span}: {'valid' if verdict.is_valid else 'not valid'}.")
         if not verdict.begins:
-            print(f"The chain begins before {verdict.days[0]}: earlier statements are not among these files.")
+            lines.append(f"The chain begins before {verdict.days[0]}: earlier statements are not among these files.")
+    result = {"valid": verdict.is_valid, "days": verdict.days, "problems": verdict.problems}
+    print_answer(result, lines, as_json=arguments.json)
     pdfs = [data for name, data in signed.items() if data != contents[name]]
-    if pdfs and verdict.is_valid:
+    if pdfs and verdict.is_valid and not arguments.json:
         print("\n\n".join([ONLY_ATTACHMENT, *map(text, pdfs)]))
     return int(not verdict.is_valid)
 

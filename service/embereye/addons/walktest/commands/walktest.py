@@ -9,12 +9,11 @@ from typing import Any
 from urllib.parse import quote
 
 from embereye.addons.walktest.page import pdf, text
-from embereye.process.lifecycle import NotFoundError, UserError
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
-from embereye_cli.parser import accept_after_actions, did_you_mean
+from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, add_verify_arguments, check_out, show_signed, verify_report
-from embereye_cli.terminal import local_time, print_json, print_table
+from embereye_cli.terminal import local_time, print_answer, print_json, print_table
 
 NOT_HERE = "This hub has no walk tests: it is an earlier version"
 LISTER = "`embereye walktest status` lists tests and reports."
@@ -51,36 +50,17 @@ def run(arguments: Namespace) -> int:
     return {"start": _start, "status": _status, "end": _end, "show": _show}[arguments.action](hub, arguments)
 
 
-def _read(hub: HttpHub) -> dict[str, Any]:
-    return hub.read("/v1/walktests", "running", "due", "reports", lister=NOT_HERE)
-
-
-def _path(hub: HttpHub, name: str, action: str = "") -> str:
-    """The address of the walk test of the zone `name`; NotFoundError, or UserError if several zones have that name."""
-    zones = hub.read("/v1/zones", "zones")["zones"]
-    titles = [f"{zone['namespace']}/{zone['name']}" for zone in zones]
-    matches = [title for title in titles if name in {title, title.partition("/")[2]}]
-    if not matches:
-        names = [each for title in titles for each in (title, title.partition("/")[2])]
-        raise NotFoundError(f"there is no zone {name}.{did_you_mean(name, names)}")
-    if len(matches) > 1:
-        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {', '.join(matches)}.")
-    namespace, _, zone = matches[0].partition("/")
-    return f"/v1/zones/{quote(namespace, safe='')}/{quote(zone, safe='')}/walktest{action}"
-
-
 def _start(hub: HttpHub, arguments: Namespace) -> int:
-    answer = hub.read(_path(hub, arguments.zone), body={"note": arguments.note, "who": arguments.who}, lister=NOT_HERE)
-    if arguments.json:
-        print_json(answer)
-    else:
-        print(f"{arguments.zone}: under test. Trigger {len(answer['untested'])} devices: {_names(answer['untested'])}.")
+    path, body = hub.zone_path(arguments.zone, "walktest"), {"note": arguments.note, "who": arguments.who}
+    answer = hub.read(path, body=body, lister=NOT_HERE)
+    line = f"{arguments.zone}: under test. Trigger {len(answer['untested'])} devices: {_names(answer['untested'])}."
+    print_answer(answer, [line], as_json=arguments.json)
     return 0
 
 
 def _end(hub: HttpHub, arguments: Namespace) -> int:
     check_out(arguments.out)
-    data = hub.fetch(_path(hub, arguments.zone, "/end"), body={"who": arguments.who}, lister=NOT_HERE)
+    data = hub.fetch(hub.zone_path(arguments.zone, "walktest/end"), body={"who": arguments.who}, lister=NOT_HERE)
     show_signed(data, arguments, text, pdf, lister=LISTER)
     return int(b'"complete":false' in data)
 
@@ -93,7 +73,7 @@ def _show(hub: HttpHub, arguments: Namespace) -> int:
 
 
 def _status(hub: HttpHub, arguments: Namespace) -> int:
-    answer = _read(hub)
+    answer = hub.read("/v1/walktests", "running", "due", "reports", lister=NOT_HERE)
     for name in ("running", "due", "reports"):
         answer[name] = [each for each in answer[name] if arguments.zone in {"", each["zone"], _title(each)}]
     if arguments.json:
