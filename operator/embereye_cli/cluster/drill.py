@@ -26,7 +26,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
 
-from embereye.process.files import write_whole
+from embereye.process.files import system_errors, write_whole
 from embereye.process.lifecycle import UnreachableError, UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import utc
@@ -390,7 +390,5 @@ def _say(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    try:
+    with system_errors(f"--out {path}"):
         write_whole(path, data)
-    except OSError as error:
-        raise UserError(f"--out {path}: {error.strerror or error}") from error

@@ -29,6 +29,7 @@ from embereye.hub.refusals import ForbiddenError
 from embereye.hub.roles import Principal, Role
 from embereye.process.addresses import place_of
 from embereye.process.admission import Admission
+from embereye.process.files import system_errors
 from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
@@ -96,7 +97,7 @@ class Associations:
 
     async def listen(self, host: str, port: int, tls: ServerTls | None) -> int:
         """Accept connections at `host:port`; returns the port. UserError if the address cannot be used."""
-        try:
+        with system_errors(f"cannot listen for associations on {host}:{port}"):
             if tls is not None:
                 listener = TlsListener(host, port, tls, lambda: Association(self), shared=False)
                 listener.start(self.tasks)
@@ -105,8 +106,6 @@ class Associations:
             server = await asyncio.get_running_loop().create_server(
                 lambda: Association(self), all_interfaces(host), port, backlog=1024
             )
-        except OSError as error:
-            raise UserError(f"cannot listen for associations on {host}:{port}: {error.strerror or error}") from error
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

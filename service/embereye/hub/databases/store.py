@@ -35,7 +35,7 @@ from embereye.hub.tables.events import EVENTS
 from embereye.hub.tables.table import Log, RowReader, Table
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.process.extras import needed_by
-from embereye.process.files import open_file
+from embereye.process.files import open_file, system_errors
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import counted
@@ -52,11 +52,9 @@ LOAD_RETRY_SECONDS = 0.25
 
 def lock_folder(folder: Path) -> int:
     """Lock `folder` for this process, for as long as the returned descriptor is open."""
-    try:
+    with system_errors(f"--data {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _open_lock(folder)
-    except OSError as error:
-        raise UserError(f"--data {folder}: {error.strerror or error}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
