@@ -10,7 +10,7 @@ synchronised, when that controller's command arrives, but no later than the dead
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import le
 
@@ -52,6 +52,35 @@ class ControlCounts:
     refused: int = 0  # sessions ended because of a message that they sent
 
 
+class OutputLimits:
+    """The values that the outputs of the actuator `name` may have."""
+
+    def __init__(self, name: str, outputs: Sequence[Output]) -> None:
+        self.safe = [output.safe for output in outputs]
+        self._name = name
+        self._outputs = outputs
+        self._low = [bounds(output)[0] for output in outputs]
+        self._high = [bounds(output)[1] for output in outputs]
+        self._switches = [n for n, output in enumerate(outputs) if output.kind == Output.KIND_SWITCH]
+
+    def check(self, values: Sequence[float]) -> None:
+        """Raise RefusedError if `values` are not one for each output, within its limits."""
+        if len(values) != len(self._outputs):
+            raise RefusedError(f"a command with {len(values)} values: {self._name} has {len(self._outputs)} outputs")
+        if not (all(map(le, self._low, values)) and all(map(le, values, self._high))):
+            raise RefusedError(self._out_of_limits(values))
+        for place in self._switches:
+            if values[place] not in {0.0, 1.0}:
+                name = self._outputs[place].name
+                raise RefusedError(f'output "{name}" of {self._name}: {values[place]:g} is neither 0 (off) nor 1 (on)')
+
+    def _out_of_limits(self, values: Sequence[float]) -> str:
+        for output, low, high, value in zip(self._outputs, self._low, self._high, values, strict=True):
+            if not low <= value <= high:
+                return f'output "{output.name}" of {self._name}: {value:g} is not between {low:g} and {high:g}'
+        return ""
+
+
 class ConnectedActuator:
     """One actuator: its latest state, the command in force, and its controller."""
 
@@ -75,10 +104,7 @@ class ConnectedActuator:
         self._owner = owner
         self._send = send
         self.end = end
-        self._safe_values = [output.safe for output in self.outputs]
-        self._low = [bounds(output)[0] for output in self.outputs]
-        self._high = [bounds(output)[1] for output in self.outputs]
-        self._switches = [n for n, output in enumerate(self.outputs) if output.kind == Output.KIND_SWITCH]
+        self._limits = OutputLimits(self.name, self.outputs)
         self._waiting = False  # True until a command answers the latest state
         self._timer: asyncio.TimerHandle | None = None
 
@@ -88,7 +114,7 @@ class ConnectedActuator:
 
     def values(self, now: int) -> list[float]:
         """The values in force at `now`, by output."""
-        return self._safe_values if self.is_safe(now) else list(self.command.values)
+        return self._limits.safe if self.is_safe(now) else list(self.command.values)
 
     def is_safe(self, now: int) -> bool:
         """True if safe values are in force at `now`, because no controller steers the actuator."""
@@ -123,15 +149,7 @@ class ConnectedActuator:
 
     def receive_command(self, command: Command) -> None:
         """Put a controller's Command in force; RefusedError if it exceeds the limits."""
-        values = command.values
-        if len(values) != len(self.outputs):
-            raise RefusedError(f"a command with {len(values)} values: {self.name} has {len(self.outputs)} outputs")
-        if not (all(map(le, self._low, values)) and all(map(le, values, self._high))):
-            raise RefusedError(self._out_of_limits(command))
-        for place in self._switches:
-            if values[place] not in {0.0, 1.0}:
-                name = self.outputs[place].name
-                raise RefusedError(f'output "{name}" of {self.name}: {values[place]:g} is neither 0 (off) nor 1 (on)')
+        self._limits.check(command.values)
         if command.sequence <= self.command.sequence:
             raise RefusedError(
                 f"sequence {command.sequence} is not greater than {self.command.sequence}. Count commands up."
@@ -143,12 +161,6 @@ class ConnectedActuator:
         if self._waiting and command.tick == self.latest.state.tick:
             self._answer(now)
 
-    def _out_of_limits(self, command: Command) -> str:
-        for output, low, high, value in zip(self.outputs, self._low, self._high, command.values, strict=True):
-            if not low <= value <= high:
-                return f'output "{output.name}" of {self.name}: {value:g} is not between {low:g} and {high:g}'
-        return ""
-
     def _answer(self, now: int) -> None:
         """Answer the latest State with one Command."""
         self._waiting = False
@@ -159,7 +171,7 @@ class ConnectedActuator:
         if self.is_safe(now):
             if not self.safe:
                 self.fall_back()
-            command = Command(values=self._safe_values, safe=True, sequence=command.sequence)
+            command = Command(values=self._limits.safe, safe=True, sequence=command.sequence)
         command.tick = self.latest.state.tick
         self._send(ControlResponse(command=command))
 
