@@ -1,9 +1,9 @@
 """Make a list of devices from a spreadsheet: a ConfigMap that fleets name in `camerasFrom` or `sensorsFrom`.
 
-The first line has the columns' names: id, zone and source for cameras; id and zone for sensors. Others are those of the
-fleet, such as location, credentials, record, detect, template, heartbeat and masks. Every refused line is reported with
-its number and the reason. Nothing is written then, unless --skip-refused is given. The differences are printed, and the
-same table always makes the same file.
+The first line has the columns' names: id (or name), zone and source for cameras; id and zone for sensors. Others are
+those of the fleet, such as location, credentials, record, detect, template, heartbeat and masks. Every refused line is
+reported with its number and the reason. Nothing is written then, unless --skip-refused is given. The differences are
+printed, and the same table always makes the same file.
 """
 
 import argparse
@@ -40,7 +40,17 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "privacyMasks",
         "view",
     ),
-    "sensors": ("id", "zone", "location", "source", "template", "heartbeat", "fields"),
+    "sensors": (
+        "id",
+        "zone",
+        "source",
+        "location",
+        "credentials",
+        "template",
+        "heartbeat",
+        "interval",
+        "fields",
+    ),
 }
 MOST = 1_000_000  # bytes of a ConfigMap; Kubernetes allows a little more
 LISTED = 20  # refused lines that are printed
@@ -63,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, check, compare and write; exit code 1 if lines were refused."""
     kind: Kind = arguments.kind
-    devices, refused = convert(kind, _rows(arguments.table), arguments.zone)
+    devices, refused = convert(kind, _rows(kind, arguments.table), arguments.zone)
     for line, reason in refused[:LISTED]:
         print(f"{arguments.table}:{line}: {reason}", file=sys.stderr)
     if len(refused) > LISTED:
@@ -158,21 +168,23 @@ def config_map(kind: Kind, devices: list[dict[str, Any]], name: str, namespace: 
     )
 
 
-def _rows(table: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(kind: Kind, table: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the number of each line and its values by column; UserError if the table cannot be read."""
     try:
         lines = _sheet(table) if table.suffix.lower() == ".xlsx" else _csv(table)
         head = [str(cell).strip() for cell in next(lines, [])]
+        if "id" not in head:
+            head = ["id" if name == "name" else name for name in head]
     except FileNotFoundError as error:
         raise NotFoundError(f"{table}: does not exist") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{table}: cannot be read ({error})") from error
-    known = sorted({*COLUMNS["cameras"], *COLUMNS["sensors"]})
+    known = sorted(COLUMNS[kind])
     if "id" not in head:
-        raise UserError(f"{table}: its first line has no column id. Known columns: {', '.join(known)}")
+        raise UserError(f"{table}: its first line has no column id. Columns of {kind}: {', '.join(known)}")
     if unknown := [name for name in head if name and name not in known]:
         raise UserError(
-            f"{table}: column {unknown[0]}: not one of {', '.join(known)}.{did_you_mean(unknown[0], known)}"
+            f"{table}: column {unknown[0]}: {kind} have only {', '.join(known)}.{did_you_mean(unknown[0], known)}"
         )
     for number, cells in enumerate(lines, 2):
         row = {name: cell.strip() for name, cell in zip(head, cells, strict=False) if name and cell.strip()}

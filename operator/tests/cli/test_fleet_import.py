@@ -109,9 +109,31 @@ def test_a_workbook_and_two_thousand_sensors_are_read(tmp_path, capsys):
     assert (len(listed), listed[7]["source"]) == (2000, "mqtt:zigbee2mqtt/smoke 7")
 
 
+def test_sensors_with_a_login_are_a_table_and_the_same_devices_again(tmp_path, capsys):
+    table = tmp_path / "sensors.csv"
+    fields = '"{""smoke"": ""$.alarm=ON""}"'
+    table.write_text(
+        f"name,zone,source,credentials,interval,fields\nboiler,cellar,http://10.0.0.9/status,boiler,10s,{fields}\n"
+    )
+    assert main(["fleet", "import", str(table), "--kind", "sensors"]) == 0
+    (tmp_path / "fleet.yaml").write_text(FLEET.replace("Camera", "Sensor").replace("camera", "sensor"))
+    manifests = [str(tmp_path / "fleet.yaml"), str(tmp_path / "sensors.yaml")]
+    capsys.readouterr()
+    assert main(["fleet", "export", "--kind", "sensors", *manifests]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["id"], row["credentials"], row["interval"], row["fields"]) == (
+        "boiler", "boiler", "10s", '{"smoke": "$.alarm=ON"}'
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
-    [("", 2, "no column id"), ("id,zne\na,b\n", 2, "Did you mean zone"), (None, 5, "does not exist")],
+    [
+        ("", 2, "no column id"),
+        ("id,zne\na,b\n", 2, "Did you mean zone"),
+        ("id,zone,heartbeat\na,b,hourly\n", 2, "column heartbeat: cameras have only"),
+        (None, 5, "does not exist"),
+    ],
 )
 def test_a_table_that_cannot_be_used_says_why(table, text, code, reason, capsys):
     table.unlink() if text is None else table.write_text(text)
