@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", required=True, metavar="FILE", help="file with one message; - is standard input")
     parser.add_argument("--template", choices=list(TEMPLATES), default="plain", help="layout (%(default)s)")
     parser.add_argument("--field", action="append", default=[], metavar="QUANTITY=FIELD",
-                        help="where a quantity is, such as smoke=alarm.state=ON; repeatable. Quantities: "
+                        help="where a quantity is, such as smoke=alarm.state=ON or smoke=$.alarm.state=ON (JSONPath); "
+                        "repeatable. Quantities: "
                         f"{', '.join(QUANTITIES)}")  # fmt: skip
     parser.add_argument("--topic", default="", help="topic of the sensor, as in source: mqtt:TOPIC")
     parser.add_argument("--at", default="", metavar="TOPIC", help="topic of the sample (default: the main one)")

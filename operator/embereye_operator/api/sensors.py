@@ -100,7 +100,7 @@ class Sensor(Resource):
     )
     template: MqttTemplate | None = described("The layout of its topics and messages; plain has none.", default=None)
     fields: Mapping[str, str] = described(
-        "Where each quantity is in its messages, for example smoke: alarm.state=ON. "
+        "Where each quantity is in its messages, for example smoke: alarm.state=ON, or in JSONPath $.alarm.state=ON. "
         "For modbus: its register, for example temperature: input:10:int16:0.1.",
         default=dict,
         max_items=16,

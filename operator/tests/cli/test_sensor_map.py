@@ -41,3 +41,11 @@ def test_each_entry_that_cannot_be_read_is_named(sample, capsys):
     shown = capsys.readouterr()
     assert "entry 1: smoke: 'maybe' is not true or false; entry 2: \"smoke\" is not one of" in shown.err
     assert "check-in" in shown.out
+
+
+def test_a_jsonpath_is_tried_and_a_wrong_one_is_refused_with_the_reason(sample, capsys):
+    message = sample({"zones": [{"alarm": "OFF"}, {"alarm": "ON"}]})
+    assert main(["sensor", "map", "--sample", message, "--field", "smoke=$.zones[*].alarm=ON"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["smoke", "on"]
+    assert main(["sensor", "map", "--sample", message, "--field", "smoke=$.zones[*.alarm=ON"]) == 2
+    assert "is no JSONPath" in capsys.readouterr().err

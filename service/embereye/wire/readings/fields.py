@@ -7,6 +7,7 @@ A field is written `[//TOPIC ][/SUBTOPIC ]PATH[=VALUE|VALUE…]`:
 | `/SUBTOPIC` | the value is in the message at the device's topic plus this, instead of its main topic |
 | `//TOPIC` | the same with a whole topic |
 | `PATH` | keys of the JSON document; `[0]` is an entry of a list, `*` the first key that has the rest |
+| `$.PATH`, `$[PATH]` | a query in JSONPath (RFC 9535) |
 | `.` or no path | the whole message |
 | `=VALUE` | on if the value is one of these, else off |
 
@@ -16,8 +17,13 @@ Without `=`, on is `true`, `on`, `yes`, `1` and their like. Pure.
 import json
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jsonpath import JSONPath
 
 MISSING = object()  # the value of a path that a message does not have
 MAX_DEPTH = 16  # keys of a path
@@ -33,6 +39,21 @@ class Field:
     topic: str = ""  # "", "/SUB/TOPIC" or "//WHOLE/TOPIC"
     keys: tuple[str | int, ...] = ()
     values: frozenset[str] = frozenset()  # on if the value is among them; none: on if it is true
+    jsonpath: str = ""  # instead of keys: a query that may find several values
+    query: "JSONPath | None" = field(default=None, compare=False)  # `jsonpath`, compiled
+
+    def find_all(self, document: Any) -> Sequence[Any]:
+        """All values in `document`; none if it is nested more than 100 levels deep."""
+        if self.query is None:
+            value = value_at(document, self.keys)
+            return () if value is MISSING else (value,)
+        from jsonpath import JSONPathError
+
+        try:
+            values: Sequence[Any] = self.query.findall(document) if isinstance(document, dict | list) else ()
+        except JSONPathError:
+            return ()
+        return values
 
 
 def parse_field(text: str) -> Field:
@@ -42,6 +63,8 @@ def parse_field(text: str) -> Field:
         topic, _, rest = rest.partition(" ") if " " in rest else _before_value(rest)
         if "+" in topic or "#" in topic:
             raise ValueError(f'"{text[:80]}": + and # are for subscriptions. Write the whole topic')
+    if rest.strip().startswith(("$.", "$[")):
+        return _parse_jsonpath(topic, rest.strip())
     path, equals, value = rest.strip().partition("=")
     keys: list[str | int] = []
     path = path.strip()
@@ -58,8 +81,53 @@ def parse_field(text: str) -> Field:
             )
         if len(keys) > MAX_DEPTH:
             raise ValueError(f'"{text[:80]}": has more than {MAX_DEPTH} keys')
-    values = frozenset(word.strip().casefold() for word in value.split("|")) if equals else frozenset()
-    return Field(topic, tuple(keys), values)
+    return Field(topic, tuple(keys), _words(value) if equals else frozenset())
+
+
+def _words(value: str) -> frozenset[str]:
+    return frozenset(word.strip().casefold() for word in value.split("|"))
+
+
+def _parse_jsonpath(topic: str, text: str) -> Field:
+    """Parse `$.PATH[=VALUE|VALUE…]`: the path ends at the first = before which it is a query."""
+    from jsonpath import JSONPathError
+
+    first: JSONPathError | None = None
+    for end in [match.start() for match in re.finditer("=", text)] + [len(text)]:
+        path = text[:end].strip()
+        try:
+            query = _environment().compile(path)
+        except JSONPathError as error:
+            first = first or error
+            continue
+        values = _words(text[end + 1 :]) if end < len(text) else frozenset()
+        keys = _keys_of(query)
+        return Field(topic, (), values, path, query) if keys is None else Field(topic, keys, values)
+    reason = first.args[0] if first else ""
+    raise ValueError(f'"{text[:80]}": is no JSONPath. Write $.alarm.smoke or $.list[0].value ({reason})')
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    """JSONPath of RFC 9535. Without match and search: a message could keep their regular expressions busy."""
+    from jsonpath import JSONPathEnvironment
+
+    environment = JSONPathEnvironment(strict=True)
+    for name in ("match", "search"):
+        environment.function_extensions.pop(name)
+    return environment
+
+
+def _keys_of(query: "JSONPath") -> tuple[str | int, ...] | None:
+    """The keys of a query of names and indices only, by which values are found ten times faster; None for others."""
+    keys: list[str | int] = []
+    for segment in query.segments:
+        selector: Any = segment.selectors[0]
+        key = getattr(selector, "name", getattr(selector, "index", None))
+        if not query.singular_query() or key in (None, "*") or (isinstance(key, int) and key < 0):
+            return None
+        keys.append(key)
+    return tuple(keys)
 
 
 def _before_value(text: str) -> tuple[str, str, str]:
@@ -86,10 +154,10 @@ def value_at(document: Any, keys: tuple[str | int, ...]) -> Any:
             children = document.values() if isinstance(document, dict) else ()
             values = (value_at(child, keys[number + 1 :]) for child in children)
             return next((value for value in values if value is not MISSING), MISSING)
-        if isinstance(key, int) and isinstance(document, list):
-            document = document[key] if key < len(document) else MISSING
+        if isinstance(key, int):
+            document = document[key] if isinstance(document, list) and key < len(document) else MISSING
         elif isinstance(document, dict):
-            document = document.get(str(key), MISSING)
+            document = document.get(key, MISSING)
         else:
             return MISSING
         if document is MISSING:

@@ -235,7 +235,7 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
     for entry in mapping.entries_for(topic, document):
         if entry.quantity in readings and readings[entry.quantity].value:
             continue
-        value = value_at(document, entry.field.keys)
+        value = value_at(document, entry.field.keys) if entry.field.query is None else _best_match(entry, document)
         if value is MISSING or value is None:
             continue
         converted = _converted(entry, value)
@@ -251,6 +251,13 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
         raise ValueError(f"unreadable value of {unreadable}")
     is_check_in = topic not in mapping.states and (bool(seen_ns) if retained else True)
     return Report(tuple(readings.values()), is_check_in, seen_ns)
+
+
+def _best_match(entry: _Entry, document: Any) -> Any:
+    """The first value that a query finds; of a binary quantity, the first that is on, if there is one."""
+    values = entry.field.find_all(document)
+    on = (value for value in values if entry.is_binary and is_on(value, entry.field.values))
+    return next(on, values[0] if values else MISSING)
 
 
 def _converted(entry: _Entry, value: object) -> float | None:

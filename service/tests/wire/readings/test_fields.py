@@ -32,6 +32,44 @@ def test_a_field_names_a_subtopic_a_path_and_the_values_that_mean_on():
     assert parse_field("//tele/x/LWT =Offline").values == {"offline"}
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$.alarm.state", ["ON"]),
+        ("$['zones'][1].t", [30]),
+        ("$.zones[-1].t", [30]),
+        ("$..t", [20, 30]),
+        ("$.zones[?@.name == 'B=2'].t", [30]),
+        ("$.zones[?@.t <= 20].name", ["A"]),
+        ("$['*'].state", []),
+        ("$.alarm[0]", []),
+    ],
+)
+def test_a_jsonpath_finds_all_its_values(text, expected):
+    document = {"alarm": {"state": "ON"}, "zones": [{"name": "A", "t": 20}, {"name": "B=2", "t": 30}]}
+    assert list(parse_field(text).find_all(document)) == expected
+    field = parse_field(f"/events {text}=ON|FIRE")
+    assert (field.topic, field.values) == ("/events", {"on", "fire"})
+    assert list(field.find_all(document)) == expected
+
+
+def test_a_jsonpath_of_names_and_indices_is_as_cheap_as_keys():
+    assert parse_field("$.alarm.list[0]['a b']").keys == ("alarm", "list", 0, "a b")
+    assert parse_field("$.alarm").query is None
+    assert parse_field("$..alarm") == parse_field("$..alarm") != parse_field("$..smoke")
+
+
+@pytest.mark.parametrize("document", ["ON", 3, None, json.loads("[" * 150 + "]" * 150)])
+def test_a_jsonpath_finds_nothing_in_a_text_or_a_very_deep_document(document):
+    assert list(parse_field("$..alarm").find_all(document)) == []
+
+
+@pytest.mark.parametrize("text", ["$.a[", "$.", "$.a[?@.b==]=ON", "$[?match(@.a, 'x')]", "$[?search(@.a, 'x')]"])
+def test_a_jsonpath_that_is_wrong_is_refused_in_one_line(text):
+    with pytest.raises(ValueError, match=r'^"\$.*is no JSONPath\. Write .*\)$'):
+        parse_field(text)
+
+
 @pytest.mark.parametrize("text", ["a[b]", "a]", "/#/x y", ".".join("a" * 20)])
 def test_a_text_that_is_no_field_is_refused_with_a_reason(text):
     with pytest.raises(ValueError, match=r"\S"):

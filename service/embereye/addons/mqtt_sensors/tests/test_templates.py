@@ -3,13 +3,23 @@
 import json
 import typing
 
+import aiomqtt
 import pytest
+from harness.eventually import eventually
+from harness.need import MOSQUITTO
+from harness.servers.mosquitto import Mosquitto
+from harness.source_shard import SourceShard
 
+from embereye.addons.mqtt_sensors.sensors import MqttSensors
+from embereye.levels import Kind
+from embereye.units import MINUTE
+from embereye.v1.types_pb2 import Device
+from embereye.wire.readings.source import SensorSource, encode_source
 from embereye.wire.readings.templates import TEMPLATES, mapping_of, read
 from embereye_operator.api.sensors import MqttTemplate
 
 # template, the sensor's topic, its own fields, topic of the message, message, expected readings
-MESSAGES = [
+MESSAGES: list[tuple[typing.Any, ...]] = [
     ("zigbee2mqtt", "zigbee2mqtt/Kitchen smoke", {}, "zigbee2mqtt/Kitchen smoke",
      {"smoke": True, "battery": 97, "battery_low": False, "tamper": False, "test": False, "linkquality": 134},
      {"smoke": 1, "battery": 97, "batteryLow": 0, "tamper": 0, "test": 0}),
@@ -46,6 +56,11 @@ MESSAGES = [
      {"smoke": 0}),
     ("plain", "boiler", {"heat": "alarm.state=HOT|FIRE", "temperature": "t"}, "boiler",
      {"alarm": {"state": "Fire"}, "t": "61.5"}, {"heat": 1, "temperature": 61.5}),
+    ("plain", "panel", {"smoke": "$.zones[*].alarm=ON", "temperature": "$.zones[?@.name == 'attic'].t"}, "panel",
+     {"zones": [{"name": "hall", "alarm": "OFF", "t": 20}, {"name": "attic", "alarm": "ON", "t": 44}]},
+     {"smoke": 1, "temperature": 44}),
+    ("plain", "panel", {"smoke": "$.zones[*].alarm=ON", "battery": "$..battery"}, "panel",
+     {"zones": [{"alarm": "OFF"}, {"alarm": "OFF"}]}, {"smoke": 0}),
 ]  # fmt: skip
 
 
@@ -68,6 +83,35 @@ def test_a_retained_message_is_no_check_in_unless_it_says_when_the_device_was_he
     assert not read(mapping, "z/k", b'{"smoke": false}', retained=True).is_check_in
     report = read(mapping, "z/k", b'{"smoke": false, "last_seen": "2026-11-28T10:00:00Z"}', retained=True)
     assert (report.is_check_in, report.seen_ns) == (True, 1795860000 * 10**9)
+
+
+@pytest.mark.needs(MOSQUITTO)
+@pytest.mark.timeout(120)
+async def test_each_documented_message_arrives_by_a_real_broker(tmp_path):
+    broker = Mosquitto(tmp_path / "mosquitto")
+    broker.start()
+    devices, messages = [], []
+    for number, (template, topic, fields, at, message, _) in enumerate(MESSAGES):
+        base = topic.partition("/")[0]  # its own for each message
+        place = topic.replace(base, f"{number}-{base}", 1)
+        source = SensorSource(f"mqtt://127.0.0.1:{broker.port}", place, template, fields, 70 * MINUTE)
+        devices.append(Device(id=str(number), zone="hall", source=encode_source(source)))
+        text = message if isinstance(message, str) else json.dumps(message)
+        messages.append((at.replace(base, f"{number}-{base}", 1), text))
+    shard = SourceShard(MqttSensors(), *devices)
+    try:
+        shard.apply()
+        await eventually(lambda: shard.source.is_connected, 60)
+        async with aiomqtt.Client("127.0.0.1", broker.port) as gateway:
+            for at, text in messages:
+                await gateway.publish(at, text, qos=1)
+        await eventually(lambda: len(shard.received) >= len(MESSAGES), 60)
+        assert dict(shard.received) == {str(number): row[-1] for number, row in enumerate(MESSAGES)}
+        alarming = {str(number) for number, row in enumerate(MESSAGES) if row[-1].get("smoke")}
+        assert {sign.device for sign in shard.signs if sign.kind == Kind.SMOKE} == alarming
+    finally:
+        await shard.tasks.stop()
+        broker.stop()
 
 
 @pytest.mark.parametrize("payload", [b'{"smoke": "perhaps"}', b"\xff"])
