@@ -207,7 +207,8 @@ function drawVerdict(stale) {
   if (stale) {
     look = "unknown";
     word = t("verdict.unknown");
-    detail = page.answered ? t("verdict.last-known", { worst: stateWord(worst) }) : t("verdict.nothing-known");
+    const known = worst === "normal" && (faults || page.failing || page.covered < page.declared) ? "fault" : worst;
+    detail = page.answered ? t("verdict.last-known", { worst: stateWord(known) }) : t("verdict.nothing-known");
   } else if (worst !== "normal") {
     const zones = named(worst);
     const number = zones.length > 3 ? ` (${zones.length})` : "";  // first, because a phone cuts the names off

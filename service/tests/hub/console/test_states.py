@@ -32,7 +32,11 @@ async def _nothing(house: House) -> None:
 
 
 async def _furnish(house: House) -> None:
-    await house.furnish()
+    await house.furnish(dark=0)
+
+
+async def _furnish_some_dark(house: House) -> None:
+    await house.furnish(dark=2)
 
 
 async def _furnish_many(house: House) -> None:
@@ -54,11 +58,12 @@ async def _burn_everywhere(house: House) -> None:
         await house.burn(f"room-{number:03}", device=f"s-{number:05}")
 
 
+CALM = f"{VERDICT} === 'NORMAL' && document.querySelectorAll('.view img').length"
 STATES: dict[str, tuple[Callable[[House], Awaitable[None]], str]] = {
     "no-devices": (_nothing, "document.querySelector('main').innerText.includes('embereye')"),
     "first-minute": (_start, f"{VERDICT} !== 'NORMAL'"),
-    "calm": (_furnish, "document.querySelectorAll('.view img').length"),
-    "hub-away": (_furnish, "document.querySelectorAll('.view img').length"),
+    "calm": (_furnish, CALM),
+    "hub-away": (_furnish_some_dark, f"{VERDICT} === 'FAULT' && document.querySelectorAll('.view img').length"),
     "many-devices": (_furnish_many, "document.body.innerText.includes('10,000')"),
     "alarm": (_burn, f"{VERDICT}.startsWith('ALARM')"),
     "200-alarms": (_burn_everywhere, f"{VERDICT}.startsWith('ALARM (200)')"),
@@ -84,6 +89,7 @@ async def test_each_state_fits_every_screen_and_is_accessible(
         if state == "hub-away":
             link.cut()
             await browser.until(f"{VERDICT} === 'UNKNOWN'")
+            assert await browser.text("#verdict-detail") == "The hub does not answer. Last known: fault."
         for (width, height), scheme in itertools.product(SIZES, SCHEMES):
             await browser.ask("look", width=width, height=height, scheme=scheme)
             await _keep(browser, f"{state}-{width}-{scheme}", tmp_path)
