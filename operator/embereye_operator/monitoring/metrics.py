@@ -56,6 +56,7 @@ LABELS = {
     "route": "its name, as declared",
     "duty": "its name, as declared",
     "profile": "its name, as declared",
+    "test": "its name, as declared",
     "stage": "`wait`, `analyse`",
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",

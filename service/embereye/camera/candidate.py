@@ -137,7 +137,9 @@ def _view(camera: CameraDevice) -> tuple[str, ...]:
 def _observe(shadow: _Shadow, camera: CameraDevice, frame: Frame, decoded: Decoded | None) -> Observation:
     if decoded is None:
         assert isinstance(frame, Picture)
-        return shadow.thermal.observe(frame) if is_radiometric(frame) else Observation(frame.time_ns)
+        if not is_radiometric(frame):
+            return Observation(frame.time_ns)
+        return shadow.thermal.observe(frame)
     pictures = camera.analyser.pictures
     close_ups = pictures.judged_close_ups
     if decoded.logits and close_ups is not None:
@@ -145,6 +147,7 @@ def _observe(shadow: _Shadow, camera: CameraDevice, frame: Frame, decoded: Decod
     if not decoded.image.size:
         return Observation(frame.time_ns)
     shadow.detector.follow(pictures.detector)
+    shadow.detector.hide(pictures.detector.hidden)
     seen = shadow.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
     if model := camera.analyser.model:
         findings = merged(seen.findings, model.watch.findings)

@@ -8,7 +8,7 @@ which queues for the decoder pool; `_report_signs` turns the observation of an a
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import cv2
@@ -52,6 +52,7 @@ from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.margins import SPAN_TICKS
 from embereye.shard.meter import Meter
+from embereye.shard.selftests import RunningTest
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, MarkedPlaces, Region
@@ -258,6 +259,17 @@ class CameraShard:
         for camera in self._cameras.values():
             self._set_marks(camera)
 
+    def note_self_tests(self, tests: Mapping[str, RunningTest]) -> None:
+        """Ignore the regions of the running tests in the cameras' pictures, and measure them."""
+        for name, camera in self._cameras.items():
+            camera.analyser.set_self_test(tests.get(name))
+
+    def _end_self_tests(self, now_ns: int) -> None:
+        """End the tests whose limit has passed, although the hub did not end them."""
+        for camera in self._cameras.values():
+            if (test := camera.analyser.self_test) and test.is_over(now_ns):
+                camera.analyser.set_self_test(None)
+
     def _set_marks(self, camera: CameraDevice) -> None:
         view = view_of(camera.device)
         regions = [(kind, region) for kind, region in self._marked.get(camera.device.id, ()) if region.view == view]
@@ -290,6 +302,7 @@ class CameraShard:
                 if self._clips:
                     self._clips.end_overdue(now)
                 self._report_differences(now)
+                self._end_self_tests(now)
                 self._save_a_view(now)
                 self._rates.admit(self._cameras, now)
                 self._sample_load()

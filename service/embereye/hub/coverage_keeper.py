@@ -19,6 +19,7 @@ from embereye.hub.coverage.ledgers import LedgerBook
 from embereye.hub.coverage.measured import Series
 from embereye.hub.refusals import ConflictError
 from embereye.hub.scaling import Scaling
+from embereye.hub.self_tests import SelfTestBoard
 from embereye.hub.tables.heard import HEARD, Heard
 from embereye.hub.tables.ledgers import LEDGERS
 from embereye.hub.tables.rosters import FORGOTTEN, ROSTERS
@@ -54,6 +55,7 @@ class CoverageKeeper:
         self.book = book
         self.ledgers = LedgerBook()
         self.scaling = Scaling(book)
+        self.self_tests = SelfTestBoard()
 
     def restore(self, stored: StoredState) -> None:
         """Restore the stored rosters and ledgers."""

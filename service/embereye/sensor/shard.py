@@ -47,6 +47,7 @@ from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes, Sign
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.meter import Meter
+from embereye.shard.selftests import RunningTest
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces
@@ -236,6 +237,11 @@ class SensorShard:
 
     def note_marked(self, places: MarkedPlaces) -> None:
         """Do nothing: places exist only in cameras' pictures; the hub weighs the signs of sensors."""
+
+    def note_self_tests(self, tests: Mapping[str, RunningTest]) -> None:
+        """Ignore the regions of the running tests in thermal frames, and measure them."""
+        for name, device in self.fleet.owned_devices.items():
+            device.frames.self_test = tests.get(name)
 
     async def light_canary(self, fire: Fire) -> None:
         """Send smoke readings of an artificial device to the shard's own listener."""

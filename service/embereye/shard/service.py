@@ -12,7 +12,7 @@ the spool would be lost with the process, it waits longer, or hands the reports 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +40,7 @@ from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.margins import Margins
 from embereye.shard.metrics import shard_metrics
+from embereye.shard.selftests import RunningTest, ShardTests
 from embereye.shard.succession import await_successor
 from embereye.shard.tracing import EpisodeTraces
 from embereye.units import counted
@@ -50,6 +51,7 @@ from embereye.v1.evidence_pb2 import (
     EvidenceItem,
     Ledger,
     MarkedPlaces,
+    SelfTests,
     ShardHello,
 )
 from embereye.v1.shard_pb2 import (
@@ -131,6 +133,9 @@ class ShardCore(Protocol):
     def note_marked(self, places: MarkedPlaces) -> None:
         """Replace the places of the fleet's marked false alarms."""
 
+    def note_self_tests(self, tests: Mapping[str, RunningTest]) -> None:
+        """Replace the running self-tests, by device."""
+
     async def light_canary(self, fire: Fire) -> None:
         """Give the signs of `fire` like a device, until it is reported."""
 
@@ -176,10 +181,12 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             self._spool,
             hello=self._hello,
             coverage=self._coverage,
-            statuses=core.statuses,
+            statuses=lambda now: map(self._tests.add_to, core.statuses(now)),
             ledgers_stored=self._forget_ledgers,
             marked=core.note_marked,
+            tests=self._note_tests,
         )
+        self._tests = ShardTests(self._reporter.coverage_changed)
         self._canaries = Canaries(
             options.shard,
             settings=lambda: self._assignments.current.canary,
@@ -297,7 +304,12 @@ class ShardProcess(ShardServicer, ScrapedCollector):
     def _apply(self, assignment: Assignment) -> None:
         self._links.hub_found = assignment.hub
         self._core.apply(assignment)
+        self._core.note_self_tests(self._tests.running)
         self._reporter.coverage_changed()
+
+    def _note_tests(self, tests: SelfTests) -> None:
+        self._tests.announce(tests)
+        self._core.note_self_tests(self._tests.running)
 
     def _hello(self) -> ShardHello:
         current = self._assignments.current
@@ -333,7 +345,7 @@ class ShardProcess(ShardServicer, ScrapedCollector):
             epoch=current.epoch,
             ready=bool(current.epoch) and not self._draining,
             draining=self._draining,
-            devices=self._core.devices(now) if devices else (),
+            devices=map(self._tests.add_to, self._core.devices(now)) if devices else (),
             declared=declared,
             covered=covered,
             load=self._core.load(),

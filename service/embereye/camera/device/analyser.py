@@ -29,6 +29,7 @@ from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import WORKING_SIDE
 from embereye.process.condition import Condition
 from embereye.process.timing.clock import now_ns
+from embereye.shard.selftests import PERCENT, RunningTest
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Mask
@@ -65,7 +66,6 @@ class Analyser:
         self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns, close_ups: CloseUpBudget | None = None
     ) -> None:
         self.observation: Observation | None = None  # of the latest frame
-        self.urgent = False  # fire is suspected, so flicker is measured on every frame
         self.cost = Cost()
         self.model: CameraModel | None = None
         # runs and CPU seconds of earlier models; None: there was none
@@ -84,6 +84,7 @@ class Analyser:
         self._thermal: ThermalAnalyst
         self._radiometric = False  # the latest frame contained temperatures
         self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was last suspected
+        self._self_test: RunningTest | None = None
         self._fault = ""  # why the latest picture could not show a fire
         self._failing = Condition(logger, begin=logging.ERROR)  # the analysis of the latest frame failed
 
@@ -114,6 +115,7 @@ class Analyser:
         detector = detector_of(self._device, self.setup, self.usual_levels, phase)
         self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
         self._thermal = thermal_analyst_of(self._device, self._settings)
+        self.set_self_test(self._self_test)
 
     def _renew_model(self) -> None:
         self.withdraw_model()
@@ -122,6 +124,7 @@ class Analyser:
         if self.setup.model and self._host:
             device = self._device
             self.model = CameraModel(device.id, self._host, self._settings.model, _ignored(device), self._clock)
+        self.set_self_test(self._self_test)
 
     @property
     def model_cost(self) -> tuple[int, float] | None:
@@ -157,12 +160,33 @@ class Analyser:
         """True if `frame` is not analysed and counts as showing the same as the previous one."""
         return not is_radiometric(frame) and self._pictures.is_repeat(frame)
 
+    def set_self_test(self, test: RunningTest | None) -> None:
+        """Ignore the region of a self-test, and measure it, until this is called with None or its limit has passed."""
+        self._self_test = test
+        box = test.box if test else None
+        self._pictures.detector.hide(box)
+        self._thermal.self_test = test
+        if self.model:
+            self.model.hidden = box
+
+    @property
+    def urgent(self) -> bool:
+        """True if fire is suspected, so that flicker is measured on every frame."""
+        return self.observation is not None and self.observation.urgent
+
+    @property
+    def self_test(self) -> RunningTest | None:
+        """The self-test that runs; None if there is none."""
+        return self._self_test
+
     def analyse_temperatures(self, frame: Picture, *, shown: bool = False) -> AnalysedFrame:
         """Analyse a `frame` of temperatures; `shown`: somebody looks at it live. Called on a thread."""
         return self._thermal.analyse_temperatures(frame, shown=shown)
 
     def analyse_picture(self, frame: Frame, decoded: Decoded) -> AnalysedFrame | Exception:
         """Analyse the `decoded` picture of `frame`. Returns any exception, because it concerns only this camera."""
+        if self._self_test is not None and decoded.image.size:
+            self._self_test.observe(decoded.image, PERCENT)
         try:
             return self._pictures.analyse_picture(frame, decoded)
         except Exception as error:
@@ -177,7 +201,7 @@ class Analyser:
         if self.model and not self._radiometric:
             self.model.offer_frame(_for_model(frame, analysed), seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
-        self.observation, self.urgent = seen, seen.urgent
+        self.observation = seen
         if seen.suspected:
             self._suspected_ns = frame.received_ns
         return seen

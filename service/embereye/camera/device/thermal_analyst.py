@@ -20,6 +20,7 @@ from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
 from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
+from embereye.shard.selftests import KELVIN, FrozenRegion, RunningTest
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Area, Mask, Radiometry
 from embereye.wire.radiometric import read_words
@@ -46,6 +47,8 @@ class ThermalAnalyst:
         self._watch = RadiometricWatch(thresholds, radiometry, areas)
         self._areas = areas
         self._hidden = hidden
+        self.self_test: RunningTest | None = None
+        self._frozen = FrozenRegion()
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, ...] = ()
@@ -74,7 +77,10 @@ class ThermalAnalyst:
         if words.shape != self._shape:
             self._shape = words.shape
             self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
-        heat = self._watch.observe(words, frame.received_ns, self._ignored)
+        shown = self._frozen.apply(words, self.self_test)
+        heat = self._watch.observe(shown, frame.received_ns, self._ignored)
+        if self.self_test is not None:
+            self.self_test.observe(self._watch.celsius_of(words), KELVIN)
         return heat, self._finding(heat, frame.received_ns)
 
     def _finding(self, heat: Heat, now_ns: int) -> Finding:

@@ -23,7 +23,7 @@ from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import SCALES
 from embereye.process.condition import Condition
 from embereye.process.timing.clock import now_ns
-from embereye.units import SECOND
+from embereye.units import SECOND, Box
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask
 
@@ -54,6 +54,7 @@ class CameraModel:
     settings: Model
     masks: tuple[Mask, ...] = ()
     clock: Callable[[], int] = now_ns
+    hidden: Box | None = field(default=None, init=False)  # a part of the picture that is ignored for some time
     urgent: bool = field(default=False, init=False)  # no run overtakes another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)
@@ -134,7 +135,8 @@ class CameraModel:
             self._seconds.append(result.seconds)
             self.cpu_seconds += result.cpu_seconds
             self.runs += 1
-            self.watch.observe(result.detections, frame.time_ns, frame.lost)
+            ignored = frame.lost if self.hidden is None else (*frame.lost, self.hidden)
+            self.watch.observe(result.detections, frame.time_ns, ignored)
             return
         if isinstance(result, UndecodableError):
             return  # the frame is at fault; if all frames are, the camera itself is dark

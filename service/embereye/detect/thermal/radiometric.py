@@ -124,6 +124,10 @@ class RadiometricWatch:
         self._last = Heat(assessment, celsius, box, swapped or assessment.blind or self._uniform(celsius, now_ns))
         return self._last
 
+    def celsius_of(self, words: NDArray[np.uint16]) -> Celsius:
+        """Convert (height, width) words of this camera to °C; see `to_celsius`."""
+        return to_celsius(words, self._radiometry)
+
     def _frozen(self, now_ns: int) -> str:
         still = now_ns - self._changed_ns
         return f"picture frozen: exactly the same for {still / SECOND:.0f} s" if still > FROZEN_NS else ""

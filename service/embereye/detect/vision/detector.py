@@ -64,12 +64,13 @@ class Detector:
         self.flame = FlameDetector(flame, Inspections(phase), usual_levels) if flame else None
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
-        self._masks = tuple(masks)
+        self._declared_masks = self._masks = tuple(masks)
+        self.hidden: Box | None = None  # a part of the picture that is ignored for some time
         levels = self.flame.usual_levels if self.flame else usual_levels or UsualLevels()
         self._smoke_likeness = SmokeLikeness(smoke, levels, phase, _hidden_places(self._masks)) if smoke else None
         self._motion = MotionGate()
         # The network also sees masked places, and a flame of a whole picture has no place: it decides nothing alone.
-        self._likeness = (
+        self._unhidden_likeness = self._likeness = (
             Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels)
             if self.flame and not self._masks
             else None
@@ -117,6 +118,21 @@ class Detector:
         """Watch the detail that `other` watches, whose pictures and inspections this one also gets."""
         if self._detail and other._detail:
             self._detail.follow(other._detail)
+
+    def hide(self, box: Box | None) -> None:
+        """Ignore `box` like a mask from now on, instead of the previous one; None: ignore only the masks."""
+        if box == self.hidden:
+            return
+        self.hidden = box
+        masks = self._declared_masks
+        if box is not None:
+            (left, top), (right, bottom) = box[:2], (box[0] + box[2], box[1] + box[3])
+            masks = (*masks, Mask(x=[left, right, right, left], y=[top, top, bottom, bottom]))
+        self._masks = masks
+        self._shape = (0, 0)  # they are drawn again for the next picture
+        self._likeness = self._unhidden_likeness if box is None else None
+        if self._smoke_likeness:
+            self._smoke_likeness.hide(_hidden_places(masks))
 
     def add_inspection(self, inspection: Inspection) -> None:
         """Store the network's result for a picture before `detect` gets that picture."""

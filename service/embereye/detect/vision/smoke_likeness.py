@@ -80,6 +80,10 @@ class SmokeLikeness:
         self._result: Smoke | None = None  # of the latest inspection, for pictures of …
         self._shape = (0, 0)
 
+    def hide(self, places: npt.NDArray[np.bool_] | None) -> None:
+        """Replace the masked places (PLACES, PLACES); None: there are none."""
+        self._hidden = places
+
     def start_if_due(self, time_ns: int) -> bool:
         """True if the picture of `time_ns` should be judged; that starts the next interval."""
         limits = self._limits

@@ -33,6 +33,7 @@ class EvidenceService(ReportServicer):
         self._hub = hub
         self._bus = bus
         hub.false_alarms.subscribe(self._send_marked)
+        hub.coverage.self_tests.subscribe(self._send_tests)
 
     @property
     def clocks_wrong(self) -> int:
@@ -60,9 +61,14 @@ class EvidenceService(ReportServicer):
         for stream in self._streams:
             self.on_begin(stream)
 
+    def _send_tests(self) -> None:
+        for stream in self._streams:
+            stream.send_tests(self._hub.coverage.self_tests.of(stream.fleet))
+
     def on_begin(self, stream: Stream) -> None:
-        """Send the marked places; see `ReportServicer.on_begin`."""
+        """Send the marked places and the self-tests; see `ReportServicer.on_begin`."""
         stream.send_marked(self._hub.false_alarms.places(stream.fleet))
+        stream.send_tests(self._hub.coverage.self_tests.of(stream.fleet))
 
     def note_coverage(self, stream: Stream, coverage: Coverage) -> None:
         """Record a shard's coverage; see `ReportServicer.note_coverage`."""

@@ -18,7 +18,15 @@ from embereye.hub.coverage.skew import Skew
 from embereye.process.identity.guard import caller
 from embereye.process.identity.names import Identity
 from embereye.process.tasks import beside
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, MarkedPlaces, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2 import (
+    Coverage,
+    EvidenceItem,
+    MarkedPlaces,
+    ReportRequest,
+    ReportResponse,
+    SelfTests,
+    ShardHello,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
@@ -42,6 +50,7 @@ class Stream:
         self._durable: list[str] = []
         self._ledgers_ns = 0
         self._marked: MarkedPlaces | None = None  # to be sent; None: nothing new
+        self._tests: SelfTests | None = None  # to be sent; None: nothing new
         self._failing = ""  # why nothing can be stored
         self._sent_failing = ""
         self._over = False
@@ -85,6 +94,11 @@ class Stream:
         self._marked = places
         self._wake.set()
 
+    def send_tests(self, tests: SelfTests) -> None:
+        """Send the shard all self-tests of its fleet."""
+        self._tests = tests
+        self._wake.set()
+
     def send_failing(self, why: str) -> None:
         """Send the shard the reason `why` its reports are not acknowledged; '': they are again."""
         if why != self._failing:
@@ -111,6 +125,9 @@ class Stream:
             if self._marked is not None:
                 marked, self._marked = self._marked, None
                 yield ReportResponse(marked=marked)
+            if self._tests is not None:
+                tests, self._tests = self._tests, None
+                yield ReportResponse(tests=tests)
             if self._sent_failing != self._failing:
                 self._sent_failing = self._failing
                 yield ReportResponse(failing=self._failing)

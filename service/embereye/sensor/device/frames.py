@@ -21,6 +21,7 @@ from embereye.detect.thermal.heat import UNKNOWN, Extreme, HeatAssessment, HeatW
 from embereye.detect.thermal.mlx90640 import COLUMNS, FRAME_WORDS, PIXELS, ROWS, Calibration, counts_scale, words_of
 from embereye.detect.thermal.spot import SpotWatch, hot_spot
 from embereye.sensor.device.levels import CLEAR
+from embereye.shard.selftests import KELVIN, FrozenRegion, RunningTest
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Area
 
@@ -48,6 +49,8 @@ class FrameAnalysis:
         self._set_areas(areas)
         self._spot = SpotWatch()
         self._rhythm = FrameRhythm()
+        self.self_test: RunningTest | None = None
+        self._frozen = FrozenRegion()
         self.damaged = 0  # pixels and frames that were damaged on their way
         self._auxiliary = AuxiliaryFilter()
         self._kelvin = PixelFilter(JUMP_K, kelvin=True)
@@ -77,8 +80,8 @@ class FrameAnalysis:
         self.follow(other)
 
     def follow(self, other: "FrameAnalysis") -> None:
-        """Use the calibration and the broken pixels that `other` knows of the same sensor."""
-        self.calibration, self._pixels = other.calibration, other._pixels
+        """Use the calibration, the broken pixels and the self-test that `other` knows of the same sensor."""
+        self.calibration, self._pixels, self.self_test = other.calibration, other._pixels, other.self_test
 
     @property
     def replaced(self) -> frozenset[int]:
@@ -128,8 +131,17 @@ class FrameAnalysis:
         if celsius is None or extreme is None:
             self.assessment = self._analyse_counts(words, now_ns, repeated=not changed)
         else:
+            if (test := self._test_at(now_ns)) is not None:
+                test.observe(celsius, KELVIN)
+                (extreme,) = extremes((celsius := self._frozen.apply(celsius, test))[None])
             self.assessment = self._analyse_celsius(words, celsius, extreme, now_ns, repeated=not changed)
         return self.assessment
+
+    def _test_at(self, now_ns: int) -> RunningTest | None:
+        """The self-test that runs; None if there is none."""
+        if self.self_test is not None and self.self_test.is_over(now_ns):
+            self.self_test = None
+        return self.self_test
 
     def _note_damage(self, count: int) -> None:
         if not count:

@@ -31,6 +31,7 @@ from embereye.v1.evidence_pb2 import (
     MarkedPlaces,
     ReportRequest,
     ReportResponse,
+    SelfTests,
     ShardHello,
 )
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
@@ -87,7 +88,8 @@ class Reporter:
 
     `hello`, `coverage` and `statuses` are called whenever the stream needs them, so they always return the present
     state; statuses are made a few at a time. `ledgers_stored` is called with the time of the coverage report up to
-    which closed ledgers are durable in the hub, `marked` with all places of the fleet's false alarms.
+    which closed ledgers are durable in the hub, `marked` with all places of the fleet's false alarms, `tests` with the
+    fleet's self-tests.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Reporter:
         statuses: Callable[[int], Iterator[DeviceStatus]] = lambda _: iter(()),
         ledgers_stored: Callable[[int], None] = lambda time_ns: None,
         marked: Callable[[MarkedPlaces], None] = lambda places: None,
+        tests: Callable[[SelfTests], None] = lambda tests: None,
     ) -> None:
         self._links = links
         self._spool = spool
@@ -109,6 +112,7 @@ class Reporter:
         self._wake = asyncio.Event()
         self._ledgers_stored = ledgers_stored
         self._marked = marked
+        self._tests = tests
         self._stored_ns = 0
         self._coverage_due = 0.0
         self.acknowledged: Callable[[Sequence[str]], None] | None = None  # called with the ids of acknowledged reports
@@ -200,6 +204,8 @@ class Reporter:
             self._ledgers_stored(response.ledgers_ns)
         if response.HasField("marked"):
             self._marked(response.marked)
+        if response.HasField("tests"):
+            self._tests(response.tests)
         if response.HasField("failing"):
             if response.failing:
                 sentence = "hub %s acknowledges no reports: %s; %s"

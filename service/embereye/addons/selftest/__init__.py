@@ -1,0 +1,1 @@
+"""Optical self-tests: lamps and heaters in view, which devices must see when they are switched on."""

@@ -1,0 +1,51 @@
+"""The option of `embereye hub` for optical self-tests, and the parts that they add to the hub.
+
+aiomqtt and pymodbus are imported only if the option is used.
+"""
+
+from argparse import Namespace
+from pathlib import Path
+
+from embereye.addons.selftest.metrics import selftest_metrics
+from embereye.addons.selftest.options import OPTION, SelfTestOptions, read_selftest
+from embereye.hub.addon import Addon, Parts
+from embereye.hub.clips.store import ClipStore
+from embereye.hub.hub import Hub
+from embereye.process.extras import needed_by
+from embereye.process.telemetry.metric import Scraped
+from embereye_cli.options import Option, OptionGroup
+
+OPTIONS = OptionGroup(
+    "self-tests", "switch lamps and heaters in view (addons/selftest/README.md)",
+    Option(OPTION, "YAML file with lamps and heaters that devices must see when they are switched on; default: none",
+           type=Path, metavar="FILE"),
+)  # fmt: skip
+
+
+def read(arguments: Namespace) -> Addon:
+    """The add-on with its options; UserError if the file is wrong."""
+    return SelfTestAddon(read_selftest(arguments.selftest) if arguments.selftest else None)
+
+
+class SelfTestAddon(Addon):
+    """Runs the tests that `options` declare."""
+
+    metrics = "embereye_hub_selftest"
+
+    def __init__(self, options: SelfTestOptions | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the tests; see `Addon.attach`."""
+        if self._options is None:
+            return self.stand_by()
+        from embereye.addons.selftest.http import SelfTestRoutes
+
+        with needed_by(OPTION, "aiomqtt", "mqtt"), needed_by(OPTION, "pymodbus", "modbus"):
+            from embereye.addons.selftest.keeper import SelfTestKeeper
+        tests = SelfTestKeeper(self._options, hub)
+        return Parts(
+            routes=[SelfTestRoutes(tests)],
+            collectors=[Scraped(lambda: selftest_metrics(tests))],
+            tasks={"selftest": tests.run},
+        )

@@ -1,0 +1,66 @@
+"""Switch a lamp or a heater: one message to an MQTT broker, or one coil of a Modbus server, confirmed.
+
+Each switch opens a separate connection, because it is used rarely.
+"""
+
+import asyncio
+import logging
+
+import aiomqtt
+from pymodbus.client import AsyncModbusTcpClient
+from pymodbus.exceptions import ModbusException
+
+from embereye.addons.selftest.options import ModbusSwitch, MqttSwitch, SelfTestOptions
+from embereye.hub.mqtt.options import MqttOptions
+from embereye.process.connecting import connect_any
+from embereye.process.lifecycle import UserError
+from embereye.process.tasks import raise_if_cancelled
+
+SECONDS = 5.0  # to switch
+library_logger = logging.getLogger(f"{__name__}.library")
+library_logger.setLevel(logging.CRITICAL)
+
+
+class SwitchError(Exception):
+    """The actuator was not switched; the text says why."""
+
+
+async def switch(options: SelfTestOptions, which: MqttSwitch | ModbusSwitch, *, on: bool) -> None:
+    """Switch an actuator; SwitchError if that is not confirmed within SECONDS."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            if isinstance(which, ModbusSwitch):
+                await _write_coil(which, on=on)
+            else:
+                assert options.broker
+                await _publish(options.broker, which.topic, which.on if on else which.off)
+    except TimeoutError:
+        raise SwitchError(f"no answer within {SECONDS:g} s") from None
+    except (aiomqtt.MqttError, ModbusException, UserError, OSError, ValueError) as error:
+        raise SwitchError(" ".join(str(error).split()) or type(error).__name__) from error
+    finally:
+        raise_if_cancelled()
+
+
+async def _publish(broker: MqttOptions, topic: str, payload: str) -> None:
+    # The library dials in a thread that cannot be cancelled: try the address before.
+    (await connect_any(broker.host, broker.port)).close()
+    user, password = broker.login() or (None, None)
+    client = aiomqtt.Client(
+        broker.host, broker.port, username=user, password=password, timeout=SECONDS,
+        tls_context=broker.client_tls().context() if broker.tls else None, logger=library_logger,
+    )  # fmt: skip
+    async with client:
+        await client.publish(topic, payload, qos=1)
+
+
+async def _write_coil(which: ModbusSwitch, *, on: bool) -> None:
+    client = AsyncModbusTcpClient(which.host, port=which.port, timeout=SECONDS, retries=0, reconnect_delay=0)
+    try:
+        if not await client.connect():
+            raise SwitchError("it cannot be reached")
+        answer = await client.write_coil(which.coil, on, device_id=which.unit)
+        if answer.isError():
+            raise SwitchError(f"it refuses coil {which.coil} (Modbus exception {getattr(answer, 'exception_code', 0)})")
+    finally:
+        client.close()
