@@ -49,12 +49,15 @@ STEADY = "document.querySelector('#focus:not([hidden], .moving)')"
 PICTURE = "document.querySelector('#focus-screen')?.naturalWidth"
 ACKNOWLEDGE = "document.querySelector('#focus-actions [data-action=acknowledge]').getBoundingClientRect().toJSON()"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-# What moves from the moment at which the card is drawn.
+# What moves from the moment at which the card is drawn, with its place before and after.
 SHIFTS = """{
+  const boxes = "header, .verdict, #alarms, #alarm-list, #focus, #focus > *, #focus-actions *, .stage .screen";
   window.shifted = [];
   new PerformanceObserver((list) => {
     for (const { startTime, sources } of list.getEntries()) {
-      for (const { node } of sources) window.shifted.push([startTime, node?.id || node?.className || node?.nodeName]);
+      for (const { node, previousRect, currentRect } of sources) {
+        window.shifted.push([startTime, node?.matches?.(boxes), node?.id || "", previousRect, currentRect]);
+      }
     }
   }).observe({ type: "layout-shift", buffered: true });
   const look = () => {
@@ -63,7 +66,7 @@ SHIFTS = """{
   };
   addEventListener("DOMContentLoaded", look);
 }"""
-AFTER = "window.shifted.filter(([at, node]) => at > window.drawn + 50 && /^focus|^verdict|alarm/.test(node))"
+AFTER = "window.shifted.filter(([at, isBox]) => at > window.drawn + 50 && isBox)"
 
 
 @pytest.fixture
