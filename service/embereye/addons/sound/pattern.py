@@ -6,9 +6,9 @@ near 3,100 Hz (piezo) or 520 Hz (square wave, for sleepers).
 
 Levels are measured in dB, per frequency and each 10 ms. For each possible start and tempo, the levels in the pulses are
 compared with those in the gaps and pauses: every pulse must be louder than every gap, by as much as a room with echoes
-leaves of it. A pulse must also be steady, as loud as the others, and a narrow line. Two such groups in a row at the
-right distance and frequency, with no other group between them, are an alarm. Speech, music and machines fail one of
-these; beepers have other pauses.
+leaves of it. A pulse must also be steady, as loud as the others, a narrow line, and have their tone: the harmonics of
+voices change theirs. Two such groups in a row at the right distance and frequency, with no other group between them,
+are an alarm. Speech, music and machines fail one of these; beepers have other pauses.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,11 @@ FRAMES = RATE // HOP  # frames per second
 STEP = FRAMES // 4  # frames between two searches
 TEMPI = (0.9, 0.95, 1.0, 1.05, 1.1)
 BANDS = ((2700.0, 3500.0), (455.0, 585.0))  # Hz: nominal ± 10 %, and a bin
+FIFTH = 5  # harmonic of a square wave of 520 Hz that is beside the upper band, and may be the best line of a group
 MIN_LEVEL = -75.0  # dB of full scale; below, codecs make their own sounds
 FLOOR = -100.0  # dB; digital silence
 SAME_TONE = 1.5  # bins by which groups of one alarm may differ
+STEADY_TONE = 10.0, 0.005  # Hz, or share of the tone, by which pulses of a group may differ
 SPREAD = 10.0  # dB by which pulses of a group may differ: people walk through the room
 PROMINENCE = 14.0  # dB by which a line is above its neighbourhood
 SHARE = -9.0  # dB of the line to all sound; an alarm 10 dB above the noise has more than -5 without echoes
@@ -110,7 +112,7 @@ class AlarmSounds:
         self._pending = np.zeros(0, np.float32)
         self._levels: Levels = np.zeros((0, len(_BINS)), np.float32)
         self._lines: Levels = self._levels  # prominence of each bin
-        self._raw: Levels = self._levels
+        self._raw: Levels = np.zeros((0, len(_WIDE)), np.float32)
         self._first = 0  # number of the first frame in `_levels`
         self._searched = BEFORE  # frame up to which starts of groups were searched
         self._recent: dict[Pattern, list[Group]] = {template.pattern: [] for template in TEMPLATES}
@@ -191,18 +193,20 @@ def _is_same_tone(frequency: float, group: Group) -> bool:
     return abs(group.frequency - frequency) <= SAME_TONE * RATE / WINDOW
 
 
-def _bins() -> NDArray[np.intp]:
-    bands = [np.arange(round(low * WINDOW / RATE), round(high * WINDOW / RATE) + 1) for low, high in BANDS]
-    return np.concatenate(bands)
+def _bins(beyond: int = 0) -> NDArray[np.intp]:
+    """The bins of the bands, and `beyond` more on each side."""
+    edges = [(round(low * WINDOW / RATE) - beyond, round(high * WINDOW / RATE) + beyond) for low, high in BANDS]
+    return np.concatenate([np.arange(low, high + 1) for low, high in edges])
 
 
 _BINS = _bins()
+_WIDE = _bins(3)  # by which a tone beside a band is known to be there
 _HANN = np.hanning(WINDOW + 1)[:-1].astype(np.float32)
 _FULL_SCALE = float((_HANN.sum() / 2) ** 2)
 
 
 def _spectrum(samples: NDArray[np.float32], count: int) -> tuple[Levels, Levels, Levels]:
-    """The levels (count, bins) of the tones in dB of full scale, by how many dB they are lines, and each bin's level.
+    """The levels (count, bins) of the tones in dB of full scale, by how many dB they are lines, and those of _WIDE.
 
     A tone has the level of the loudest of three bins, because it may drift.
     """
@@ -220,7 +224,7 @@ def _spectrum(samples: NDArray[np.float32], count: int) -> tuple[Levels, Levels,
     around = (mean(_BINS - FAR, _BINS - NEAR) + mean(_BINS + NEAR, _BINS + FAR)) / 2
     share = tones - 10 * np.log10(np.maximum(power.sum(axis=1), 1e-10))[:, None]
     lines = np.minimum(tones - around - PROMINENCE, share - SHARE).astype(np.float32)
-    return tones, lines, decibels[:, _BINS]
+    return tones, lines, decibels[:, _WIDE]
 
 
 @dataclass(frozen=True)
@@ -312,23 +316,26 @@ def _best(template: Template, sums: _Sums, columns: NDArray[np.intp], raw: Level
         return None
     place = np.unravel_index(np.where(good, margin, -np.inf).argmax(), good.shape)
     row, column = int(place[1]), int(columns[place[2]])
-    begin, end = (BEFORE + row + round(edge * FRAMES) for edge in template.pulses[0])
-    frequency = _frequency(column, raw[begin : max(end, begin + 1)])
+    pulse = plan.pulses.at(int(place[0]))
+    tones = [_frequency(column, raw[begin + row : end + row])
+             for begin, end in zip(pulse.begins[0].tolist(), pulse.ends[0].tolist(), strict=True)]  # fmt: skip
+    frequency, (least, share) = sum(tones) / len(tones), STEADY_TONE
+    if max(tones) - min(tones) > max(least, share * frequency):
+        return None
+    if not any(low <= tone <= high for low, high in BANDS for tone in (frequency, frequency / FIFTH)):
+        return None
     return Group(template.pattern, at + row / FRAMES, frequency, float(faintest[place]), float(contrast[place]))
 
 
 def _frequency(column: int, raw: Levels) -> float:
     """The frequency of the line near bin `column`, in Hz: the vertex of a parabola through the three bins there."""
     level = raw.mean(axis=0)
-    near = [number for number in range(column - 2, column + 3) if 0 <= number < len(_BINS)]
-    near = [number for number in near if abs(int(_BINS[number]) - int(_BINS[column])) <= 2]
-    peak = max(near, key=lambda number: float(level[number]))
-    offset = 0.0
-    if 0 < peak < len(_BINS) - 1 and _BINS[peak + 1] - _BINS[peak - 1] == 2:
-        left, middle, right = (float(level[number]) for number in (peak - 1, peak, peak + 1))
-        curve = left - 2 * middle + right
-        offset = max(-0.5, min(0.5, 0.5 * (left - right) / curve)) if curve else 0.0
-    return (float(_BINS[peak]) + offset) * RATE / WINDOW
+    middle = int(np.flatnonzero(_BINS[column] == _WIDE)[0])
+    peak = max(range(middle - 2, middle + 3), key=lambda number: float(level[number]))
+    left, top, right = (float(level[number]) for number in (peak - 1, peak, peak + 1))
+    curve = left - 2 * top + right
+    offset = max(-0.5, min(0.5, 0.5 * (left - right) / curve)) if curve else 0.0
+    return (float(_WIDE[peak]) + offset) * RATE / WINDOW
 
 
 def describe(alarm: Alarm) -> str:

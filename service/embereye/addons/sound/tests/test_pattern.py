@@ -93,6 +93,15 @@ def test_short_pulses_of_a_low_tone_are_heard_although_echoes_fill_the_gaps(seed
     assert (patterns, known <= WITHIN) == ({"carbonMonoxide"}, True)
 
 
+@pytest.mark.parametrize("tones", [(451.0, 474.0, 454.0), (426.0, 434.0, 436.0), (530.0, 545.0, 533.0)])
+def test_three_vowels_in_the_time_of_a_signal_but_of_other_tones_are_no_alarm(tones):
+    pulses = np.concatenate([alarm("smoke", 1.0, tone=tone) for tone in tones])
+    group = np.concatenate((pulses, np.zeros(RATE, np.float32)))
+    steady = np.concatenate([alarm("smoke", 4.0, tone=530.0)] * 3)
+    assert heard(np.concatenate((SILENCE, group, group, group, SILENCE)))[0] == {}
+    assert list(heard(np.concatenate((SILENCE, steady, SILENCE)))[0]) == ["smoke"]
+
+
 def test_five_minutes_of_noise_are_listened_to_by_a_command(capsys):
     assert main(["bench", "sound", "--hours", "0.01", "--kinds", "music"]) == 0
     assert capsys.readouterr().out.startswith("0 false alarms in 0.1 h (0.1 h of music: 0); 95 % sure of at most ")
