@@ -11,11 +11,15 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import OBJECT_NAME, ZONE
+
+if TYPE_CHECKING:
+    from embereye_operator.decide.discovered import Naming
 
 USERNAME, PASSWORD = "EMBEREYE_CAMERA_USERNAME", "EMBEREYE_CAMERA_PASSWORD"
 LONGEST = 120.0  # seconds of a search
@@ -34,24 +38,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         f"default: ${USERNAME} and ${PASSWORD}")  # fmt: skip
     parser.add_argument("--name", default="cameras", help="name of the fleet (%(default)s)")
     parser.add_argument("--namespace", "-n", default="default", help="namespace of the fleet (%(default)s)")
-    parser.add_argument("--zone", default="unassigned", help="zone of all cameras (%(default)s)")
+    parser.add_argument("--zone", action="append", default=[], metavar="[PATTERN=]ZONE",
+                        help="zone of all cameras (default: unassigned), or of those whose name or location matches, "
+                        "as in 'Hall *=hall'; repeatable, the first match counts")  # fmt: skip
     parser.add_argument("--secret", default="cameras", metavar="NAME",
                         help="Secret that will have the cameras' credentials (%(default)s)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, query and print; return 1 if no camera was found."""
+    from embereye_operator.decide.discovered import Naming
+
     lifecycle.configure_logging()
     for option in ("name", "namespace", "secret"):
         if not re.fullmatch(OBJECT_NAME, getattr(arguments, option)) or len(getattr(arguments, option)) > 40:
             raise UserError(f'--{option} "{getattr(arguments, option)}" is not the name of a Kubernetes object')
-    if not re.fullmatch(ZONE, arguments.zone) or len(arguments.zone) > 63:
-        raise UserError(f'--zone "{arguments.zone}" is not a zone name')
+    zones = [_zone(text) for text in arguments.zone]
     check_ranges(arguments, timeout=(0.1, LONGEST))
     if arguments.host and arguments.interface:
         raise UserError("--interface has no effect with --host: leave one of them out")
     user, password = read_credentials(arguments.credentials)
-    return asyncio.run(_main(arguments, user, password))
+    everywhere = [zone for pattern, zone in zones if not pattern]
+    if len(everywhere) > 1:
+        raise UserError("--zone: more than one without a pattern, as in 'Hall *=hall'")
+    zone = everywhere[0] if everywhere else "unassigned"
+    patterns = [entry for entry in zones if entry[0]]
+    naming = Naming(arguments.name, arguments.namespace, zone, arguments.secret, patterns)
+    return asyncio.run(_main(arguments, naming, user, password))
+
+
+def _zone(text: str) -> tuple[str, str]:
+    """Split [PATTERN=]ZONE; UserError if the zone is not a name of one."""
+    pattern, _, zone = text.rpartition("=")
+    if not re.fullmatch(ZONE, zone) or len(zone) > 63:
+        raise UserError(f'--zone "{zone}" is not a zone name')
+    return pattern, zone
 
 
 def read_credentials(file: Path | None) -> tuple[str, str]:
@@ -73,11 +94,11 @@ def _print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def _main(arguments: argparse.Namespace, user: str, password: str) -> int:
+async def _main(arguments: argparse.Namespace, naming: "Naming", user: str, password: str) -> int:
     from embereye.camera.discovery import addresses, ask_all, search
     from embereye.camera.sources.declared import SourceError, parse_source
     from embereye.camera.sources.onvif.found import FoundCamera
-    from embereye_operator.decide.discovered import Naming, fleet_text
+    from embereye_operator.decide.discovered import fleet_text
 
     if arguments.host:
         cameras = [FoundCamera(f"onvif://{host.removeprefix('onvif://')}") for host in dict.fromkeys(arguments.host)]
@@ -105,5 +126,5 @@ async def _main(arguments: argparse.Namespace, user: str, password: str) -> int:
             "they refuse those given" if user else f"name them with --credentials FILE, or {USERNAME} and {PASSWORD}"
         )
         _print_note(f"some cameras need credentials: {remedy}")
-    print(fleet_text(answers, Naming(arguments.name, arguments.namespace, arguments.zone, arguments.secret)), end="")
+    print(fleet_text(answers, naming), end="")
     return 0

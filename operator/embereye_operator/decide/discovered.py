@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from embereye.camera.sources.onvif.choice import choose_watched, largest
 from embereye.camera.sources.onvif.found import FoundCamera
@@ -31,6 +32,15 @@ class Naming:
     namespace: str = "default"
     zone: str = "unassigned"
     secret: str = "cameras"
+    zones: Sequence[tuple[str, str]] = ()  # pattern with * and ? of names or locations, and zone; the first counts
+
+    def zone_of(self, camera: FoundCamera) -> str:
+        """The zone of `camera`, by its name or location; upper and lower case are the same."""
+        names = [camera.name.casefold(), camera.location.casefold()]
+        matching = (
+            zone for pattern, zone in self.zones if any(fnmatchcase(name, pattern.casefold()) for name in names)
+        )
+        return next(matching, self.zone)
 
 
 def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
@@ -38,7 +48,8 @@ def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
     count = counted(len(cameras), "camera")
     lines = [
         f"# {count} found by `embereye discover`. Ids are derived from the cameras' names;",
-        f'# all are in the zone "{naming.zone}": give each the zone whose alarm it belongs to.',
+        f'# {"others" if naming.zones else "all"} are in the zone "{naming.zone}": '
+        "give each the zone whose alarm it belongs to.",
         *(_secret_lines(naming) if any(map(_guarded, cameras)) else ()),
         *_head(naming),
     ]
@@ -94,7 +105,7 @@ def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
         for source in sources:
             name = _id(camera, ids)
             yield f"    - id: {_quoted(name)}"
-            yield f"      zone: {_quoted(naming.zone)}"
+            yield f"      zone: {_quoted(naming.zone_of(camera))}"
             if location := printable(camera.location or camera.name, 200):
                 yield f"      location: {_quoted(location)}"
             yield f"      source: {_quoted(camera.source)}"

@@ -34,7 +34,8 @@ def port():
 
 def test_a_fleet_goes_to_stdout_and_progress_to_stderr(port, tmp_path, capsys):
     (tmp_path / "who").write_text("viewer\npa ss\n")
-    options = ["--interface", "lo", "--timeout", "0.8", "--credentials", str(tmp_path / "who"), "--zone", "yard"]
+    options = ["--interface", "lo", "--timeout", "0.8", "--credentials", str(tmp_path / "who")]
+    options += ["--zone", "G?te=yard", "--zone", "rest"]
     assert main(["discover", *options, "--name", "gates", "--namespace", "site", "--secret", "own"]) == 0
     printed = capsys.readouterr()
     fleet = yaml.safe_load(printed.out)

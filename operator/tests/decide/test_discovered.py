@@ -30,6 +30,19 @@ def test_a_camera_is_ready_to_apply_with_its_large_stream_recorded():
     assert "kubectl --namespace default label secret cameras embereye.dev/allow-fleet-use=true" in text
 
 
+def test_zones_follow_from_names_and_locations():
+    cameras = [
+        FoundCamera(f"onvif://10.0.0.{number}", name, location)
+        for number, (name, location) in enumerate(
+            [("HALL 1", ""), ("Gate", "yard, north"), ("x", ""), ("hall yard", "")]
+        )
+    ]
+    naming = Naming(zones=[("hall *", "hall"), ("*Yard*", "yard")], zone="rest")
+    text = fleet_text(cameras, naming)
+    assert [entry["zone"] for entry in yaml.safe_load(text)["spec"]["cameras"]] == ["hall", "yard", "rest", "hall"]
+    assert '# others are in the zone "rest"' in text
+
+
 def test_an_open_camera_needs_no_secret():
     (entry,) = entries(FoundCamera("onvif://10.0.0.7", profiles=(SUB,)))
     assert "credentialsRef" not in entry
