@@ -12,8 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 from harness.need import ROOT, SYSTEMD, Need
+from harness.servers.apiserver import wait_for
 
 from deploy.release.__main__ import versions
 from embereye_cli.processes import up
@@ -28,6 +28,7 @@ from embereye_cli.processes import up
 COMPOSE, UNIT = ROOT / "deploy/compose.yaml", ROOT / "deploy/embereye.service"
 PAGE = (ROOT / "docs/how-to/one-machine.md").read_text()
 IMAGE = f"embereye:{versions()}"
+PATIENCE = 120.0  # seconds
 
 
 @cache
@@ -155,13 +156,6 @@ def tutorial_fleet() -> str:
     return yaml.safe_dump_all(documents)
 
 
-def eventually(condition: Callable[[], bool], goal: str, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, goal
-        time.sleep(1.0)
-
-
 def see_a_fire(container: str) -> None:
     """Simulate the tutorial's devices beside `container`, until both are covered and their zones alarm."""
     beside = ("docker", "run", "--rm", "--detach", "--network", f"container:{container}")
@@ -183,10 +177,11 @@ def see_a_fire(container: str) -> None:
         return '"ZONE_STATE_ALARM"' in ask("alarms", "list", "--json").stdout
 
     try:
-        eventually(is_alarmed, "nobody is alarmed")
-        eventually(
+        wait_for(is_alarmed, "an alarm", PATIENCE)
+        wait_for(
             lambda: all(ask("explain", "device", device).returncode == 0 for device in ("1234", "door")),
-            "a device is not watched",
+            "devices that are watched",
+            PATIENCE,
         )
     finally:
         subprocess.run(["docker", "rm", "--force", *started], capture_output=True, check=False)
@@ -212,11 +207,11 @@ def test_compose_starts_it_as_the_page_prints(shell: Shell, removed: list[str], 
     assert typed[0].startswith("docker load --input embereye-")
     for command in typed[1:-1]:
         shell.type(command)
-    eventually(lambda: "login#" in shell.attempt(typed[-1]).stdout, "there is no console")
+    wait_for(lambda: "login#" in shell.attempt(typed[-1]).stdout, "a console", PATIENCE)
     state = json.loads(shell.type("docker compose ps --format json").splitlines()[0])
     see_a_fire(state["Name"])
     shell.type("docker compose restart")
-    eventually(lambda: "login#" in shell.attempt(typed[-1]).stdout, "there is no console after a restart")
+    wait_for(lambda: "login#" in shell.attempt(typed[-1]).stdout, "a console after a restart", PATIENCE)
 
 
 @pytest.mark.slow
@@ -244,7 +239,7 @@ def test_the_unit_starts_it_as_the_page_prints(shell: Shell, removed: list[str],
             command = typed[-1].replace("docker exec embereye", f"docker exec {name}").split()
             return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
 
-        eventually(lambda: "login#" in link(), (tmp_path / "log").read_text())
+        wait_for(lambda: "login#" in link(), (tmp_path / "log").read_text, PATIENCE)
         see_a_fire(name)
     finally:
         subprocess.run(["docker", "stop", name], capture_output=True, check=False, timeout=120)
