@@ -56,6 +56,7 @@ SHIFTS = """{
   new PerformanceObserver((list) => {
     for (const { startTime, sources } of list.getEntries()) {
       for (const { node, previousRect, currentRect } of sources) {
+        if (!previousRect.width) continue; // it appears, and moves nothing
         window.shifted.push([startTime, node?.matches?.(boxes), node?.id || "", previousRect, currentRect]);
       }
     }
