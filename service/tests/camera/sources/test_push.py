@@ -258,7 +258,8 @@ async def test_a_sender_that_queues_frames_is_read_until_they_are_fresh(running,
         await asyncio.sleep(0.03)  # a rate that a slow machine can read
         late.append(queue.qsize())
     sending.cancel()
-    assert min(late[-captured // 2 :]) < captured / 6
+    # Otherwise more than half of them wait all the time.
+    assert min(late[-captured // 2 :]) < captured / 4
     assert not camera.status.blindness(time.time_ns())
 
 
