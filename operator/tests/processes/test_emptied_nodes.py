@@ -155,4 +155,4 @@ def owner_of(manifest: Any) -> str:
 def test_the_budget_belongs_to_its_fleet(place: Place) -> None:
     wait_for(place.budget, "a budget")
     place.cluster.request("DELETE", place.fleet)
-    wait_for(lambda: not place.budget(), "no budget")
+    wait_for(lambda: not place.budget(), "no budget", 120)
