@@ -7,7 +7,7 @@ import sys
 from .site import SMOKE, TOKEN, Site
 
 EXAMPLES = 15  # per operation and phase, so that the run takes seconds
-RUN_SECONDS = 150
+RUN_SECONDS = 270
 # Names that exist; otherwise every path with a name would end with 404.
 SETTINGS = """
 [parameters]
