@@ -1,5 +1,6 @@
 """Shared units: times and spans in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -58,3 +59,12 @@ def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
     if not host or not valid:
         raise ValueError(f"{text} is not HOST:PORT, such as 127.0.0.1:9001")
     return host, int(port)
+
+
+def pixels_of(box: Box, rows: int, columns: int) -> tuple[slice, slice]:
+    """The rows and columns that `box` touches in a picture of that size."""
+    x, y, width, height = box
+    return (
+        slice(int(y * rows), math.ceil((y + height) * rows)),
+        slice(int(x * columns), math.ceil((x + width) * columns)),
+    )

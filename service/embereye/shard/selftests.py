@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embereye.process.timing.clock import now_ns
-from embereye.units import SECOND, Box
+from embereye.units import SECOND, Box, pixels_of
 from embereye.v1.evidence_pb2 import DeviceStatus, SelfTest, SelfTests, SelfTestState
 
 FRAMES = 3  # whose mean is the value before the test
@@ -47,7 +47,7 @@ class RunningTest:
 
     def observe(self, frame: NDArray[Any], unit: str) -> None:
         """Measure the region in a frame: in °C (rows, columns) for K, in 0..255 (rows, columns, channels) for %."""
-        part = frame[region_of(self.box, *frame.shape[:2])]
+        part = frame[pixels_of(self.box, *frame.shape[:2])]
         if unit != self.test.unit or not part.size:
             return
         value = float(part.mean()) / 2.55 if unit == PERCENT else float(np.max(part))
@@ -77,21 +77,12 @@ class FrozenRegion:
         if test is None:
             self._test = None
             return frame
-        region = region_of(test.box, *frame.shape[:2])
+        region = pixels_of(test.box, *frame.shape[:2])
         if test is not self._test or self._part.shape != frame[region].shape:
             self._test, self._part = test, frame[region].copy()
         frozen = frame.copy()
         frozen[region] = self._part
         return frozen
-
-
-def region_of(box: Box, rows: int, columns: int) -> tuple[slice, slice]:
-    """The pixels that `box` touches."""
-    x, y, width, height = box
-    return (
-        slice(int(y * rows), math.ceil((y + height) * rows)),
-        slice(int(x * columns), math.ceil((x + width) * columns)),
-    )
 
 
 class ShardTests:

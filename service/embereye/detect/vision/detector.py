@@ -7,7 +7,6 @@ caller runs the network: it asks `due_inspection` and `wanted_detail` before it 
 `add_inspection` and `detect`.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -36,7 +35,7 @@ from embereye.detect.vision.smoke_likeness import SmokeLikeness
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
 from embereye.levels import Kind, Level
-from embereye.units import WHOLE, Box, PixelBox
+from embereye.units import WHOLE, Box, PixelBox, pixels_of
 from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
@@ -238,11 +237,10 @@ def without(
 ) -> npt.NDArray[np.bool_] | None:
     """Add the pixels that any box of `lost` touches to `ignored`; None if there are none."""
     combined = None
-    for x, y, w, h in lost:
+    for box in lost:
         if combined is None:
             combined = np.zeros((height, width), bool) if ignored is None else ignored.copy()
-        rows = slice(int(y * height), math.ceil((y + h) * height))
-        combined[rows, int(x * width) : math.ceil((x + w) * width)] = True
+        combined[pixels_of(box, height, width)] = True
     return ignored if combined is None else combined
 
 
