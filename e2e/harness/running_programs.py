@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import sys
+from pathlib import Path
+from typing import Any
 
 
 async def start(stack: contextlib.AsyncExitStack, *command: object, output: bool = False) -> asyncio.subprocess.Process:
@@ -23,3 +27,16 @@ async def start(stack: contextlib.AsyncExitStack, *command: object, output: bool
 
     stack.push_async_callback(end)
     return process
+
+
+async def start_up(
+    stack: contextlib.AsyncExitStack, data: Path, console: int, hub: int, *arguments: object, seconds: float = 120
+) -> tuple[dict[str, Any], str]:
+    """Start `embereye up` with these ports; return what it printed once it was ready, and the admin's token."""
+    process = await start(
+        stack, sys.executable, "-m", "embereye_cli", "up", "--json", "--data", data, "--console-port", console,
+        "--hub-port", hub, *arguments, output=True,
+    )  # fmt: skip
+    assert process.stdout
+    ready = json.loads(await asyncio.wait_for(process.stdout.readline(), seconds))
+    return ready, Path(ready["adminTokenFile"]).read_text().strip()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import aiohttp
 import pytest
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER, FFMPEG, MEDIAMTX, program
-from harness.running_programs import start
+from harness.running_programs import start, start_up
 from harness.servers.mediamtx import mediamtx_settings
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -93,13 +92,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             f"-f rtsp -rtsp_transport tcp {source}"
         )
         await start(stack, "sh", "-c", f"while :; do {encode}; sleep 0.5; done")
-        up = await start(
-            stack, sys.executable, "-m", "embereye_cli", "up", "--json", "--data", tmp_path / "data", "--console-port",
-            console, "--hub-port", hub, tmp_path / "fleet.yaml", output=True,
-        )  # fmt: skip
-        assert up.stdout
-        ready = json.loads(await asyncio.wait_for(up.stdout.readline(), 120))
-        token = Path(ready["adminTokenFile"]).read_text().strip()
+        ready, token = await start_up(stack, tmp_path / "data", console, hub, tmp_path / "fleet.yaml")
         yield Site(ready["console"].rstrip("/"), ready["hubMetrics"], token)
 
 

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from aiohttp import web
-from harness.running_programs import start
+from harness.running_programs import start, start_up
 
 from embereye.process.addresses import free_ports
 
@@ -94,13 +94,9 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         await start(
             stack, *program, "simulate", "cameras", *cameras, "--size", "320x240", "--rtsp", f"127.0.0.1:{rtsp}",
         )  # fmt: skip
-        up = await start(
-            stack, *program, "up", "--json", "--data", tmp_path / "data", "--console-port", console, "--hub-port", hub,
-            "--notify", tmp_path / "notify.yaml", tmp_path / "fleet.yaml", output=True,
-        )  # fmt: skip
-        assert up.stdout
-        ready = json.loads(await asyncio.wait_for(up.stdout.readline(), 120))
-        token = Path(ready["adminTokenFile"]).read_text().strip()
+        ready, token = await start_up(
+            stack, tmp_path / "data", console, hub, "--notify", tmp_path / "notify.yaml", tmp_path / "fleet.yaml"
+        )
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
             yield Site(ready["console"].rstrip("/"), token, session, messages)
 

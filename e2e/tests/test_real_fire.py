@@ -3,16 +3,14 @@
 import asyncio
 import contextlib
 import itertools
-import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER
-from harness.running_programs import start
+from harness.running_programs import start_up
 
 from embereye.process.addresses import free_ports
 
@@ -84,13 +82,8 @@ async def console(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
     )  # fmt: skip
     (tmp_path / "fleets.yaml").write_text(text)
     async with contextlib.AsyncExitStack() as stack:
-        up = await start(
-            stack, sys.executable, "-m", "embereye_cli", "up", "--json", "--data", tmp_path / "data", "--console-port",
-            port, "--hub-port", hub, tmp_path / "fleets.yaml", output=True,
-        )  # fmt: skip
-        assert up.stdout
-        ready = json.loads(await asyncio.wait_for(up.stdout.readline(), 180))
-        yield ready["console"].rstrip("/"), Path(ready["adminTokenFile"]).read_text().strip()
+        ready, token = await start_up(stack, tmp_path / "data", port, hub, tmp_path / "fleets.yaml", seconds=180)
+        yield ready["console"].rstrip("/"), token
 
 
 async def test_a_fire_is_in_sight_on_every_screen_and_every_page_is_accessible(
