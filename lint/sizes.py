@@ -17,12 +17,6 @@ MAX_LINES = 50  # of a function, without its docstring
 CHECKED = ("service/", "operator/")
 SKIPPED = ("/tests/", "/v1/")  # tests, and what is generated from the protos
 TABLES = (ast.Dict, ast.List, ast.Tuple, ast.Set)
-# Path, name. Remove an entry with its size.
-ALLOWED: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("service/embereye/detect/vision/flame/flame.py", "FlameDetector"),
-    }
-)
 
 
 def problems(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
@@ -68,19 +62,11 @@ def check(root: Path, paths: list[str]) -> list[str]:
         command = ["git", "ls-files", "*.py"]
         paths = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split()
         paths = [path for path in paths if path.startswith(CHECKED) and not any(part in path for part in SKIPPED)]
-    existing = [path for path in paths if (root / path).exists()]
-    too_large = [
-        (path, name, f"{path}:{line}: {name}: {problem}. Split it.")
-        for path in existing
-        for line, name, problem in problems(ast.parse((root / path).read_text()))
-    ]
-    allowed = {(path, name) for path, name in ALLOWED if path in existing}
     return [
-        *(place for path, name, place in too_large if (path, name) not in allowed),
-        *(
-            f"{path}: {name}: is small enough. Remove it from ALLOWED in lint/sizes.py."
-            for path, name in sorted(allowed - {(path, name) for path, name, _ in too_large})
-        ),
+        f"{path}:{line}: {name}: {problem}. Split it."
+        for path in paths
+        if (root / path).exists()
+        for line, name, problem in problems(ast.parse((root / path).read_text()))
     ]
 
 

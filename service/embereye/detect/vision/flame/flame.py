@@ -87,6 +87,15 @@ class _Step:
     glow: Patch  # 255: so bright that a flame would be white
 
 
+@dataclass(slots=True)
+class _Light:
+    """The brightness and the colour of a camera's pictures."""
+
+    white: float = 255.0  # counts: the brightest pixels of this camera
+    colour_spread: float = 255.0  # counts
+    colour_ns: int = 0  # when that was last measured
+
+
 @dataclass(frozen=True)
 class Site:
     """One region that may be a flame, as last judged."""
@@ -103,19 +112,28 @@ class Site:
 
 
 class _Memory:
-    """State per pixel while something flame-coloured swings; most cameras have none.
+    """State while something flame-coloured swings; most cameras have none.
 
-    It covers only the `window` in which such colour has been seen. Boxes refer to the whole picture.
+    The state per pixel covers only the `window` in which such colour has been seen. Boxes refer to the whole picture.
     """
 
     def __init__(self, shape: tuple[int, ...], limits: FlameThresholds) -> None:
         self._shape = shape
+        self._limits = limits
         self._neutral = [limits.weights[name].neutral for name in TRAITS]
         self.window = NOWHERE
         self._learnt = False
         self._set_shares(np.zeros((4, 0, 0), np.float32))
         self._persistence: npt.NDArray[np.float32] | None = None
         self._traits: npt.NDArray[np.float32] | None = None
+        self.is_persisting = False  # some pixel has persistence
+        self.swung_ns = 0  # when something flame-coloured last swung
+        self.forget_recent()
+
+    def forget_recent(self) -> None:
+        """Forget the pictures of the last seconds, in which repetition is searched."""
+        self.recent = Recent()
+        self.periodicity = Periodicity(self._limits, self.recent)
 
     def _set_shares(self, shares: npt.NDArray[np.float32]) -> None:
         """Set the `shares` of the time, up to ALWAYS.
@@ -285,7 +303,7 @@ class FlameDetector:
     @property
     def suspect_mask(self) -> npt.NDArray[np.bool_] | None:
         """The pixels where a flame is suspected now and the background is not learned; None: nowhere."""
-        if not self._memory or not self._is_persisting:
+        if not self._memory or not self._memory.is_persisting:
             return None
         suspect = np.zeros(self._shape, bool)
         suspect[self._memory.window] = self._memory.persistence > 0
@@ -294,7 +312,7 @@ class FlameDetector:
     @property
     def interest(self) -> Interest:
         """The importance of the network's opinion now."""
-        if self._is_persisting:
+        if self._memory and self._memory.is_persisting:
             return Interest.SUSPECTED
         if any(map(self._is_undecided, self.sites)):
             return Interest.FLICKERS
@@ -337,17 +355,11 @@ class FlameDetector:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
         self._period_ns = 0  # between pictures, before the latest gap
-        self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
-        self._blue: Picture = self._red
+        self._picture = Planes(*[np.zeros(shape, np.uint8)] * 3)  # the latest one
         self.sites: list[Site] = []  # as last judged
         self.distant: Box | None = None  # place of flicker that is too small to measure
         self._memory: _Memory | None = None  # None: nothing flame-coloured swings
-        self._is_persisting = False  # some pixel has persistence
-        self._swung_ns = 0  # when something flame-coloured last swung
-        self._forget_recent()
-        self._colour_ns = 0  # when the pictures' colour was last measured
-        self._colour_spread = 255.0  # counts
-        self._white = 255.0  # counts: the brightest pixels of this camera
+        self._light = _Light()
         self.judged_ns = 0  # when sites were last judged
         self._since_ns = 0  # duration that the latest judgement represents
         self._result = Flame()
@@ -361,15 +373,14 @@ class FlameDetector:
         if elapsed < 0 or elapsed > limits.step_max_ns:
             self._period_ns = self.period_ns
             self._steps.clear()
-            if elapsed < 0:
-                self._forget_recent()
-            self._recent.note_gap()
+            if self._memory:
+                if elapsed < 0:
+                    self._memory.forget_recent()
+                self._memory.recent.note_gap()
             self.judged_ns = elapsed = 0
-        self._red, self._blue = picture.red, picture.blue
-        self._adapt(elapsed)
-        if not self._whole and not (self._colour_ns and 0 <= time_ns - self._colour_ns < limits.colour_every_ns):
-            self._colour_ns, self._colour_spread = time_ns, colour_spread(picture)
-        scale = self._white / 255.0
+        self._picture = picture
+        self._adapt(time_ns, elapsed)
+        scale = self._light.white / 255.0
         step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
         if ignored is not None:
             for patch in (step.colour, step.glow):
@@ -379,21 +390,25 @@ class FlameDetector:
         shaken = swung is not None and is_disturbed(*swung, limits, ignored)
         if swung and not shaken:  # nothing is learned from a disturbed frame
             self._remember(*swung, picture, time_ns, elapsed)
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             return self._result
-        if time_ns - self._swung_ns > limits.forget_ns:
+        if time_ns - memory.swung_ns > limits.forget_ns:
             self._forget()
-        elif not shaken and time_ns - self.judged_ns >= (limits.judge_ns if self._is_persisting else limits.glance_ns):
-            self._judge(self._memory, time_ns)
+        elif not shaken and time_ns - self.judged_ns >= (limits.judge_ns if memory.is_persisting else limits.glance_ns):
+            self._judge(memory, time_ns)
         return self._result
 
-    def _adapt(self, elapsed_ns: int) -> None:
-        """Follow the camera's brightest level: a camera that clips at 180 is judged as if it clipped at 255."""
+    def _adapt(self, time_ns: int, elapsed_ns: int) -> None:
+        """Follow the camera's brightest level and colour: one that clips at 180 is judged as if it clipped at 255."""
         if self._whole:
-            self._white, self._colour_spread = self._whole._white, self._whole._colour_spread
+            self._light = self._whole._light
             return
-        fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
-        self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
+        limits, light = self.limits, self._light
+        fading = light.white - 255.0 * elapsed_ns / limits.white_memory_ns
+        light.white = max(cv2.minMaxLoc(self._picture.red)[1], fading, 255.0 * limits.white_least)
+        if not (light.colour_ns and 0 <= time_ns - light.colour_ns < limits.colour_every_ns):
+            light.colour_ns, light.colour_spread = time_ns, colour_spread(self._picture)
 
     def _swing(self, time_ns: int) -> tuple[Picture, Patch] | None:
         """Return (swinging pixels, flame-coloured swinging pixels), 255 or 0; None if unknown."""
@@ -403,7 +418,7 @@ class FlameDetector:
             return None
         (middle, first), last = before, self._steps[-1]
         colours, glows = (last.colour, middle.colour, first.colour), (last.glow, middle.glow, first.glow)
-        scale = self._white / 255.0
+        scale = self._light.white / 255.0
         least, strong = min(limits.swing_min * scale, limits.swing_most), limits.glow_swing_min * scale
         greens = last.green, middle.green, first.green
         swings = (
@@ -428,24 +443,19 @@ class FlameDetector:
         limits, last = self.limits, self._steps[-1]
         if flickering.size > FEW:
             self._memory = self._memory or _Memory(self._shape, limits)
-            self._swung_ns = time_ns
+            self._memory.swung_ns = time_ns
         if (memory := self._memory) is None:
             return
         memory.reach(together(last.colour.window, flickering.window))
-        self._recent.see(last.green, memory.window, time_ns)
-        self._recent.swing(swinging, time_ns)
+        memory.recent.see(last.green, memory.window, time_ns)
+        memory.recent.swing(swinging, time_ns)
         rate = 1.0 - math.exp(-min(elapsed_ns, limits.frame_max_ns) / limits.memory_ns)
-        core = core_coloured(picture, limits, self._white / 255.0)
+        core = core_coloured(picture, limits, self._light.white / 255.0)
         memory.learn(last.colour, last.glow, flickering, core, rate)
 
     def _forget(self) -> None:
-        self._memory, self._is_persisting, self.judged_ns, self.sites, self.distant = None, False, 0, [], None
-        self._forget_recent()
+        self._memory, self.judged_ns, self.sites, self.distant = None, 0, [], None
         self._result = Flame()
-
-    def _forget_recent(self) -> None:
-        self._recent = Recent()
-        self._periodicity = Periodicity(self.limits, self._recent)
 
     def _step_before(self, time_ns: int) -> tuple[_Step, _Step] | None:
         """Return the frames one and two steps before `time_ns`, and drop older ones."""
@@ -470,10 +480,10 @@ class FlameDetector:
         self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         self.sites = sites = self._sites(memory, time_ns)
         self._learn(sites, time_ns)
-        if self._is_persisting or any(site.odds >= self._least for site in sites):
+        if memory.is_persisting or any(site.odds >= self._least for site in sites):
             self._add_persistence(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._persistence_at(memory, site), site.score), default=None)
-        persistence = float(memory.persistence.max(initial=0.0)) if self._is_persisting else 0.0
+        persistence = float(memory.persistence.max(initial=0.0)) if memory.is_persisting else 0.0
         if best is None:
             self._result = Flame(lasted_ns=int(persistence * SECOND), colourless=self.colourless)
             return
@@ -494,7 +504,7 @@ class FlameDetector:
     @property
     def colourless(self) -> bool:
         """True if pictures have no colour: infrared light at night, or black and white."""
-        return self._colour_spread < self.limits.colour_spread_min
+        return self._light.colour_spread < self.limits.colour_spread_min
 
     def _needed(self, site: Site) -> int:
         """Return how long `site` has to be a flame for an alarm."""
@@ -516,7 +526,7 @@ class FlameDetector:
         return sum(self.limits.weights[name].of(values[name]) for name in NETWORK_TERMS)
 
     def _persistence_at(self, memory: _Memory, site: Site) -> float:
-        return float(memory.of(memory.persistence, site.box)[site.mask].max()) if self._is_persisting else 0.0
+        return float(memory.of(memory.persistence, site.box)[site.mask].max()) if memory.is_persisting else 0.0
 
     def _sites(self, memory: _Memory, time_ns: int) -> list[Site]:
         limits = self.limits
@@ -581,8 +591,8 @@ class FlameDetector:
 
     def _clipped(self, window: Window) -> Picture:
         """Return 255 where the latest picture is over-exposed in `window`: in green, or as pink in a white place."""
-        limits, scale = self.limits, self._white / 255.0
-        red, green, blue = self._red[window], self._steps[-1].green[window], self._blue[window]
+        limits, scale = self.limits, self._light.white / 255.0
+        blue, green, red = (plane[window] for plane in self._picture)
         pink = both(at_least(red, limits.body_tinted_min * scale), at_least(blue, limits.body_tinted_min * scale))
         pink = both(pink, at_least(green, limits.glow_green_min * scale))
         return at_least(green, limits.body_green_min * scale) | pink
@@ -599,12 +609,12 @@ class FlameDetector:
     ) -> Site:
         """Measure `mask` inside `box`, of which `seeds` flicker; `exposed`: it has an over-exposed body."""
         limits = self.limits
-        shown_max = limits.body_rest_max * self._white / 255.0 if exposed else ALWAYS
+        shown_max = limits.body_rest_max * self._light.white / 255.0 if exposed else ALWAYS
         occupied = max(1e-6, mean_of(memory.of(memory.occupancy, box), mask))
         values = {
             "flicker": mean_of(memory.of(memory.flicker, box), seeds) / ALWAYS,
             "core": mean_of(memory.of(memory.core, box), mask) / occupied,
-            "contrast": self._contrast(box, mask) * 255.0 / self._white,
+            "contrast": self._contrast(box, mask) * 255.0 / self._light.white,
             "colour": limits.weights["colour"].limit
             if self.colourless
             else mean_of(memory.of(memory.colour, box), mask) / occupied,
@@ -617,8 +627,8 @@ class FlameDetector:
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
         if odds + self._hope >= self._least:
-            rest, unity = rest_and_unity(self._recent, box, seeds, time_ns, shown_max) or (None, None)
-            repetition = max(0.0, self._periodicity.of(box, time_ns))
+            rest, unity = rest_and_unity(memory.recent, box, seeds, time_ns, shown_max) or (None, None)
+            repetition = max(0.0, memory.periodicity.of(box, time_ns))
             latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
         traits = self._lately(memory.of(memory.traits, box), mask, latest)
         odds += sum(limits.weights[name].of(value) for name, value in traits.items())
@@ -699,7 +709,7 @@ class FlameDetector:
         """Red of the site's brightest tenth minus the mean red around it, in counts, at least 0."""
         x, y, width, height = box
         top, left = max(0, y - _RING), max(0, x - _RING)
-        red = self._red[top : y + height + _RING, left : x + width + _RING]
+        red = self._picture.red[top : y + height + _RING, left : x + width + _RING]
         inside = np.zeros(red.shape, bool)
         inside[y - top : y - top + height, x - left : x - left + width] = mask
         if inside.all():
@@ -729,17 +739,17 @@ class FlameDetector:
         persistence = memory.persistence
         persistence += np.float32(seconds) * rates
         longest = limits.persistence_max_ns
-        if not self._periodicity.is_known(time_ns):
+        if not memory.periodicity.is_known(time_ns):
             longest = limits.alarm_ns - 1_000_000  # only a suspicion until repetition can be excluded
         np.clip(persistence, 0.0, longest / SECOND, out=persistence)
-        self._is_persisting = bool(persistence.any())
+        memory.is_persisting = bool(persistence.any())
 
     def _terms(self, site: Site, persistence: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits
         terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
         if self.colourless:
             terms.append(
-                Term(name="flame.colourless.below", value=self._colour_spread, threshold=limits.colour_spread_min)
+                Term(name="flame.colourless.below", value=self._light.colour_spread, threshold=limits.colour_spread_min)
             )
         terms.append(Term(name="flame.lasted", value=persistence, threshold=needed_ns / SECOND, unit="s"))
         return tuple(terms)
