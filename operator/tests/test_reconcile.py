@@ -347,6 +347,30 @@ async def test_noise_in_the_load_is_not_written() -> None:
     assert outcome.actions == ("status: load",)
 
 
+def degraded_answer(world: World) -> str:
+    (condition,) = [entry for entry in world.runtime.statuses[-1]["conditions"] if entry["type"] == "Degraded"]
+    return str(condition["status"])
+
+
+async def test_the_text_of_degraded_is_written_once_it_lasted_for_a_minute() -> None:
+    world = World(fleet_of())
+    await world.run_until_complete()
+    shard = world.runtime.shards["hall-sensors-0"]
+    shard.degraded = {"s-01": "2 of 10 pictures a second are analysed"}
+    await world.last(LASTING_SECONDS)
+    assert degraded_answer(world) == "True"
+    world.runtime.log.clear()
+    for others in (("s-02",), (), ("s-02", "s-03"), ("s-04",)):
+        shard.degraded = dict.fromkeys(("s-01", *others), "3 of 10 pictures a second are analysed")
+        await world.last(LASTING_SECONDS)
+    assert world.runtime.log == []
+    await world.last(NUMBERS_SECONDS)
+    assert world.runtime.log == ["status"]
+    shard.degraded = {}
+    await world.last(LASTING_SECONDS)
+    assert degraded_answer(world) == "False"
+
+
 async def test_a_fleet_at_rest_writes_its_status_every_fifteen_minutes() -> None:
     world = World(fleet_of())
     await world.run_until_complete()

@@ -58,7 +58,8 @@ LOAD_FACTOR = 2.0  # a load is written again once it grew or shrank by this fact
 # write of the status includes the current ledger.
 LOSS_BAND = 0.25
 LASTING_SECONDS = 5.0  # how long news that nobody needs at once must last before they are written
-NUMBERS_SECONDS = 60.0  # the same for loads and ledgers alone, which metrics show at once
+# The same for loads, ledgers and the text of Degraded alone. Metrics and the console show them at once.
+NUMBERS_SECONDS = 60.0
 # The conditions of a fleet that is well, and in which no change is in progress.
 AT_REST = {"Ready": "True", "Progressing": "False", "Degraded": "False", "Covered": "True"}
 OBSERVED_SECONDS = 900.0  # after which an unchanged status is written with the present time
@@ -189,7 +190,8 @@ def _has_become_dark(status: FleetStatus, previous: FleetStatus) -> bool:
 
 
 def _without_numbers(status: FleetStatus) -> FleetStatus:
-    return replace(status, load=None, ledger=None, last_observed=None)
+    conditions = tuple(replace(entry, message="") if entry.type == "Degraded" else entry for entry in status.conditions)
+    return replace(status, load=None, ledger=None, last_observed=None, conditions=conditions)
 
 
 def with_problem(status: FleetStatus, reason: str, why: str, previous: FleetStatus) -> FleetStatus:
