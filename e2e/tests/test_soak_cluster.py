@@ -220,14 +220,23 @@ def test_restarts_and_writes_are_excused_by_a_fault_only(folder: Path) -> None:
 def test_more_than_three_writes_for_a_fault_and_fleet_fail_the_run(folder: Path) -> None:
     books = Books(folder)
     books.add("piece", 0.0, piece=1)
-    for at, event in ((1000.0, "burst"), (2000.0, "shard killed")):
-        books.add("harm", at, event=event)
-        for number in range(20 if event == "burst" else 9):
-            books.add("write", at + number, text="patch sensorfleets/status hall")
-        books.add("burst" if event == "burst" else "fault", at, number=0, seconds=30.0, outcome=asdict(FINE))
+    books.add("harm", 500.0, event="burst")
+    for number in range(20):
+        books.add("write", 500.0 + number, text="patch sensorfleets/status hall")
+    books.add("burst", 500.0, number=0, seconds=30.0)
+    for number, at in enumerate((1000.0, 2000.0, 3000.0)):
+        books.add("harm", at, event="shard killed")
+        for later in range(10):
+            books.add("write", at + later, text="patch sensorfleets/status hall")
+        books.add("fault", at, number=number, seconds=30.0, outcome=asdict(FINE))
+    assert read_run(folder).problems == [], "a mean of three faults is not judged"
+    books.add("harm", 4000.0, event="shard killed")
+    for later in range(6):
+        books.add("write", 4000.0 + later, text="patch sensorfleets/status hall")
+    books.add("fault", 4000.0, number=3, seconds=30.0, outcome=asdict(FINE))
     assert read_run(folder).problems == []
-    books.add("write", 2020.0, text="patch camerafleets/status yard")
-    assert read_run(folder).problems == ["the operators wrote 3.3 times for a fault and fleet, more than 3"]
+    books.add("write", 4020.0, text="patch camerafleets/status yard")
+    assert read_run(folder).problems == ["the operators wrote 3.1 times for a fault and fleet, more than 3"]
 
 
 def test_a_write_belongs_to_the_last_fault_before_it_and_of_a_burst_to_that(folder: Path) -> None:
@@ -364,6 +373,8 @@ def test_leases_events_and_questions_are_no_writes() -> None:
     refused = {"responseStatus": {"code": 409}}
     assert not is_write({"verb": "patch", "objectRef": {"resource": "configmaps"}, **refused})
     assert not is_write({"verb": "list", "objectRef": {"resource": "pods"}})
+    tried = "/apis/autoscaling/v2/namespaces/site/horizontalpodautoscalers?dryRun=All"
+    assert not is_write({"verb": "create", "objectRef": {"resource": "horizontalpodautoscalers"}, "requestURI": tried})
 
 
 def test_a_request_is_named_by_verb_and_resource() -> None:

@@ -100,7 +100,7 @@ def with_audit(manifest: dict[str, Any]) -> bool:
 
 def is_write(request: dict[str, Any]) -> bool:
     """True if a request has changed an object that is neither a lease nor an event."""
-    if request.get("responseStatus", {}).get("code", 0) >= REFUSED:
+    if request.get("responseStatus", {}).get("code", 0) >= REFUSED or "dryRun=" in request.get("requestURI", ""):
         return False
     return request["verb"] in WRITES and request.get("objectRef", {}).get("resource") not in ROUTINE
 
