@@ -120,8 +120,9 @@ image: install ## Build the image of every component, with the chart's tag, and 
 release: install ## Build all files of a release in dist/VERSION, for you to upload; ARGS="--key FILE" signs it
 	@$(BIN)/python -m deploy.release $(ARGS)
 
+FILES := $(wildcard e2e/test_*.py)
 e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which remains up; ARGS="-m slow" for the long ones
-	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
+	$(BIN)/pytest $(FILES) $(ARGS)
 
 e2e-programs: ## Build programs of the cluster and of end-to-end tests (e2e does this, and works without)
 	@e2e/cluster/binaries --optional $(NODE_PROGRAMS) $(E2E_PROGRAMS) $(PROGRAMS) >/dev/null
