@@ -73,7 +73,7 @@ async def running():
     reports, changes = [], []
     async with Tasks() as tasks:
         context = ShardContext(
-            options=SimpleNamespace(data=None),  # type: ignore[arg-type] # a camera shard reads only this
+            options=SimpleNamespace(data=None, shard="yard-0"),  # type: ignore[arg-type] # a camera shard reads only these
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
