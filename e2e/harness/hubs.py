@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import grpc
@@ -28,14 +29,32 @@ from harness.servers.nats import Nats
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
+DATABASES = ("sqlite", "postgres")
+BUSES = ("in process", *(["jetstream"] if find_spec("embereye.addons.nats") else []))
 
-@pytest.fixture(params=["sqlite", "postgres"])
+
+@pytest.fixture(params=DATABASES)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
     """An empty database of each kind that a hub can use."""
     if request.param == "sqlite":
         return Stored(tmp_path)
     in_postgres: Stored = request.getfixturevalue("stored_in_postgres")
     return in_postgres
+
+
+def few_hubs(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of a module by the simplest hub and by the one with all parts, as its `pytest_generate_tests`.
+
+    The other combinations of `stored` and `bus` are marked slow, because tests of whole processes take seconds each.
+    """
+    buses = [name for name in BUSES if "bus" in metafunc.fixturenames]
+    if "stored" in metafunc.fixturenames and buses:
+        usual = {("sqlite", buses[0]), ("postgres", buses[-1])}
+        hubs = [pytest.param(*hub, marks=() if hub in usual else pytest.mark.slow) for hub in product(DATABASES, buses)]
+        metafunc.definition.add_marker(pytest.mark.parametrize(("stored", "bus"), hubs, indirect=True))
+    elif "stored" in metafunc.fixturenames:
+        databases = ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)]
+        metafunc.definition.add_marker(pytest.mark.parametrize("stored", databases, indirect=True))
 
 
 @pytest.fixture
@@ -64,7 +83,7 @@ class Bus:
         return ("--nats", self.server.address) if self.server else ()
 
 
-@pytest.fixture(params=["in process", *(["jetstream"] if find_spec("embereye.addons.nats") else [])])
+@pytest.fixture(params=BUSES)
 def bus(request: pytest.FixtureRequest) -> Bus:
     """Each way of evidence to a hub."""
     return Bus(request.getfixturevalue("own_nats")) if request.param == "jetstream" else Bus()

@@ -309,6 +309,7 @@ def test_a_closed_pipe_ends_the_plugin_without_a_traceback(
 
 @pytest.mark.apiserver
 @pytest.mark.needs(KUBECTL)
+@pytest.mark.slow
 def test_kubectl_finds_the_plugin_and_its_commands_work(site: Site, tmp_path: Path) -> None:
     plugin_path = tmp_path / "kubectl-embereye"
     plugin_path.write_text(f'#!/bin/sh\nexec {sys.executable} -m embereye_cli.plugin "$@"\n')

@@ -349,6 +349,7 @@ UNNAMED = {"the hub is absent", "no operator"}
 
 
 @needs_promtool
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [fault for fault in FAULTS if fault.fires and fault.name not in UNNAMED and fault.during < 60],

@@ -75,6 +75,7 @@ def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(400)  # leftovers are found by a list every half a minute
+@pytest.mark.slow
 def test_the_operator_needs_exactly_the_rights_of_the_chart(
     cluster: ApiServer, namespace: str, role: Any, foreign: list[str], tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_a_missing_right_is_named(role: Any, group: str, resource: str, verb: st
     assert f"{verb} {resource}" in missing_rights(rules)
 
 
+@pytest.mark.slow
 def test_a_right_taken_away_becomes_a_condition_until_it_returns(
     cluster: ApiServer, namespace: str, role: Any, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ async def test_two_shards_share_the_fleets_port_and_cover_sending_devices(tmp_pa
         }
 
 
+@pytest.mark.slow
 async def test_below_a_path_the_console_its_links_and_commands_work(tmp_path: Path) -> None:
     async with house(tmp_path, "--base-path", "/fire/") as running:
         assert running.endpoints["console"].endswith("/fire/")
@@ -245,6 +246,7 @@ async def test_a_killed_shard_is_restarted_and_covers_its_devices_again(tmp_path
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
 
 
+@pytest.mark.slow
 async def test_a_killed_hub_returns_with_its_alarms_and_raises_none_twice(tmp_path: Path) -> None:
     async with house(tmp_path) as running, talking(running, "s-02"):
         _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
@@ -274,6 +276,7 @@ async def smoke(running: House) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 async def test_up_shows_alarms_after_a_change_of_the_admins_token(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         old = {"Authorization": f"Bearer {(tmp_path / 'data/hub/admin-token').read_text().strip()}"}
@@ -292,6 +295,7 @@ async def test_up_shows_alarms_after_a_change_of_the_admins_token(tmp_path: Path
         await running.until(lambda: running.said("ALARM default/hall: smoke"), 30)
 
 
+@pytest.mark.slow
 async def test_an_alarm_that_was_not_reset_is_shown_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -354,6 +358,7 @@ async def test_processes_of_a_killed_up_end_automatically(tmp_path: Path) -> Non
     await running.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
+@pytest.mark.slow
 async def test_a_restarted_up_waits_for_the_processes_of_the_killed_one(tmp_path: Path) -> None:
     tcp = free_port()
     manifest = tmp_path / "fleet.yaml"
@@ -425,6 +430,7 @@ async def test_for_ends_automatically(tmp_path: Path) -> None:
     assert "ready after" in out.decode()
 
 
+@pytest.mark.slow
 async def test_invalid_options_are_refused_in_one_sentence(tmp_path: Path) -> None:
     data = ["--data", str(tmp_path / "data")]
     manifest = tmp_path / "fleet.yaml"
@@ -457,6 +463,7 @@ async def test_invalid_options_are_refused_in_one_sentence(tmp_path: Path) -> No
     assert "default/sensors/hall is declared twice: rename or remove one" in await refused(str(manifest), *data)
 
 
+@pytest.mark.slow
 async def test_a_hub_that_cannot_be_started_gives_the_reason(tmp_path: Path) -> None:
     manifest, database = tmp_path / "fleet.yaml", tmp_path / "data" / "hub" / "hub.sqlite"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
@@ -486,6 +493,7 @@ async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str])
     assert "--help" in await refused(*arguments)
 
 
+@pytest.mark.slow
 async def test_other_users_of_the_machine_can_only_read_the_list_of_metrics(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "hub").mkdir(parents=True)  # from an earlier version

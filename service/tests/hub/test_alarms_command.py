@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.hubs import few_hubs
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.lifecycle import UserError
@@ -23,6 +24,8 @@ from embereye_cli.hub.token import token_for
 
 if TYPE_CHECKING:
     from harness.hubs import HubProcess
+
+pytest_generate_tests = few_hubs
 
 
 def environment(hub: HubProcess) -> dict[str, str]:

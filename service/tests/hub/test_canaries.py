@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness.eventually import eventually
+from harness.hubs import few_hubs
 from harness.settings import camera_settings, sensor_settings
 from harness.stored import Stored
 
@@ -35,6 +36,8 @@ from .shards import shard_process
 
 if TYPE_CHECKING:
     from harness.hubs import HubProcess
+
+pytest_generate_tests = few_hubs
 
 FLEET, SHARD = "site/sensors/hall", "hall-0"
 PLAN = CanaryPlan(process="p", interval_ns=60 * SECOND, within_ns=10 * SECOND)

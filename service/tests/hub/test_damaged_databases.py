@@ -427,7 +427,9 @@ async def acknowledge(hub: HubProcess, *names: str) -> None:
         call.cancel()
 
 
-@pytest.mark.parametrize("loss", ["removed", "empty", "text"])
+@pytest.mark.parametrize(
+    "loss", ["text", pytest.param("removed", marks=pytest.mark.slow), pytest.param("empty", marks=pytest.mark.slow)]
+)
 async def test_a_hub_process_without_its_database_reports_the_loss(
     tmp_path: Path, make_hub: Callable[[Stored], HubProcess], loss: str
 ) -> None:

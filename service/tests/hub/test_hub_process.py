@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from harness.eventually import eventually
+from harness.hubs import few_hubs
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
@@ -39,6 +40,8 @@ from embereye.v1.types_pb2 import Device, Term
 
 if TYPE_CHECKING:
     from harness.hubs import Bus, HubProcess
+
+pytest_generate_tests = few_hubs
 
 FLEET = "default/sensors/hall"
 

@@ -111,7 +111,7 @@ async def test_lost_measurements_leave_the_number() -> None:
     await world.run_until_complete()
     for shard in world.runtime.shards.values():
         shard.reachable = False
-    for _ in range(400):
+    for _ in range(200):
         outcome = await world.step()
     assert not [entry for entry in world.runtime.log if entry.startswith("scale")]
     assert outcome.status.required_shards == 3

@@ -35,13 +35,13 @@ def watch(draw, rate, seconds=SECONDS, quality=80, network=None, *, pauses=False
     return highest
 
 
-@pytest.mark.parametrize("rate", [15.0, 6.0])
+@pytest.mark.parametrize("rate", [15.0, pytest.param(6.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_a_lookalike_raises_no_alarm(name, rate):
     assert watch(LOOKALIKES[name], rate) < Level.ALARM
 
 
-@pytest.mark.parametrize("rate", [15.0, 6.0])
+@pytest.mark.parametrize("rate", [pytest.param(15.0, marks=pytest.mark.slow), 6.0])
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_a_lookalike_raises_no_alarm_even_if_the_network_sees_fire(name, rate, network):
     assert watch(LOOKALIKES[name], rate, network=network) < Level.ALARM
@@ -57,6 +57,7 @@ def test_a_flame_is_also_detected_with_the_network(rate, network):
     assert watch(candle(24), rate, seconds=8, network=network) == Level.ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOKALIKES)
 def test_a_lookalike_raises_no_alarm_at_a_pausing_camera(name):
     assert watch(LOOKALIKES[name], 15.0, pauses=True) < Level.ALARM

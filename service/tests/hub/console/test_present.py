@@ -30,7 +30,14 @@ AN_HOUR_BACK = f"{{ const now = Date.now; Date.now = () => now() - {HOUR_MS}; }}
 ASKED = "performance.getEntriesByType('resource').filter(({ name }) => name.includes(%r)).length"
 
 
-@pytest.mark.parametrize(("page", "path"), [("devices", "&offset="), ("fleets", "/v1/fleets"), ("plan", "/v1/plans")])
+@pytest.mark.parametrize(
+    ("page", "path"),
+    [
+        ("devices", "&offset="),
+        pytest.param("fleets", "/v1/fleets", marks=pytest.mark.slow),
+        pytest.param("plan", "/v1/plans", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_page_keeps_updating_when_the_clock_is_set_back(
     house: House, browser: Browser, page: str, path: str
 ) -> None:
@@ -54,7 +61,7 @@ async def test_an_outage_and_its_end_are_shown_although_the_clock_is_set_back(ho
     await browser.until("document.querySelector('#banner').hidden")
 
 
-@pytest.mark.parametrize("ahead", [-HOUR_MS, HOUR_MS])
+@pytest.mark.parametrize("ahead", [pytest.param(-HOUR_MS, marks=pytest.mark.slow), HOUR_MS])
 async def test_a_day_starts_by_the_hubs_clock_not_the_browsers(house: House, browser: Browser, ahead: int) -> None:
     await house.furnish()
     await browser.sign_in(house.base, TOKEN, clock=ahead)

@@ -453,7 +453,7 @@ def test_the_number_of_parameter_sets_is_limited():
     assert len(ours._assembler._sets) <= MAX_SETS
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_trusted_pictures_are_exact_with_any_loss_and_reordering(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))

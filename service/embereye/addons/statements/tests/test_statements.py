@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
+from harness.hubs import few_hubs
 from harness.stored import Stored
 
 from embereye.addons.statements.days import Day
@@ -15,6 +16,8 @@ from embereye.hub.hub import RouteProof
 from embereye.hub.roles import Principal, Role
 from embereye.process.signing import verify_chain
 from embereye.units import DAY, HOUR, MINUTE, SECOND
+
+pytest_generate_tests = few_hubs
 
 ADA = Principal("ada", Role.OPERATOR, "ada")
 NOON = TO_MIDNIGHT + 12 * 60
