@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import CandidateResult, FleetLedger
 from embereye.v1.shard_pb2 import SensorSettings
@@ -14,10 +16,12 @@ from embereye_operator.api.candidates import (
     SensorDetection,
     SensorThresholds,
 )
+from embereye_operator.api.fleets import FleetError, parse_fleet
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.placement.assignments import build_candidate, build_settings
 from embereye_operator.decide.rollout.turns import GRACE, Question, Turns
 
+from .api.test_schema import manifest
 from .fakes import SETTINGS, World
 from .test_reconcile import fleet_of
 from .test_rollout import NEW, OLD, Kubelet
@@ -71,6 +75,26 @@ async def test_alarms_beyond_the_bound_are_a_condition() -> None:
         assert (condition.status, f"{alarms} alarm" in condition.message) == (expected, True)
     world.runtime.ledger = result("of-earlier-settings", 9)
     assert (await world.step()).status.condition("CandidateDiffers").reason == "NotCompared"
+
+
+async def test_a_candidate_that_cannot_judge_is_a_condition() -> None:
+    world = World(fleet_of(detection={"candidate": LOWER_GAS}))
+    await world.run_until_complete()
+    candidate = build_candidate(world.fleet.spec)
+    assert candidate
+    world.runtime.ledger = result(candidate.id, 0)
+    world.runtime.ledger.candidate.problem = "gate: detection.candidate.model: m.onnx: opencv cannot read it"
+    condition = (await world.step()).status.condition("CandidateDiffers")
+    assert (condition.status, condition.reason) == ("False", "CannotJudge")
+    assert condition.message == "candidate lower-gas: gate: detection.candidate.model: m.onnx: opencv cannot read it"
+
+
+@pytest.mark.parametrize("kind", ["SensorFleet", "CameraFleet"])
+def test_a_version_is_refused_with_the_reason(kind: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest(kind, {"detection": {"candidate": {"version": "1.2.0"}}}))
+    assert "spec.detection.candidate.version: " in str(caught.value)
+    assert "a shard runs one version. Set spec.version of one fleet" in str(caught.value)
 
 
 async def test_a_fleet_without_a_candidate_has_no_such_condition() -> None:

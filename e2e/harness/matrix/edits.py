@@ -15,7 +15,8 @@ MORE = 1.02  # factor on a number: too small to cause or prevent an alarm
 # alarms on purpose, so separate tests cover them.
 ELSEWHERE = {
     "access", "expose", "listen", "shards", "image", "version", "hub", "template", "paused", "flame.digital",
-    "converter.bits", "autoscaling.mode", "decoding.hardware", "detection.model", "telemetry.archive",
+    "converter.bits", "autoscaling.mode", "decoding.hardware", "detection.model", "detection.candidate.model",
+    "telemetry.archive",
 }  # fmt: skip
 
 Edit = tuple[str, dict[str, Any]]  # the field, such as "gas.alarmPpm", and a spec with only this field

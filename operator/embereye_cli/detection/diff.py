@@ -66,9 +66,10 @@ def run(arguments: Namespace) -> int:
 
 def _compared(candidate: dict[str, Any]) -> str:
     unseen = f", {candidate['unseen']} not judged, because a shard was busy" if candidate["unseen"] else ""
+    problem = f". It cannot judge everything: {candidate['problem']}" if candidate["problem"] else ""
     return (
         f"{candidate['fleet']}: {candidate['candidate']} is compared since {local_time(int(candidate['sinceNs']))}: "
-        f"{candidate['seen']} readings or frames{unseen}, {candidate['cpuSeconds']:.1f} CPU seconds"
+        f"{candidate['seen']} readings or frames{unseen}, {candidate['cpuSeconds']:.1f} CPU seconds{problem}"
     )
 
 

@@ -4,7 +4,8 @@
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
-from embereye_operator.api.schema import Resource, described
+from embereye_operator.api.models import DetectionModel
+from embereye_operator.api.schema import Resource, Rule, described
 
 T = TypeVar("T")
 
@@ -50,15 +51,26 @@ class SensorThresholds(Resource):
 class Candidate(Resource):
     """Changed settings of detection. They raise no alarm until they are promoted."""
 
+    RULES = (
+        Rule(
+            "!has(self.version)",
+            "a version cannot judge silently, because a shard runs one version. Set spec.version of one fleet, and see "
+            "docs/how-to/rollouts.md",
+            lambda value, _: "version" not in value,
+            field_path=".version",
+        ),
+    )
     name: str = described("A name for people, such as lower-gas.", default="candidate", min_length=1, max_length=63)
     promote: bool = described(
-        "Use it as the detection in force. Later, write its thresholds into the fleet, and remove it.", default=False
+        "Use it as the detection in force. Later, write its settings into the fleet, and remove it.", default=False
     )
     max_differences: int = described(
         "Alarms that only one of both may raise until the condition CandidateDiffers is True.",
         default=0,
         between=(0, 100_000),
     )
+    # Without the field, the API server would drop it silently.
+    version: str | None = described("Refused: a shard runs one version.", default=None, max_length=63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,7 @@ class CameraCandidate(Candidate):
     """Changed settings of detection. They raise no alarm until they are promoted."""
 
     thresholds: CameraThresholds = described("The thresholds that differ from the fleet's.", default=CameraThresholds)
+    model: DetectionModel | None = described("An ONNX model instead of the fleet's, or its first one.", default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,6 +355,8 @@ def _candidate_differs(facts: Facts, previous: FleetStatus) -> tuple[Condition, 
         "`embereye detection diff` lists them"
     )
     differs = result.alarms > declared.max_differences
+    if result.problem and not differs:
+        return (_condition(DIFFERS, False, "CannotJudge", f"candidate {candidate.name}: {result.problem}"),)
     return (_condition(DIFFERS, differs, "AlarmsDiffer" if differs else "AlarmsAgree", message),)
 
 

@@ -60,9 +60,18 @@ VALID = [
     ("CameraFleet", {"evidence": {"retention": "30d", "before": "1s"}}),
     ("CameraFleet", {"cameras": [camera(masks=[{"points": [{"left": 0, "top": 0}] * 3}])]}),
     ("CameraFleet", {"cameras": [camera(privacyMasks=[{"points": CORNERS}])]}),
+    (
+        "CameraFleet",
+        {
+            "detection": {
+                "candidate": {"model": {"path": "a", "decoder": "yolov8", "classes": [{"index": 0, "kind": "flame"}]}}
+            }
+        },
+    ),
     ("CameraFleet", {"cameras": [camera(areas=[{"name": "belt 2", "points": CORNERS, "limit": 80}])]}),
     ("SensorFleet", sensors(areas=[{"name": "pile", "points": CORNERS, "kind": "rise", "limit": 4.5}])),
 ]
+FLAME = [{"index": 0, "kind": "flame"}]
 INVALID = [
     ("SensorFleet", sensors(areas=[{"name": "belt", "points": CORNERS}]), "spec.sensors[0].areas[0].limit"),
     ("SensorFleet", sensors(areas=[{"name": " ", "points": CORNERS, "limit": 8}]), "spec.sensors[0].areas[0].name"),
@@ -148,6 +157,10 @@ INVALID = [
     ("CameraFleet", {"fps": {"target": 3}}, "spec.fps.min"),
     ("CameraFleet", {"evidence": {"retention": "10s"}}, "spec.evidence.retention"),
     ("CameraFleet", {"evidence": {"before": "3m"}}, "spec.evidence.before"),
+    ("CameraFleet", {"detection": {"candidate": {"version": "1.2.0"}}}, "spec.detection.candidate.version"),
+    ("SensorFleet", {"detection": {"candidate": {"version": "1.2.0"}}}, "spec.detection.candidate.version"),
+    ("CameraFleet", {"detection": {"candidate": {"model": {"decoder": "yolov8", "classes": FLAME}}}},
+     "spec.detection.candidate.model"),
 ]  # fmt: skip
 
 

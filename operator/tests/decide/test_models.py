@@ -10,7 +10,7 @@ from embereye.levels import Kind
 from embereye.v1.shard_pb2 import CameraSettings, Model
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
-from embereye_operator.decide.placement.assignments import build_settings
+from embereye_operator.decide.placement.assignments import build_candidate, build_settings
 from embereye_operator.decide.status import LASTING_SECONDS
 from embereye_operator.runtime.local.processes import Supervisor
 from embereye_operator.runtime.local.runtime import LocalRuntime
@@ -71,6 +71,30 @@ def test_a_model_in_the_cluster_is_mounted_read_only_in_every_shard(place: Any, 
     container = pod["containers"][0]
     assert container["volumeMounts"][-1] == {"name": "model", "mountPath": "/etc/embereye/model", "readOnly": True}
     assert {"name": "EMBEREYE_MODEL", "value": "/etc/embereye/model"} in container["env"]
+
+
+def test_a_candidates_model_is_mounted_too_and_its_promotion_rolls_no_shard() -> None:
+    def declared(promote: bool) -> Fleet:
+        model: dict[str, Any] = {"decoder": "yolov8", "classes": CLASSES}
+        detection = {
+            "model": model | {"volumeRef": {"claimName": "models", "path": "v1.onnx"}},
+            "candidate": {"promote": promote, "model": model | {"configMapRef": {"name": "v2", "key": "f.onnx"}}},
+        }
+        return parse_fleet(manifest("CameraFleet", {"cameras": [camera()], "detection": detection}, uid="u"))
+
+    before, after = (build_deployment(declared(promote), "hall-cameras-0", SETTINGS) for promote in (False, True))
+    assert before == after
+    pod = before["spec"]["template"]["spec"]
+    assert pod["volumes"][-1] == {"name": "candidate-model", "configMap": {"name": "v2", "optional": True}}
+    (container,) = pod["containers"]
+    folder = "/etc/embereye/candidate-model"
+    assert [mount["mountPath"] for mount in container["volumeMounts"][-2:]] == ["/etc/embereye/model", folder]
+    assert {"name": "EMBEREYE_CANDIDATE_MODEL", "value": folder} in container["env"]
+    model = settings_of(declared(True)).model
+    assert (model.mounted, model.of_candidate) == ("f.onnx", True)
+    candidate = build_candidate(declared(False).spec)
+    assert candidate
+    assert candidate.camera.model == model
 
 
 def test_a_models_path_is_passed_to_the_shard() -> None:

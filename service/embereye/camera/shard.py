@@ -48,6 +48,7 @@ from embereye.process.heap import collect_garbage, freeze_heap, keep_freed_memor
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
 from embereye.process.timing.running import Running
+from embereye.shard.candidate.current import current_candidate
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.margins import SPAN_TICKS
@@ -57,7 +58,7 @@ from embereye.shard.service import ShardContext
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, MarkedPlaces, Region
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
-from embereye.v1.shard_pb2 import Assignment, CameraSettings, Candidate, Load
+from embereye.v1.shard_pb2 import Assignment, CameraSettings, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
@@ -82,10 +83,11 @@ class CameraShard:
         self._clips: ClipPipeline | None = None  # None: no folder for clips
         self._context: ShardContext | None = None
         self._rates = RateAdapter(self._pool)
-        self._host = ModelHost()
+        # of the settings in force, and of the candidate
+        self._model_hosts = ModelHost(), ModelHost(field="detection.candidate.model", idle=True)
         self._links = ShardLinks(
-            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
-            record=self._record_unit, analysed=self._judge_again,
+            submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._model_hosts[0],
+            record=self._record_unit, analysed=self._judge_again, candidate_side=self._candidate_side,
         )  # fmt: skip
         self._candidate: CameraCandidate | None = None
         self._views: ViewStore | None = None  # None: no folder for views
@@ -118,7 +120,8 @@ class CameraShard:
         context.tasks.start(self._links.live.run(context.links, self._live_hello), name="live-pictures")
         context.tasks.start(collect_garbage(self._pool.release_unused_slots), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
-        context.tasks.start(self._host.run(), name="camera-model")
+        for host, name in zip(self._model_hosts, ("camera-model", "candidate-model"), strict=True):
+            context.tasks.start(host.run(), name=name)
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras. Only new cameras, and cameras with changed streams, (re)open their sources."""
@@ -126,7 +129,7 @@ class CameraShard:
         # of the fleet.
         settings = CameraSettings()
         settings.CopyFrom(assignment.camera)
-        self._host.configure(settings.model if settings.HasField("model") else None)
+        self._model_hosts[0].configure(settings.model if settings.HasField("model") else None)
         self._push.access.configure(settings.access if settings.HasField("access") else None)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
@@ -154,21 +157,15 @@ class CameraShard:
 
     def _apply_candidate(self, assignment: Assignment) -> None:
         """Judge the same pictures by the assignment's candidate, if it has one."""
-        wanted, candidate = assignment.candidate if assignment.HasField("candidate") else None, self._candidate
-        if wanted is None or (candidate is not None and wanted.id != candidate.declared.id):
-            candidate = None
-        if wanted is not None and candidate is None:
-            declared = Candidate()
-            declared.CopyFrom(wanted)
-            candidate = CameraCandidate(declared, assignment.fleet, self._is_busy)
-        if candidate is not self._candidate and self._context and (reports := self._context.candidates):
-            if candidate is not None:
-                reports.begin(candidate.declared, candidate.counts)
-            else:
-                reports.begin()
-        self._candidate = candidate
-        if candidate is not None:
-            candidate.watch(self._cameras, now_ns())
+        self._candidate = current_candidate(
+            assignment,
+            self._candidate,
+            lambda declared: CameraCandidate(declared, assignment.fleet, self._is_busy, self._model_hosts[1]),
+            CameraCandidate.close,
+            self._context.candidates if self._context else None,
+        )
+        if self._candidate is not None:
+            self._candidate.watch(self._cameras, now_ns())
 
     def _is_busy(self) -> bool:
         """True if a candidate has to leave its time to the settings in force."""
@@ -179,6 +176,9 @@ class CameraShard:
         """Let the candidate judge a frame that the settings in force have judged."""
         if self._candidate is not None and self._cameras.get(camera.device.id) is camera:
             self._candidate.judge(camera, frame, decoded, now_ns(), self._clips, self._assignment)
+
+    def _candidate_side(self, camera: CameraDevice) -> int:
+        return self._candidate.picture_side(camera) if self._candidate is not None else 0
 
     def _report_differences(self, now_ns: int) -> None:
         if self._candidate is not None and self._context and self._context.candidates:
@@ -416,7 +416,8 @@ class CameraShard:
         self._pool.stop()
         if self._clips:
             self._clips.close()
-        self._host.threads.stop()
+        for host in self._model_hosts:
+            host.threads.stop()
 
 
 def _copied(device: Device) -> Device:

@@ -47,6 +47,7 @@ class CandidateReport:
     unseen: int = 0  # those that it did not, because the shard was busy
     cpu_seconds: float = 0.0
     differences: Sequence[DifferenceRow] = ()
+    problem: str = ""  # why it cannot judge, with the device; empty: it can
 
     def dump(self) -> bytes:
         """The report as JSON."""
@@ -62,6 +63,7 @@ class CandidateReport:
         if not isinstance(fields, dict):
             raise ValueError("the report of a candidate is a JSON object")  # noqa: TRY004 - as for JSON that is damaged
         known = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
+        known.setdefault("problem", "")
         for name in TEXTS:
             if not isinstance(known.get(name), str):
                 raise ValueError(f"{name} is not a text in the report of a candidate")  # noqa: TRY004
@@ -76,7 +78,7 @@ class CandidateReport:
         return cls(**known)
 
 
-TEXTS = ("fleet", "shard", "candidate", "id")
+TEXTS = ("fleet", "shard", "candidate", "id", "problem")
 WHOLE = ("since_ns", "sent_ns", "seen", "unseen")
 WORDS = {"level": {level.word for level in Level}, "which": {"inForce", "candidate"}}
 

@@ -43,6 +43,7 @@ from embereye.sensor.source import Listening, ReadingSource
 from embereye.sensor.sources import ReadingSources
 from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
+from embereye.shard.candidate.current import current_candidate
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes, Sign
 from embereye.shard.links import Links, PeerAddress
@@ -51,7 +52,7 @@ from embereye.shard.selftests import RunningTest
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces
-from embereye.v1.shard_pb2 import Assignment, Candidate, Commands, Load, SensorSettings
+from embereye.v1.shard_pb2 import Assignment, Commands, Load, SensorSettings
 from embereye.wire.device.commands import START
 from embereye.zone.canary import is_canary
 
@@ -184,19 +185,13 @@ class SensorShard:
 
     def _apply_candidate(self, assignment: Assignment) -> None:
         """Judge the same data by the assignment's candidate, if it has one."""
-        wanted, candidate = assignment.candidate if assignment.HasField("candidate") else None, self.fleet.candidate
-        if candidate is not None and (wanted is None or wanted.id != candidate.declared.id):
-            candidate.close(self.fleet.owned_devices.values())
-            candidate = None
-        if wanted is not None and candidate is None:
-            declared = Candidate()
-            declared.CopyFrom(wanted)
-            candidate = SensorCandidate(declared, self.batcher.oldest_age_ns)
-        if candidate is not self.fleet.candidate and (reports := self._context and self._context.candidates):
-            if candidate is not None:
-                reports.begin(candidate.declared, candidate.counts)
-            else:
-                reports.begin()
+        candidate = current_candidate(
+            assignment,
+            self.fleet.candidate,
+            lambda declared: SensorCandidate(declared, self.batcher.oldest_age_ns),
+            lambda ended: ended.close(self.fleet.owned_devices.values()),
+            self._context.candidates if self._context else None,
+        )
         self.fleet.candidate = self.batcher.candidate = candidate
         if candidate is not None:
             candidate.watch(self.fleet.owned_devices)

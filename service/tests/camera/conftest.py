@@ -16,6 +16,7 @@ from embereye.camera.shard import CameraShard
 from embereye.camera.sources.declared import SourceError
 from embereye.process.event_loop import EventLoop
 from embereye.process.tasks import Tasks
+from embereye.shard.candidate.reports import CandidateReports
 from embereye.shard.service import ShardContext
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.shard_pb2 import Assignment
@@ -77,6 +78,7 @@ async def running():
             tasks=tasks,
             report=reports.append,
             coverage_changed=lambda: changes.append(1),
+            candidates=CandidateReports(lambda: ("default/cameras/yard", "yard-0")),
         )
         await shard.start(context)
         yield SimpleNamespace(shard=shard, reports=reports, changes=changes, tasks=tasks)

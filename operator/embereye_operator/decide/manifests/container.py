@@ -14,13 +14,22 @@ from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.api.shared import CONTROL_PORT, GRPC_PORT, METRICS_PORT
 from embereye_operator.decide.manifests.compare import quantity
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.decide.manifests.volumes import credential_volumes, model_volume, telemetry_claim
+from embereye_operator.decide.manifests.volumes import (
+    CANDIDATE_MODEL,
+    MODEL,
+    credential_volumes,
+    model_volumes,
+    telemetry_claim,
+)
 from embereye_operator.decide.scaling.law import CAPACITY
 
 PLACEMENT_FOLDER = "/etc/embereye/placement"
 CREDENTIALS_FOLDER = "/etc/embereye/credentials"
 IDENTITY_FOLDER = "/etc/embereye/identity"
-MODEL_FOLDER = "/etc/embereye/model"
+MODEL_FOLDERS = {  # by volume: the variable, and the path
+    MODEL: ("EMBEREYE_MODEL", "/etc/embereye/model"),
+    CANDIDATE_MODEL: ("EMBEREYE_CANDIDATE_MODEL", "/etc/embereye/candidate-model"),
+}
 DATA_FOLDER = "/var/lib/embereye"
 TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
 # For camera shards (False) and sensor shards (True). Measured: 220 MB with 100 JPEG cameras, and as much again in its
@@ -113,8 +122,7 @@ def _environment(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence
         environment["EMBEREYE_LOG_FORMAT"] = "json"
     if settings.tracing:
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = settings.tracing
-    if model_volume(fleet):
-        environment["EMBEREYE_MODEL"] = MODEL_FOLDER
+    environment |= dict(MODEL_FOLDERS[volume["name"]] for volume in model_volumes(fleet))
     if isinstance(fleet.spec, CameraFleetSpec) and fleet.spec.decoding.hardware != "none":
         environment["EMBEREYE_HARDWARE_DECODING"] = fleet.spec.decoding.hardware
     if isinstance(fleet.spec, SensorFleetSpec):
@@ -142,7 +150,8 @@ def _mounts(fleet: Fleet, secrets: Sequence[str]) -> list[Manifest]:
         for name, volume in credential_volumes(secrets).items()
     )
     mounts.extend(
-        {"name": volume["name"], "mountPath": MODEL_FOLDER, "readOnly": True} for volume in model_volume(fleet)
+        {"name": volume["name"], "mountPath": MODEL_FOLDERS[volume["name"]][1], "readOnly": True}
+        for volume in model_volumes(fleet)
     )
     return mounts
 

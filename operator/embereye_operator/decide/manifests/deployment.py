@@ -24,7 +24,7 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
     credential_volumes,
     identity_volume,
-    model_volume,
+    model_volumes,
     secret_volume,
     telemetry_claim,
 )
@@ -129,7 +129,7 @@ def _build_volumes(fleet: Fleet, shard: str, secrets: Sequence[str]) -> list[Man
         *([{"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}}] if claim else ()),
         identity_volume(shard),
         *({"name": volume, "secret": secret_volume(name)} for name, volume in credential_volumes(secrets).items()),
-        *model_volume(fleet),
+        *model_volumes(fleet),
     ]
 
 

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.models import DetectionModel
 from embereye_operator.api.names import identity_name
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
+
+MODEL, CANDIDATE_MODEL = "model", "candidate-model"  # names of volumes
 
 
 def telemetry_claim(fleet: Fleet) -> str:
@@ -23,16 +26,24 @@ def telemetry_claim(fleet: Fleet) -> str:
     return ""
 
 
-def model_volume(fleet: Fleet) -> list[Manifest]:
-    """Return the volume with the fleet's model, unless it has none or uses one in the image."""
-    model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
-    if model is not None and model.config_map_ref:
-        source = {"name": model.config_map_ref.name, "optional": True}  # optional, as Secrets are
-        return [{"name": "model", "configMap": source}]
-    if model is not None and model.volume_ref:
-        claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
-        return [{"name": "model", "persistentVolumeClaim": claim}]
-    return []
+def model_volumes(fleet: Fleet) -> list[Manifest]:
+    """Return the volumes with the models of the fleet and of its candidate; none for a model in the image."""
+    if not isinstance(fleet.spec, CameraFleetSpec):
+        return []
+    detection = fleet.spec.detection
+    candidate_model = detection.candidate.model if detection.candidate else None
+    models = {MODEL: detection.model, CANDIDATE_MODEL: candidate_model}
+    return [
+        {"name": name} | source for name, model in models.items() if model is not None and (source := _source(model))
+    ]
+
+
+def _source(model: DetectionModel) -> Manifest:
+    if model.config_map_ref:
+        return {"configMap": {"name": model.config_map_ref.name, "optional": True}}  # optional, as Secrets are
+    if model.volume_ref:
+        return {"persistentVolumeClaim": {"claimName": model.volume_ref.claim_name, "readOnly": True}}
+    return {}
 
 
 def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:

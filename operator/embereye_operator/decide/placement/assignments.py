@@ -40,9 +40,10 @@ from embereye.v1.shard_pb2 import (
 from embereye.v1.types_pb2 import Area, Device, DigitalFlame, Kind, Mask, Radiometry
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye.wire.readings.source import SensorSource, encode_source
-from embereye_operator.api.cameras import Camera, CameraFleetSpec, DetectionModel, PictureMask
+from embereye_operator.api.cameras import Camera, CameraFleetSpec, PictureMask
 from embereye_operator.api.candidates import SensorDetection, with_changes
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.models import DetectionModel
 from embereye_operator.api.sensors import (
     HEARTBEATS,
     TEMPLATE_HEARTBEATS,
@@ -134,8 +135,16 @@ def _calibration(declared: SensorCalibration) -> Calibration:
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
     """Build the fleet's settings for its shards, complete with defaults, because shards refuse incomplete ones."""
     if (candidate := spec.detection.candidate) and candidate.promote:
-        spec = as_candidate(spec)
+        return _settings_of_candidate(spec)
     return build_camera_settings(spec) if isinstance(spec, CameraFleetSpec) else build_sensor_settings(spec)
+
+
+def _settings_of_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
+    settings = build_settings(as_candidate(spec))
+    if isinstance(spec, CameraFleetSpec) and (candidate := spec.detection.candidate) and candidate.model:
+        assert isinstance(settings, CameraSettings)
+        settings.model.of_candidate = True
+    return settings
 
 
 def as_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> SensorFleetSpec | CameraFleetSpec:
@@ -148,6 +157,7 @@ def as_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> SensorFleetSpec | C
             flame=with_changes(spec.detection.flame, camera.thresholds.flame),
             smoke=with_changes(spec.detection.smoke, camera.thresholds.smoke),
             heat=with_changes(spec.detection.heat, camera.thresholds.heat),
+            model=camera.model or spec.detection.model,
             candidate=None,
         )
         return replace(spec, detection=detection)
@@ -168,7 +178,7 @@ def build_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> Candidate | None
     declared = spec.detection.candidate
     if declared is None or declared.promote:
         return None
-    settings, in_force = build_settings(as_candidate(spec)), build_settings(spec)
+    settings, in_force = _settings_of_candidate(spec), build_settings(spec)
     both = [part.SerializeToString(deterministic=True) for part in (settings, in_force)]
     candidate = Candidate(name=declared.name, id=hashlib.sha256(b"|".join(both)).hexdigest()[:12])
     if isinstance(settings, SensorSettings):

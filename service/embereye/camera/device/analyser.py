@@ -123,7 +123,7 @@ class Analyser:
         self.model = None
         if self.setup.model and self._host:
             device = self._device
-            self.model = CameraModel(device.id, self._host, self._settings.model, _ignored(device), self._clock)
+            self.model = CameraModel(device.id, self._host, self._settings.model, ignored_parts(device), self._clock)
         self.set_self_test(self._self_test)
 
     @property
@@ -199,7 +199,8 @@ class Analyser:
         self._radiometric = is_radiometric(frame)
         seen = analysed.observation
         if self.model and not self._radiometric:
-            self.model.offer_frame(_for_model(frame, analysed), seen)
+            jpeg = analysed.clip_frame.jpeg if analysed.clip_frame else None
+            self.model.offer_frame(for_model(frame, jpeg), seen)
             seen = replace(seen, findings=merged(seen.findings, self.model.watch.findings))
         self.observation = seen
         if seen.suspected:
@@ -259,7 +260,7 @@ def detector_of(device: Device, setup: Setup, usual_levels: UsualLevels, phase: 
     return Detector(
         flame if "flame" in setup.detectors else None,
         smoke if "smoke" in setup.detectors else None,
-        _ignored(device),
+        ignored_parts(device),
         usual_levels,
         phase,
     )
@@ -267,7 +268,7 @@ def detector_of(device: Device, setup: Setup, usual_levels: UsualLevels, phase: 
 
 def thermal_analyst_of(device: Device, settings: CameraSettings) -> ThermalAnalyst:
     """Make the detector of a camera's frames of temperatures."""
-    return ThermalAnalyst(settings.heat, device.radiometry, _ignored(device), device.areas, hidden_parts(device))
+    return ThermalAnalyst(settings.heat, device.radiometry, ignored_parts(device), device.areas, hidden_parts(device))
 
 
 def is_radiometric(frame: Frame) -> bool:
@@ -275,15 +276,13 @@ def is_radiometric(frame: Frame) -> bool:
     return isinstance(frame, Picture) and frame.radiometric
 
 
-def _ignored(device: Device) -> tuple[Mask, ...]:
+def ignored_parts(device: Device) -> tuple[Mask, ...]:
+    """Return the masks of a camera, also those for privacy."""
     return (*device.masks, *device.privacy_masks)
 
 
-def _for_model(frame: Frame, analysed: AnalysedFrame) -> Picture | None:
-    """Return `frame` in a form that the model can decode: of a video, the JPEG made for it, or None."""
+def for_model(frame: Frame, jpeg: bytes | None) -> Picture | None:
+    """Return `frame` in a form that a model can decode: of a video, the JPEG made for it, or None."""
     if isinstance(frame, Picture):
         return frame
-    picture = analysed.clip_frame
-    if picture is None:
-        return None
-    return Picture(read_header(picture.jpeg), frame.time_ns, frame.received_ns, frame.hurried, data=picture.jpeg)
+    return Picture(read_header(jpeg), frame.time_ns, frame.received_ns, frame.hurried, data=jpeg) if jpeg else None

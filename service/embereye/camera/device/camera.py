@@ -56,6 +56,8 @@ class ShardLinks:
     video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
     record: Callable[["CameraDevice", ClipUnit], None] = lambda *_: None  # receives every access unit of a video
     model_host: ModelHost | None = None
+    # the long side of the picture that a candidate's model needs now, in pixels; 0: none
+    candidate_side: Callable[["CameraDevice"], int] = lambda _: 0
     close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)  # shared by all cameras
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
@@ -254,6 +256,8 @@ class CameraDevice:
         order = self.analyser.decode_order(frame)
         if order and self.picture_wanted and (self._privacy or isinstance(frame, VideoFrame)):
             order = replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
+        if order and isinstance(frame, VideoFrame) and (side := self._links.candidate_side(self)) > order.picture_side:
+            order = replace(order, picture_side=side)
         return replace(order, hidden=self._privacy.hidden) if order and self._privacy else order
 
     def analyse_on_thread(self, frame: Frame) -> object:

@@ -141,7 +141,7 @@ class CameraModel:
         if isinstance(result, UndecodableError):
             return  # the frame is at fault; if all frames are, the camera itself is dark
         reason = str(result) if isinstance(result, ModelError) else f"{type(result).__name__}: {result}"
-        self._failing.fail(reason, "camera %s: detection.model: %s", self.camera, reason)
+        self._failing.fail(reason, "camera %s: %s: %s", self.camera, self.host.field, reason)
         self.watch.forget()
 
     def report_hang(self, seconds: float) -> None:
@@ -157,7 +157,7 @@ class CameraModel:
     def degraded(self, now: int) -> str:
         """Return why the model does not watch this camera as it should, or ''."""
         reason = self.host.reason(now) or self._hanging or self._failing.why or self._slow()
-        return f"detection.model: {reason}" if reason else ""
+        return f"{self.host.field}: {reason}" if reason else ""
 
     def _slow(self) -> str:
         if len(self._seconds) == RUNS and self.seconds * SECOND > self._budget_ns:
@@ -166,6 +166,6 @@ class CameraModel:
         if late_ns > max(LATE_RUNS * self._idle_ns, LATE_NS):
             return (
                 f"its last run was {late_ns / SECOND:.0f} s ago, it should run every {self._idle_ns / SECOND:g} s. "
-                "Use a smaller model, more shards, or a longer detection.model.idle"
+                f"Use a smaller model, more shards, or a longer {self.host.field}.idle"
             )
         return ""

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0  # between two checks of the model's file
 LOADING_NS = 10 * SECOND  # for the first load, before the model is reported as missing
+FIELD = "detection.model"
+MOUNTED = "EMBEREYE_MODEL", "/etc/embereye/model"  # the variable with the folder of a mounted model, and its default
+MOUNTED_CANDIDATE = "EMBEREYE_CANDIDATE_MODEL", "/etc/embereye/candidate-model"
 MAX_BYTES = 1 << 30  # of the model's file, at most
 BUSY_SECONDS = 30.0  # how long a run waits for another one that hangs, before it fails
 
@@ -36,9 +39,13 @@ class ModelHost:
     Call `configure` and `run` on the event loop; `run_network` may be called on any thread.
     """
 
-    def __init__(self, clock: Callable[[], int] = now_ns) -> None:
+    def __init__(self, clock: Callable[[], int] = now_ns, field: str = FIELD, *, idle: bool = False) -> None:
+        """`field` of the fleet declares the model. `idle`: its threads run when no other thread needs their core."""
+        self.field = field
         self.settings: Model | None = None
-        self.threads = ModelThreads(1)  # a run takes a hundred times as long as a frame, so frames must not wait for it
+        self.threads = ModelThreads(
+            1, idle=idle
+        )  # a run takes a hundred times as long as a frame, so frames must not wait for it
         self._clock = clock
         self._network: Network | None = None
         self._lock = threading.Lock()  # one run at a time; a spare thread may wait for one that hangs
@@ -88,7 +95,7 @@ class ModelHost:
         except OSError as error:
             self._mark = None
             if self._network is None:
-                self._fail(f"{path}: cannot be read: {error.strerror}. {_remedy(settings)}")
+                self._fail(f"{path}: cannot be read: {error.strerror}. {self._remedy(settings)}")
             return  # the loaded model stays in use: a mounted file disappears briefly while it is replaced
         if mark == self._mark:
             return
@@ -106,7 +113,12 @@ class ModelHost:
             logger.info("model %s loaded", path)
 
     def _fail(self, reason: str) -> None:
-        self._failing.fail(reason, "detection.model: %s", reason)
+        self._failing.fail(reason, "%s: %s", self.field, reason)
+
+    def _remedy(self, settings: Model) -> str:
+        if settings.mounted:
+            return f"Check that {self.field} names a ConfigMap or volume that exists and contains this file"
+        return f"Set {self.field}.path to a file that the shard can read"
 
     def run_network(self, image: Picture) -> list[Detection]:
         """Return the detections in `image` (BGR); raise ModelError if the network cannot run. Thread-safe."""
@@ -122,16 +134,11 @@ class ModelHost:
 
 
 def path_of(settings: Model) -> Path:
-    """The path of the model's file: below EMBEREYE_MODEL if it is mounted, else the declared path."""
-    if settings.mounted:
-        return Path(os.environ.get("EMBEREYE_MODEL", "/etc/embereye/model")) / settings.mounted
-    return Path(settings.path)
-
-
-def _remedy(settings: Model) -> str:
-    if settings.mounted:
-        return "Check that detection.model names a ConfigMap or volume that exists and contains this file"
-    return "Set detection.model.path to a file that the shard can read"
+    """The path of the model's file: below the folder of its variable if it is mounted, else the declared path."""
+    if not settings.mounted:
+        return Path(settings.path)
+    variable, folder = MOUNTED_CANDIDATE if settings.of_candidate else MOUNTED
+    return Path(os.environ.get(variable, folder)) / settings.mounted
 
 
 def _load(path: Path, settings: Model) -> Network:

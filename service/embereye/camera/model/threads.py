@@ -7,6 +7,7 @@ when the run ends after all, the surplus thread ends.
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ from embereye.camera.scheduling.turn_queue import TurnQueue
 HANG_SECONDS = 5.0  # for one run; a model that takes a tenth of it is slow already
 # of a run that one check may count, at most: if the process was suspended, the run does not hang
 OBSERVED_SECONDS_MAX = 2.0
+LOWEST = 19  # priority of threads that give way to all others
 SPARE_THREADS = 4  # that may replace threads that hang
 
 
@@ -32,8 +34,10 @@ class ModelledCamera(QueuedCamera, Protocol):
 class ModelThreads:
     """Runs cameras' turns in the order of a `TurnQueue`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, idle: bool = False) -> None:
+        """`idle`: run when no other thread needs their core."""
         self.count = count
+        self._idle = idle
         self._lock = threading.Lock()  # guards the turns and the two attributes after them
         self._turns: TurnQueue[ModelledCamera] = TurnQueue()
         self._spares = 0
@@ -104,6 +108,8 @@ class ModelThreads:
     # These run on the threads, except the last.
 
     def _run_turns(self) -> None:
+        if self._idle:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)  # of this thread, on Linux
         while self._wakes.get() and not self._closed:
             with self._lock:
                 begun = self._turns.begin(time.monotonic())  # None: it was withdrawn

@@ -32,6 +32,7 @@ class Compared:
     seen: int
     unseen: int
     cpu_seconds: float
+    problem: str  # why a shard's candidate cannot judge; empty: all can
 
 
 class Candidates:
@@ -78,7 +79,10 @@ class Candidates:
             return None
         report = newest[1]
         counts = self._counts.get((fleet, report.id), Counter())
-        return CandidateResult(id=report.id, alarms=counts[Level.ALARM.word], pre_alarms=counts[Level.PRE_ALARM.word])
+        return CandidateResult(
+            id=report.id, alarms=counts[Level.ALARM.word], pre_alarms=counts[Level.PRE_ALARM.word],
+            problem=_problem([entry for _, entry in self._current() if (entry.fleet, entry.id) == (fleet, report.id)]),
+        )  # fmt: skip
 
     def counts(self) -> Iterable[tuple[tuple[str, str], int]]:
         """Yield the number of differences of each fleet's candidate, by fleet and level."""
@@ -114,4 +118,9 @@ def _added_up(reports: Sequence[CandidateReport]) -> Compared:
         seen=sum(report.seen for report in same),
         unseen=sum(report.unseen for report in same),
         cpu_seconds=sum(report.cpu_seconds for report in same),
+        problem=_problem(same),
     )
+
+
+def _problem(reports: Sequence[CandidateReport]) -> str:
+    return next((report.problem[:500] for report in reports if report.problem), "")

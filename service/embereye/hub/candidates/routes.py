@@ -33,6 +33,7 @@ COMPARED = record(
         "sinceNs": NANOSECONDS, "seen": whole(),
         "unseen": {**whole(), "description": "readings or frames that it did not judge, because a shard was busy"},
         "cpuSeconds": REAL,
+        "problem": {**WORD, "description": "why it cannot judge, with the device; empty: it can"},
     }
 )  # fmt: skip
 
@@ -89,6 +90,7 @@ def _compared(entry: Compared) -> Json:
     return {
         "fleet": entry.fleet, "candidate": entry.name, "comparison": entry.id, "sinceNs": str(entry.since_ns),
         "seen": entry.seen, "unseen": entry.unseen, "cpuSeconds": entry.cpu_seconds,
+        "problem": entry.problem,
     }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ export async function loadDifferences(fromNs) {
   say(note, differences.length > SHOWN ? t("candidates.more", { shown: SHOWN, total: differences.length }) : "");
   sync(get("candidates-compared"), candidates, ({ fleet }) => fleet, () => make("li"), (item, each) => {
     const counts = { seen: figure(each.seen), unseen: figure(each.unseen) };
-    say(item, t("candidates.compared", { fleet: each.fleet, candidate: each.candidate, since: dateTime(each.sinceNs), ...counts }));
+    const compared = t("candidates.compared", { fleet: each.fleet, candidate: each.candidate, since: dateTime(each.sinceNs), ...counts });
+    say(item, each.problem ? t("candidates.problem", { compared, problem: each.problem }) : compared);
   });
   get("differences-none").hidden = differences.length > 0;
   sync(get("differences"), differences.slice(0, SHOWN), ({ id }) => id, (each) => {

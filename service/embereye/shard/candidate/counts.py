@@ -36,11 +36,21 @@ class CandidateCounts:
     seen: int = 0
     unseen: int = 0
     cpu_seconds: float = 0.0
+    problems: dict[str, str] = field(default_factory=dict)  # by device: why it is not compared
     differences: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # by kind, level and side
 
     def note(self, difference: Difference) -> None:
         """Count a difference."""
         self.differences[difference.kind.word, difference.level.word, difference.which] += 1
+
+    @property
+    def problem(self) -> str:
+        """The reason why devices are not compared, or ''."""
+        if not self.problems:
+            return ""
+        device, why = min(self.problems.items())
+        others = f" and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
+        return f"{device}{others}: {why}"
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the metric families."""

@@ -90,7 +90,7 @@ class CandidateReports:
         counts = self._counts
         return CandidateReport(
             fleet, shard, candidate.name, candidate.id, self._since_ns, now_ns(),
-            counts.seen, counts.unseen, counts.cpu_seconds, rows,
+            counts.seen, counts.unseen, counts.cpu_seconds, rows, counts.problem,
         )  # fmt: skip
 
     async def _send(self, links: Links, failed: int = 0) -> str:

@@ -33,11 +33,12 @@ STEP = SECOND // 15
 class Hall:
     """A camera at its shard; each of its turns runs when `serve` is called."""
 
-    def __init__(self, decode=None, analysed=lambda *_: None, settings=None):
+    def __init__(self, decode=None, analysed=lambda *_: None, settings=None, candidate_side=lambda _: 0):
         self.now, self.queued, self.turns, self.seen = START_NS, False, [], []
         links = ShardLinks(
-            submit=self.submit, report=lambda _, seen: self.seen.append(seen), analysed=analysed, clock=lambda: self.now
-        )
+            submit=self.submit, report=lambda _, seen: self.seen.append(seen), analysed=analysed,
+            candidate_side=candidate_side, clock=lambda: self.now,
+        )  # fmt: skip
         settings = settings or camera_settings(detection={"detectors": ["motion", "flame", "smoke"]})
         self.camera = CameraDevice(Device(id="hall", fps_target=15, fps_min=1), settings, links)
         self.camera.arrivals.video.slots = 3
@@ -64,7 +65,11 @@ class Hall:
                     turn.result = self.decode(order, frame)
                 except Exception as error:
                     turn.result = error
-                self.turns.append(SimpleNamespace(units=len(getattr(frame, "units", ())), image=order.image))
+                self.turns.append(
+                    SimpleNamespace(
+                        units=len(getattr(frame, "units", ())), image=order.image, picture_side=order.picture_side
+                    )
+                )
                 self.camera.finish_turn(turn)
 
     @property

@@ -210,7 +210,7 @@ async def test_a_hanging_model_is_reported_and_the_cameras_stay_covered(running,
 
 
 def test_a_model_that_does_not_keep_up_is_reported():
-    now, host = [100 * SECOND], SimpleNamespace(ready=True, reason=lambda _: "", threads=SimpleNamespace())
+    now, host = [100 * SECOND], SimpleNamespace(field="detection.model", reason=lambda _: "", threads=SimpleNamespace())
     host.threads.submit = lambda camera: None  # runs never happen
     model = CameraModel("c1", cast("Any", host), Model(idle_ns=10 * SECOND), clock=lambda: now[0])
     frame, seen = cast("Any", SimpleNamespace(lost=())), Observation(0)
@@ -252,6 +252,8 @@ def test_a_mounted_model_is_in_the_model_folder(monkeypatch):
     monkeypatch.setenv("EMBEREYE_MODEL", "/models")
     assert str(path_of(Model(mounted="v1/fire.onnx"))) == "/models/v1/fire.onnx"
     assert str(path_of(Model(path="fire.onnx"))) == "fire.onnx"
+    monkeypatch.setenv("EMBEREYE_CANDIDATE_MODEL", "/others")
+    assert str(path_of(Model(mounted="v2/fire.onnx", of_candidate=True))) == "/others/v2/fire.onnx"
 
 
 def test_a_model_has_time_to_load_before_it_is_reported():

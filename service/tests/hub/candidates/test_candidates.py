@@ -143,6 +143,14 @@ async def test_a_new_comparison_begins_with_nothing(site: Site) -> None:
     await eventually(lambda: (result := site.candidates.result(FLEET)) and (result.id, result.alarms) == ("def", 0))
 
 
+async def test_people_and_the_operator_see_why_a_candidate_cannot_judge(site: Site) -> None:
+    counts = CandidateCounts(problems={"s-2": "no model", "s-1": "no file"})
+    site.reports.begin(Candidate(name="v2", id="def"), counts)
+    await eventually(lambda: (result := site.candidates.result(FLEET)) and result.problem == "s-1 and 1 more: no file")
+    (compared,) = (await site.read())["candidates"]
+    assert compared["problem"] == "s-1 and 1 more: no file"
+
+
 LATE = 2**62
 
 
