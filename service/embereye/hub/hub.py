@@ -32,6 +32,7 @@ from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.history import History
 from embereye.hub.inbox import EvidenceInbox
+from embereye.hub.outputs import Outputs
 from embereye.hub.overlays.keeper import Overlays
 from embereye.hub.plans.keeper import Plans
 from embereye.hub.quality import Quality
@@ -78,12 +79,13 @@ class RouteProof:
 
 @dataclass
 class _AddedParts:
-    """The parts of add-ons, what their tables had at the start, and the routes to people that one of them knows."""
+    """The parts of add-ons, what their tables had at the start, and the routes and outputs that they offer."""
 
     parts: list[Part] = field(default_factory=list)
     stored: StoredState = field(default_factory=StoredState)
     routes: Callable[[], Mapping[str, RouteProof]] = dict
     reaches: Callable[[], bool | None] = lambda: None
+    outputs: Outputs | None = None
 
 
 class _Suspension:
@@ -189,6 +191,15 @@ class Hub:
     def is_reaching_people(self) -> bool | None:
         """True if every route to people works; None if no add-on has any."""
         return self._added.reaches()
+
+    def offer_outputs(self, outputs: Outputs) -> None:
+        """Let other add-ons switch `outputs`."""
+        self._added.outputs = outputs
+
+    @property
+    def outputs(self) -> Outputs | None:
+        """The outputs of actuators; None if no add-on offers them. Available once all add-ons are attached."""
+        return self._added.outputs
 
     async def read(self, query: Callable[[Store], R]) -> R:
         """Run `query` on the database's reading thread. Raises StoreError."""

@@ -62,6 +62,7 @@ class ControlAddon(Addon):
         """Make actuators and associations; see `Addon.attach`."""
         actuators, note = Actuators(worst=worst_state(hub)), handshake_recorder(hub)
         reactions = Reactions(self._rules, actuators, hub)
+        hub.offer_outputs(reactions)
         calls = {
             stream.CALL: stream.control_call(actuators, note),
             echo.CALL: echo.echo_call(),
@@ -87,7 +88,7 @@ class ControlAddon(Addon):
             tasks={
                 "actuators": actuators.run,
                 "associations": associations.run,
-                **({"actuator-rules": reactions.run} if self._rules else {}),
+                "actuator-rules": reactions.run,
             },
             listen=listen,
             close=lambda: associations.close("the hub stops: dial again"),

@@ -1,8 +1,11 @@
-"""Rules from zones to outputs of actuators: the hub itself steers the actuators that the file names.
+"""The hub itself steers actuators: by rules from zones to outputs, and for other add-ons.
 
 An output has the rule's value while a zone of it is in the declared state, else its safe value. A zone in test switches
 nothing on, but what was on before the test stays on. Everything falls to safe values if the hub stops, stalls for a
 second, or loses the actuator: its controller is one like any other, with the same time-out.
+
+Another add-on may switch an output on, such as the lamp of a self-test. Where a rule also sets the output, the rule's
+value counts.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from embereye.addons.control.actuators import Actuators, RefusedError, bounds
 from embereye.addons.control.options import FAULT, PRE_ALARM, ActuatorOptions, Rule
 from embereye.addons.control.session import VERSION, ControlSession
 from embereye.hub.hub import Hub
+from embereye.hub.outputs import OutputError
 from embereye.hub.roles import Principal, Role
 from embereye.levels import ZoneState
 from embereye.process.condition import Condition
@@ -30,6 +34,7 @@ from embereye.v1.control_pb2 import (
 logger = logging.getLogger(__name__)
 NAME = "rules"  # of the controller
 HUB = Principal("hub", Role.OPERATOR, "hub")
+DELIVERY_SECONDS = 0.02  # between two looks whether an actuator has a command
 PERIOD_SECONDS = 0.2  # between two commands; a controller counts as lost after a second
 OPEN = frozenset({ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED})
 
@@ -54,6 +59,7 @@ class Reaction:
         self._session: ControlSession | None = None
         self._outputs: Sequence[Output] = ()
         self._sequence = 0
+        self.switched = set[str]()  # outputs that an add-on switched on
         self._on = set[tuple[int, str, str]]()  # what is on: the rule's number, and the zone
 
     def step(self, zones: Sequence[Zone]) -> None:
@@ -97,6 +103,10 @@ class Reaction:
     def _values(self, wanted: Sequence[bool]) -> list[float]:
         values = {output.name: output.safe for output in self._outputs}
         limits = {output.name: bounds(output) for output in self._outputs}
+        for name in self.switched:
+            if name not in values:
+                raise RefusedError(f'it has no output "{name}". It has {", ".join(values)}.')
+            values[name] = limits[name][1]
         for rule, is_on in zip(self.options.rules, wanted, strict=True):
             if rule.output not in values:
                 raise RefusedError(f'it has no output "{rule.output}". It has {", ".join(values)}.')
@@ -121,22 +131,56 @@ class Reaction:
 
 
 class Reactions:
-    """All actuators that the hub steers."""
+    """All actuators that the hub steers: those with rules, and those of which an output is switched on."""
 
     def __init__(self, options: Sequence[ActuatorOptions], actuators: Actuators, hub: Hub) -> None:
         self.all = [Reaction(each, actuators) for each in options]
+        self._others: dict[str, Reaction] = {}  # by name, without rules
+        self._actuators = actuators
         self._hub = hub
+
+    async def switch(self, actuator: str, output: str, *, on: bool) -> None:
+        """Switch an output to its highest value, or end that; see `Outputs`."""
+        ruled = next((each for each in self.all if each.options.name == actuator), None)
+        reaction = ruled or self._others.get(actuator) or Reaction(ActuatorOptions(actuator, ()), self._actuators)
+        (reaction.switched.add if on else reaction.switched.discard)(output)
+        if not (ruled or reaction.switched):
+            self._others.pop(actuator, None)
+            reaction.close()
+            return
+        if not ruled:
+            self._others[actuator] = reaction
+        reaction.step(self._hub.zones.messages())
+        if not on:
+            return
+        try:
+            if why := str(reaction.failing.why):
+                raise RefusedError(why)
+            await self._delivered(actuator)
+        except RefusedError as error:
+            await self.switch(actuator, output, on=False)
+            raise OutputError(str(error)) from error
+
+    async def _delivered(self, name: str) -> None:
+        """Wait until the actuator has the latest command; RefusedError if it is gone or silent."""
+        actuator = self._actuators.find(name)
+        before, began_ns = actuator.ticks, self._actuators.steady()
+        while self._actuators.find(name).ticks == before:
+            if self._actuators.steady() - began_ns > actuator.timeout_ns:
+                raise RefusedError("it is silent")
+            await asyncio.sleep(DELIVERY_SECONDS)
 
     async def run(self) -> None:
         """Steer until cancelled."""
         zones, seen = self._hub.zones.messages(), self._hub.feed.latest
         try:
             while True:
-                if self._hub.feed.latest != seen:  # every change of a zone is an event
+                steered = [*self.all, *self._others.values()]
+                if steered and self._hub.feed.latest != seen:  # every change of a zone is an event
                     zones, seen = self._hub.zones.messages(), self._hub.feed.latest
-                for reaction in self.all:
+                for reaction in steered:
                     reaction.step(zones)
                 await asyncio.sleep(PERIOD_SECONDS)
         finally:
-            for reaction in self.all:
+            for reaction in (*self.all, *self._others.values()):
                 reaction.close()

@@ -145,7 +145,7 @@ class SelfTestKeeper:
         await self._store(test, Result(started_ns, RUNNING), by)
         try:
             try:
-                await switch(self.options, test.switch, on=True)
+                await switch(self.options, self._hub.outputs, test.switch, on=True)
             except SwitchError as error:
                 raise NotRunError(f"its actuator was not switched on: {error}") from error
             began = time.monotonic()
@@ -195,7 +195,7 @@ class SelfTestKeeper:
 
     async def _switch_off(self, test: DeclaredTest) -> None:
         try:
-            await switch(self.options, test.switch, on=False)
+            await switch(self.options, self._hub.outputs, test.switch, on=False)
         except SwitchError as error:
             logger.error(  # noqa: TRY400 - the reason is enough
                 "self-test %s: its actuator was not switched off: %s. Switch it off by hand", test.name, error

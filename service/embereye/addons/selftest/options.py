@@ -1,6 +1,7 @@
 """The file of `embereye hub --selftest`: the tests, each with its device, its region, its actuator and its schedule.
 
-A test switches one lamp or heater, by a message to an MQTT broker or by a coil of a Modbus server.
+A test switches one lamp or heater: by a message to an MQTT broker, a coil of a Modbus server, or an output of an
+actuator that is connected to the hub.
 """
 
 import re
@@ -41,6 +42,17 @@ class ModbusSwitch:
 
 
 @dataclass(frozen=True)
+class ActuatorSwitch:
+    """An output of an actuator that is connected to the hub."""
+
+    name: str  # of the actuator
+    output: str
+
+
+Switch = MqttSwitch | ModbusSwitch | ActuatorSwitch
+
+
+@dataclass(frozen=True)
 class DeclaredTest:
     """A self-test."""
 
@@ -53,7 +65,7 @@ class DeclaredTest:
     within: float  # seconds from the switch within which the device must see it
     every: float  # seconds between two runs
     cooldown: float  # seconds after it is switched off in which the region is still ignored
-    switch: MqttSwitch | ModbusSwitch
+    switch: Switch
 
 
 @dataclass(frozen=True)
@@ -98,10 +110,12 @@ def _test(fields: Fields) -> DeclaredTest:
         raise fields.wrong(
             "kelvin" if kelvin else "brightness", "is not from 1 to 1000" if kelvin else "is not 1 to 100"
         )
-    switches = [fields.part("mqtt", _mqtt_switch), fields.part("modbus", _modbus_switch)]
+    switches: list[Switch | None] = [
+        fields.part("mqtt", _mqtt_switch), fields.part("modbus", _modbus_switch), fields.part("actuator", _output),
+    ]  # fmt: skip
     declared = [switch for switch in switches if switch]
     if len(declared) != 1:
-        raise fields.error("mqtt", "declare the switch: either mqtt or modbus")
+        raise fields.error("mqtt", "declare the switch: one of mqtt, modbus and actuator")
     region = fields.part("region", _region)
     if region is None:
         raise fields.missing("region", "Draw it around the lamp or heater, with its glow.")
@@ -151,3 +165,7 @@ def _modbus_switch(fields: Fields) -> ModbusSwitch:
         port=fields.whole("port", 1, 65_535, 502),
         unit=fields.whole("unit", 0, 255, 1),
     )
+
+
+def _output(fields: Fields) -> ActuatorSwitch:
+    return ActuatorSwitch(fields.text("name"), fields.text("output"))

@@ -1,6 +1,6 @@
-"""Switch a lamp or a heater: one message to an MQTT broker, or one coil of a Modbus server, confirmed.
+"""Switch a lamp or a heater: by a message to an MQTT broker, a coil of a Modbus server, or an actuator, confirmed.
 
-Each switch opens a separate connection, because it is used rarely.
+A message and a coil have a connection each time, because they are used rarely.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ import aiomqtt
 from pymodbus.client import AsyncModbusTcpClient
 from pymodbus.exceptions import ModbusException
 
-from embereye.addons.selftest.options import ModbusSwitch, MqttSwitch, SelfTestOptions
+from embereye.addons.selftest.options import ActuatorSwitch, ModbusSwitch, SelfTestOptions, Switch
 from embereye.hub.mqtt.options import MqttOptions
+from embereye.hub.outputs import OutputError, Outputs
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import raise_if_cancelled
@@ -25,18 +26,22 @@ class SwitchError(Exception):
     """The actuator was not switched; the text says why."""
 
 
-async def switch(options: SelfTestOptions, which: MqttSwitch | ModbusSwitch, *, on: bool) -> None:
-    """Switch an actuator; SwitchError if that is not confirmed within SECONDS."""
+async def switch(options: SelfTestOptions, outputs: Outputs | None, which: Switch, *, on: bool) -> None:
+    """Switch a lamp or a heater; SwitchError if that is not confirmed within SECONDS."""
     try:
         async with asyncio.timeout(SECONDS):
             if isinstance(which, ModbusSwitch):
                 await _write_coil(which, on=on)
+            elif isinstance(which, ActuatorSwitch):
+                if outputs is None:
+                    raise SwitchError("this hub has no actuators: the add-on control is not installed")
+                await outputs.switch(which.name, which.output, on=on)
             else:
                 assert options.broker
                 await _publish(options.broker, which.topic, which.on if on else which.off)
     except TimeoutError:
         raise SwitchError(f"no answer within {SECONDS:g} s") from None
-    except (aiomqtt.MqttError, ModbusException, UserError, OSError, ValueError) as error:
+    except (aiomqtt.MqttError, ModbusException, OutputError, UserError, OSError, ValueError) as error:
         raise SwitchError(" ".join(str(error).split()) or type(error).__name__) from error
     finally:
         raise_if_cancelled()

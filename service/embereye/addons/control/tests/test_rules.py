@@ -1,6 +1,8 @@
 """The hub steers actuators by rules from zones, in a running hub with a simulated actuator."""
 
+import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,11 +16,12 @@ from embereye.addons.control.rules import Reactions
 from embereye.addons.control.session import ControlSession
 from embereye.hub.actions import Action
 from embereye.hub.hub import Hub
+from embereye.hub.outputs import OutputError
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
 from embereye.process.fields import DeclaredError
 from embereye.process.tasks import beside
-from embereye.v1.control_pb2 import Actuator, Controller, ControlRequest, ControlResponse, Handshake, Output
+from embereye.v1.control_pb2 import Actuator, Controller, ControlRequest, ControlResponse, Handshake, Output, State
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
@@ -136,6 +139,45 @@ async def test_another_controller_and_a_missing_output_are_named(stored: Stored)
         await eventually(lambda: "is steered by own" in site.failing())
         other.close()
         await eventually(lambda: not site.failing())
+
+
+async def send_states(session: ControlSession) -> None:
+    """Send a State every 20 ms, as the damper does."""
+    for tick in itertools.count(1):
+        session.receive(ControlRequest(state=State(tick=tick, measured=[0, 0])))
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("text", [RULES, RULES.replace("damper", "another")], ids=["with rules", "without"])
+async def test_an_add_on_switches_an_output_and_releases_it(stored: Stored, text: str) -> None:
+    async with running(stored, text) as site:
+        ruled = text == RULES
+        session = site.connect()
+        async with beside(send_states(session), name="damper"):
+            await site.reactions.switch("damper", "lamp", on=True)
+            assert site.values() == [0.0, 1.0]
+            site.ignite("hall")
+            await eventually(lambda: site.hub.zones.has_zone("default", "hall"))
+            await eventually(lambda: site.values() == [0.5 if ruled else 0.0, 1.0])
+            await site.hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
+            await site.reactions.switch("damper", "lamp", on=False)
+            await eventually(lambda: site.values() == [0.5 if ruled else 0.0, 0.0])
+            assert bool(site.actuators.find("damper").controller) == ruled
+
+
+async def test_an_output_that_cannot_be_switched_is_refused_with_the_reason(stored: Stored) -> None:
+    async with running(stored, RULES.replace("damper", "another")) as site:
+        with pytest.raises(OutputError, match='no actuator "damper" is connected'):
+            await site.reactions.switch("damper", "lamp", on=True)
+        session = site.connect()
+        with pytest.raises(OutputError, match=r'it has no output "siren"\. It has flap, lamp'):
+            await site.reactions.switch("damper", "siren", on=True)
+        with pytest.raises(OutputError, match="it is silent"):
+            await site.reactions.switch("damper", "lamp", on=True)
+        async with beside(send_states(session), name="damper"):
+            await site.reactions.switch("damper", "lamp", on=True)
+            await site.reactions.switch("damper", "lamp", on=False)
+        assert site.actuators.find("damper").controller is None
 
 
 @pytest.mark.parametrize(

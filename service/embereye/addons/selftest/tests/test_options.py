@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embereye.addons.selftest.options import ModbusSwitch, MqttSwitch, parse_selftest
+from embereye.addons.selftest.options import ActuatorSwitch, ModbusSwitch, MqttSwitch, parse_selftest
 from embereye.process.fields import DeclaredError, Fields
 
 BROKER = {"broker": "mqtt://127.0.0.1:1883"}
@@ -30,6 +30,8 @@ def test_a_test_has_a_region_a_rise_a_switch_and_a_schedule() -> None:
     assert lamp.switch == MqttSwitch("lamp/set", "ON", "OFF")
     assert (options.tests["heater"].unit, options.tests["heater"].within) == ("K", 60)
     assert options.tests["heater"].switch == ModbusSwitch("192.0.2.1", 3)
+    roof = declared(mqtt=None, actuator={"name": "relays", "output": "lamp"})
+    assert parse_selftest(Fields({"tests": [roof]})).tests["lamp"].switch == ActuatorSwitch("relays", "lamp")
 
 
 @pytest.mark.parametrize(
@@ -38,8 +40,9 @@ def test_a_test_has_a_region_a_rise_a_switch_and_a_schedule() -> None:
         ({"brightness": None}, "either kelvin or brightness"),
         ({"kelvin": 5}, "either kelvin or brightness"),
         ({"brightness": 0}, r"brightness: 0 is not"),
-        ({"mqtt": None}, "either mqtt or modbus"),
-        ({"modbus": {"host": "a", "coil": 1}}, "either mqtt or modbus"),
+        ({"mqtt": None}, "one of mqtt, modbus and actuator"),
+        ({"modbus": {"host": "a", "coil": 1}}, "one of mqtt, modbus and actuator"),
+        ({"mqtt": None, "actuator": {"name": "relays"}}, "output is missing"),
         ({"region": None}, "region is missing"),
         ({"region": {"x": 0, "y": 0, "width": 0.6, "height": 0.6}}, "more than 25% of the picture"),
         ({"region": {"x": 0.9, "y": 0, "width": 0.2, "height": 0.2}}, "outside the picture"),

@@ -1,7 +1,8 @@
-"""A lamp behind a real broker, seen by the camera of a real shard, tested by a real hub."""
+"""A lamp behind a real broker, Modbus server or actuator, seen by the camera of a real shard, tested by a real hub."""
 
 import asyncio
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -26,12 +27,15 @@ from embereye.process.tasks import beside
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 
+from .coils import modbus_coils
+
 FLEET, TOPIC = "default/cameras/yard", "lamp/set"
-pytestmark = [pytest.mark.needs(MOSQUITTO), pytest.mark.slow]
+pytestmark = pytest.mark.slow
+REGION = {"x": 0.62, "y": 0.15, "width": 0.14, "height": 0.2}
 
 
 class LitYard:
-    """A camera that serves MJPEG: grey noise, and a lamp that follows the messages of a broker."""
+    """A camera that serves MJPEG: grey noise, and a lamp that follows its switch."""
 
     def __init__(self) -> None:
         self.on = self.dirty = False
@@ -44,6 +48,24 @@ class LitYard:
                 assert isinstance(message.payload, bytes)
                 self.switched.append(message.payload)
                 self.on = message.payload == b"ON"
+
+    def note_coil(self, address: int, value: bool) -> None:
+        if address == 3:
+            self.on = value
+
+    async def follow_commands(self, hub: HubProcess) -> None:
+        """Connect as the actuator of the lamp, and do what the hub commands."""
+        pb = pytest.importorskip("embereye.v1.control_pb2")
+        stub = pytest.importorskip("embereye.v1.control_pb2_grpc").ControlStub
+        lamp = pb.Actuator(period_ns=10**8, outputs=[pb.Output(name="lamp", kind=pb.Output.KIND_SWITCH)])
+        async with hub.channel() as link:
+            call = stub(link).Session()
+            await call.write(pb.ControlRequest(handshake=pb.Handshake(version=2, name="relays", actuator=lamp)))
+            await call.read()
+            for tick in itertools.count(1):
+                await call.write(pb.ControlRequest(state=pb.State(tick=tick, measured=[self.on])))
+                self.on = list((await call.read()).command.values) == [1.0]
+                await asyncio.sleep(0.1)
 
     async def serve(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         random = np.random.default_rng(1)
@@ -81,10 +103,10 @@ def camera_shard(hub: HubProcess, source: str, folder: Path) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def lit_yard(broker: Mosquitto) -> AsyncIterator[tuple[LitYard, str]]:
+async def lit_yard(broker: Mosquitto | None = None) -> AsyncIterator[tuple[LitYard, str]]:
     yard = LitYard()
     server = await asyncio.start_server(yard.serve, "127.0.0.1", 0)
-    async with beside(yard.follow(broker), name="lamp"):
+    async with beside(yard.follow(broker) if broker else asyncio.Event().wait(), name="lamp"):
         yield yard, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/gate.mjpg"
     server.close()
 
@@ -106,40 +128,69 @@ async def embereye(*words: str) -> tuple[int, str]:
     return command.returncode or 0, output.decode()
 
 
+def place(hub: HubProcess) -> tuple[str, ...]:
+    return "--console", f"http://127.0.0.1:{hub.http_port}", "--token", hub.token
+
+
+async def run_test(hub: HubProcess) -> tuple[int, str]:
+    """Run the test, as soon as the camera is covered and no other run of it is waiting."""
+    while True:
+        code, text = await embereye("selftest", "run", "gate-lamp", *place(hub))
+        if "not run" not in text and "waits already" not in text:
+            return code, text
+        await asyncio.sleep(0.5)
+
+
+def declared(tmp_path: Path, **changes: Any) -> str:
+    """Write the file with a test; returns its path."""
+    lamp = {"name": "gate-lamp", "fleet": FLEET, "device": "gate", "brightness": 20, "within": "5s", "cooldown": "1s",
+            "region": REGION}  # fmt: skip
+    mqtt = changes.pop("broker", {})
+    (tmp_path / "selftest.yaml").write_text(json.dumps({**mqtt, "tests": [lamp | changes]}))
+    (tmp_path / "hub").mkdir()
+    return str(tmp_path / "selftest.yaml")
+
+
+@pytest.mark.parametrize("way", ["modbus", "actuator"])
+async def test_a_lamp_behind_a_coil_or_an_actuator_is_seen(
+    tmp_path: Path, make_hub: Callable[..., HubProcess], way: str
+) -> None:
+    async with lit_yard() as (yard, source), modbus_coils(yard.note_coil) as port:
+        switches = {
+            "modbus": {"host": "127.0.0.1", "port": port, "coil": 3}, "actuator": {"name": "relays", "output": "lamp"},
+        }  # fmt: skip
+        file = declared(tmp_path, **{way: switches[way]})
+        hub = make_hub(Stored(tmp_path / "hub"), "--selftest", file)
+        hub.start()
+        await hub.ready()
+        relays = yard.follow_commands(hub) if way == "actuator" else asyncio.Event().wait()
+        async with beside(relays, name="relays"):
+            with camera_shard(hub, source, tmp_path):
+                code, text = await run_test(hub)
+                assert (code, "gate-lamp: gate: seen after " in text) == (0, True), text
+                await eventually(lambda: not yard.on)
+
+
+@pytest.mark.needs(MOSQUITTO)
 async def test_a_lamp_that_is_not_seen_degrades_its_camera_until_it_is_seen(
     tmp_path: Path, make_hub: Callable[..., HubProcess], broker: Mosquitto
 ) -> None:
-    lamp = {
-        "name": "gate-lamp", "fleet": FLEET, "device": "gate", "brightness": 20, "within": "5s", "cooldown": "1s",
-        "region": {"x": 0.62, "y": 0.15, "width": 0.14, "height": 0.2}, "mqtt": {"topic": TOPIC},
-    }  # fmt: skip
-    file = tmp_path / "selftest.yaml"
-    file.write_text(json.dumps({"mqtt": {"broker": f"mqtt://127.0.0.1:{broker.port}"}, "tests": [lamp]}))
-    (tmp_path / "hub").mkdir()
-    hub = make_hub(Stored(tmp_path / "hub"), "--selftest", str(file))
+    mqtt = {"mqtt": {"broker": f"mqtt://127.0.0.1:{broker.port}"}}
+    hub = make_hub(Stored(tmp_path / "hub"), "--selftest", declared(tmp_path, broker=mqtt, mqtt={"topic": TOPIC}))
     hub.start()
     await hub.ready()
-    at = ("--console", f"http://127.0.0.1:{hub.http_port}", "--token", hub.token)
 
     def degraded() -> str:
         answer: Any = hub.get("/v1/devices")
         return next((str(device.get("degraded")) for device in answer["devices"] if device["id"] == "gate"), "?")
 
-    async def run() -> tuple[int, str]:
-        """Run the test, as soon as the camera is covered and no other run of it is waiting."""
-        while True:
-            code, text = await embereye("selftest", "run", "gate-lamp", *at)
-            if "not run" not in text and "waits already" not in text:
-                return code, text
-            await asyncio.sleep(0.5)
-
     async with lit_yard(broker) as (yard, source):
         with camera_shard(hub, source, tmp_path):
-            code, text = await run()
+            code, text = await run_test(hub)
             assert (code, "gate-lamp: gate: seen after " in text) == (0, True), text
             assert yard.switched[-2:] == [b"ON", b"OFF"]
             yard.dirty = True
-            code, text = await run()
+            code, text = await run_test(hub)
             assert (code, "not seen within 5 s: a rise of 0 % instead of 20 %" in text) == (1, True), text
             await eventually(lambda: "self-test: gate-lamp not seen within 5 s" in degraded())
             assert 'embereye_hub_selftest_passed{test="gate-lamp"} 0.0' in str(hub.get("/metrics"))
@@ -148,17 +199,17 @@ async def test_a_lamp_that_is_not_seen_degrades_its_camera_until_it_is_seen(
             await hub.ready()
             await eventually(lambda: "gate-lamp not seen within 5 s" in degraded(), goal="it is stored")
             broker.stop()
-            code, text = await embereye("selftest", "run", "gate-lamp", *at)
+            code, text = await embereye("selftest", "run", "gate-lamp", *place(hub))
             assert (code, "its actuator was not switched on: " in text) == (1, True), text
             assert "gate-lamp not seen" in degraded(), "a test that was not run changes nothing"
             broker.start()
             yard.dirty = False
     async with lit_yard(broker) as (yard, source):
         with camera_shard(hub, source, tmp_path):
-            code, text = await run()
+            code, text = await run_test(hub)
             assert (code, yard.switched[-2:]) == (0, [b"ON", b"OFF"]), text
             await eventually(lambda: "self-test" not in degraded())
-            code, text = await embereye("selftest", "list", *at)
+            code, text = await embereye("selftest", "list", *place(hub))
             assert (code, "gate-lamp" in text, "seen after" in text) == (0, True, True), text
             zones: Any = hub.get("/v1/zones")
             assert not [zone for zone in zones["zones"] if zone["state"] != "ZONE_STATE_NORMAL"]
