@@ -25,11 +25,12 @@ __all__ = ["hub_process", "make_hub"]  # fixtures
 QUICK = Patience(recovery=20, steady=0.5, poll=0.1)
 
 
-def make_pod(site: Site, name: str, node: str = "") -> None:
-    """Declare a pod of a shard, which is gone as soon as it is deleted."""
-    labels = site.cluster.get(f"/apis/apps/v1/namespaces/{site.namespace}/deployments")["items"][0]["metadata"][
-        "labels"
-    ]
+def make_pod(site: Site, name: str, node: str = "", labels: dict[str, str] | None = None) -> None:
+    """Declare a pod, by default of a shard, which is gone as soon as it is deleted."""
+    labels = (
+        labels
+        or site.cluster.get(f"/apis/apps/v1/namespaces/{site.namespace}/deployments")["items"][0]["metadata"]["labels"]
+    )
     spec = {"containers": [{"name": "c", "image": "embereye:test"}], "terminationGracePeriodSeconds": 0}
     spec |= {"nodeName": node} if node else {}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -63,21 +64,23 @@ async def test_each_fault_is_announced_done_and_reported(site: Site, tmp_path: P
         make_pod(site, name)
     make_pod(site, "c", node)
     before = site.cluster.get(f"/api/v1/namespaces/{site.namespace}/configmaps/hall-sensors-placement")
-    file, faults = tmp_path / "drill.json", ("shard-deleted", "shard-evicted", "placement-deleted", "node-drained")
+    make_pod(site, "hub", labels=drill.HUB)
+    file = tmp_path / "drill.json"
+    faults = "shard-deleted", "shard-evicted", "hub-deleted", "placement-deleted", "node-drained"
     code = await run(site, *faults, "--allow-node", node, "--who", "Ada", "--out", str(file))
     made = json.loads(file.read_text())
     assert (code, made["complete"], made["notRun"]) == (0, True, []), made
     assert [each["fault"] for each in made["faults"]] == list(faults)
     assert [each["target"] for each in made["faults"]] == [
-        "pod a", "pod b", "ConfigMap hall-sensors-placement", f"node {node}, pods c",
+        "pod a", "pod b", "pod hub", "ConfigMap hall-sensors-placement", f"node {node}, pods c",
     ]  # fmt: skip
-    assert [each["allowedSeconds"] for each in made["faults"]] == [10.0, 1.5, 1.5, 1.5]
+    assert [each["allowedSeconds"] for each in made["faults"]] == [10.0, 1.5, 1.5, 1.5, 1.5]
     assert pods(site) == []
     assert not is_cordoned(site.cluster, node)
     after = site.cluster.get(f"/api/v1/namespaces/{site.namespace}/configmaps/hall-sensors-placement")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert "by Ada: shard-deleted, shard-evicted" in site.events("DrillStarted")[0]["message"]
-    assert "4 of 4 faults passed" in site.events("DrillEnded")[0]["message"]
+    assert "5 of 5 faults passed" in site.events("DrillEnded")[0]["message"]
 
 
 @pytest.mark.apiserver
