@@ -3,11 +3,12 @@
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
@@ -17,6 +18,8 @@ from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity, sign
 from embereye.zone.state import ZoneMachine
@@ -160,22 +163,29 @@ def replay_zone(events: list[AlarmEvent]) -> Verdict:
 
 
 def replay_alarm(
-    events: list[AlarmEvent], clips: list[dict[str, Any]], fetch: Callable[[str], bytes]
-) -> Iterator[Verdict]:
-    """Decide an alarm again from its events and recordings; `fetch` returns the content at a recording's URL."""
+    events: list[AlarmEvent], clips: list[dict[str, Any]], fetch: Callable[[str], bytes],
+    settings: Mapping[str, SensorSettings | CameraSettings] = MappingProxyType({}),
+) -> Iterator[Verdict]:  # fmt: skip
+    """Decide an alarm again from its events and recordings; `fetch` returns the content at a recording's URL.
+
+    `settings` replace those of the recording, and the cameras' defaults, by fleet.
+    """
     yield replay_zone(events)
     for listed in clips:
         clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
         if clip.stored_by:
             continue  # a person uploaded it: no shard judged it
         if clip.media == Clip.MEDIA_LINES:
-            yield replay_lines(clip, fetch(listed["url"]))
+            yield replay_lines(clip, fetch(listed["url"]), settings.get(clip.fleet))
         elif clip.media != Clip.MEDIA_STILL:
-            yield replay_clip(clip, fetch(listed["url"]), events)
+            yield replay_clip(clip, fetch(listed["url"]), events, settings.get(clip.fleet))
 
 
-def replay_lines(clip: Clip, content: bytes) -> Verdict:
-    """Give the recorded lines of a sensor to this version; the decision is the same if it reaches that level."""
+def replay_lines(clip: Clip, content: bytes, settings: SensorSettings | CameraSettings | None = None) -> Verdict:
+    """Give the recorded lines of a sensor to this version; the decision is the same if it reaches that level.
+
+    None: with the recorded settings.
+    """
     # They load numpy, which nothing else here needs.
     from embereye.sensor.recording import RecordingError, read_recording
     from embereye.sensor.replay import LineReplay
@@ -183,6 +193,8 @@ def replay_lines(clip: Clip, content: bytes) -> Verdict:
     kind = Kind(clip.kind)
     try:
         judged, moments = read_recording(content)
+        if isinstance(settings, SensorSettings):
+            judged = replace(judged, settings=settings)
         replay = LineReplay(judged)
         for moment in moments:
             replay.show(moment)
@@ -190,12 +202,20 @@ def replay_lines(clip: Clip, content: bytes) -> Verdict:
         raise UserError(f"the recorded lines of {clip.device} cannot be replayed: {error}") from error
     now, then = replay.level(kind), judged.level
     words = f"{kind.word} {now.word} now, {then.word} then, by EmberEye {judged.version}"
+    strongest = max((report for report in replay.reports if report.kind == kind.wire), key=_level, default=None)
+    words += f": {', '.join(map(term_words, strongest.why))}" if strongest and strongest.why else ""
     shown = f"{counted(replay.readings, 'reading')} and {counted(replay.frames, 'frame')}"
     return Verdict(f"the thresholds on {shown} of {clip.device}", now == then, words)
 
 
-def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:
-    """Give the frames of `clip` to the detectors of this version, as a shard does."""
+def _level(report: EvidenceItem) -> int:
+    return report.level
+
+
+def replay_clip(
+    clip: Clip, content: bytes, events: list[AlarmEvent], settings: SensorSettings | CameraSettings | None = None
+) -> Verdict:
+    """Give the frames of `clip` to the detectors of this version, as a shard does; None: with the defaults."""
     # They load OpenCV, which nothing else here needs.
     from embereye.camera.sources.declared import SourceError
     from embereye.wire.matroska import MatroskaError
@@ -204,23 +224,27 @@ def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict
     signs = [item for event in events for item in event.contributions if item.episode == clip.episode]
     then = Level(max((item.level for item in signs), default=Level.CLEAR))
     try:
-        detections = _detections(clip, content)
+        detections = _detections(clip, content, settings)
     except (MatroskaError, SourceError) as error:
         raise UserError(f"the clip of {clip.device} cannot be replayed: {error}") from error
-    now = max((detection.level for detection in detections if detection.kind is kind), default=Level.CLEAR)
+    of_kind = [detection for detection in detections if detection.kind is kind]
+    strongest = max(of_kind, key=lambda detection: (detection.level, detection.score), default=None)
+    now = strongest.level if strongest else Level.CLEAR
     same = (now >= Level.ALARM) == (then >= Level.ALARM)
     words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
+    words += f": {', '.join(map(term_words, strongest.why))}" if strongest and strongest.why else ""
     return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)
 
 
-def _detections(clip: Clip, content: bytes) -> "list[Detection]":
+def _detections(clip: Clip, content: bytes, settings: SensorSettings | CameraSettings | None) -> "list[Detection]":
     from embereye.camera.recording import Settings, watch
     from embereye.camera.replay import Replay
     from embereye.wire.matroska import frames
     from embereye_operator.api.cameras import CameraFleetSpec
     from embereye_operator.decide.placement.assignments import build_camera_settings
 
-    settings = build_camera_settings(CameraFleetSpec())
+    if not isinstance(settings, CameraSettings):
+        settings = build_camera_settings(CameraFleetSpec())
     if clip.media == Clip.MEDIA_CLIP:
         replay = Replay(settings)
         for still in frames(content):

@@ -1,7 +1,9 @@
 """Decide saved alarms again with this version, and fail if one is decided otherwise.
 
 DIR is one saved incident, or a folder of them. The signs are given to the zone, the recorded lines to the sensors'
-thresholds, and the clips to the cameras' detectors. For each difference, it prints what was decided then and now.
+thresholds, and the clips to the cameras' detectors. For each difference, it prints what was decided then and now, with
+the terms and their limits. With --fleet, the thresholds in a manifest decide instead of the recorded ones: so a change
+of thresholds shows what it would have done to all saved incidents.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -14,11 +16,15 @@ from embereye.units import counted
 from embereye_cli.explain.alarm import Verdict
 from embereye_cli.incident.folder import Incident, find
 from embereye_cli.terminal import print_json
+from embereye_operator.decide.placement.assignments import build_settings
+from embereye_operator.up.folder import load_fleets
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("folder", metavar="DIR", type=Path, help="a saved incident, or a folder of them")
+    parser.add_argument("--fleet", type=Path, action="append", default=[], metavar="FLEET.yaml",
+                        help="decide with the thresholds of the fleets in this file; repeatable")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object per incident")
 
 
@@ -26,9 +32,11 @@ def run(arguments: Namespace) -> int:
     """Check all; return 1 if any differs."""
     differing = 0
     folders = find(arguments.folder)
+    fleets = load_fleets(arguments.fleet) if arguments.fleet else {}
+    settings = {key: build_settings(fleet.spec) for key, fleet in fleets.items()}
     for folder in folders:
         incident = Incident.read(folder)
-        differences = list(_differences(incident.expected, list(incident.replay())))
+        differences = list(_differences(incident.expected, list(incident.replay(settings))))
         differing += bool(differences)
         if arguments.json:
             print_json({"incident": folder.name, "same": not differences, "differences": differences})

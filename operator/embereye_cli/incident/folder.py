@@ -11,14 +11,16 @@ The files are for a repository: they stay readable by later versions, and nothin
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from embereye.process.files import system_errors
 from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye_cli.explain.alarm import Verdict, events_of, replay_alarm
 
 FORMAT = 1  # of incident.json
@@ -61,9 +63,14 @@ class Incident:
         document = {"format": FORMAT, "alarm": self.alarm, "recordings": self.recordings, "expected": self.expected}
         (self.folder / INCIDENT).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
-    def replay(self) -> Iterator[Verdict]:
-        """Decide once more, with this version. UserError if a recording is missing or has changed."""
-        return replay_alarm(self.events, self.recordings, self._content)
+    def replay(
+        self, settings: Mapping[str, SensorSettings | CameraSettings] = MappingProxyType({})
+    ) -> Iterator[Verdict]:
+        """Decide once more, with this version and, for the fleets among them, with `settings`.
+
+        UserError if a recording is missing or has changed.
+        """
+        return replay_alarm(self.events, self.recordings, self._content, settings)
 
     def _content(self, url: str) -> bytes:
         recording = next(recording for recording in self.recordings if recording["url"] == url)

@@ -20,6 +20,8 @@ from .test_tracing import WATCHED
 if TYPE_CHECKING:
     from harness.hubs import HubProcess
 
+HALL = {"namespace": "site", "name": "hall"}  # the fleet of WATCHED
+
 
 async def explained(hub: HubProcess, alarm: str) -> tuple[int | None, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
@@ -99,6 +101,14 @@ async def test_a_saved_incident_is_decided_again_without_a_hub(hub_process: HubP
     hub_process.kill()
     code, out = await incident(hub_process, "check", str(folder))
     assert (code, out) == (0, f"{alarm}: same decision\n1 incident, 0 decided otherwise\n")
+
+    manifest = tmp_path / "fleet.yaml"
+    for spec, changed in (({}, 0), ({"converter": {"bits": 16}}, 1)):  # then 4,095 is little
+        fleet = {"apiVersion": "embereye.dev/v1beta1", "kind": "SensorFleet", "metadata": HALL, "spec": spec}
+        manifest.write_text(json.dumps(fleet))
+        code, out = await incident(hub_process, "check", str(folder), "--fleet", str(manifest))
+        assert code == changed, out
+    assert "now:  smoke clear now" in out
 
     document = folder / alarm / "incident.json"
     saved = json.loads(document.read_text())
