@@ -61,14 +61,23 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps({"stringData": {f"{USER}{NEXT}": user, f"{PASSWORD}{NEXT}": "PASSWORD"}}))
             print("END")
             return 0
+        # Each of these can be repeated, so they also replace a login, and end a change that began with --next.
+        print("# The first command reads the password: type it, Enter and Ctrl-D.")
         print(f"{kubectl} create secret generic {name} --from-literal=username={shlex.quote(user)} "
-              "--from-file=password=/dev/stdin")  # fmt: skip
-        print(f"{kubectl} label secret {name} {LABEL_ALLOWED}=true")
+              f"--from-file=password=/dev/stdin --dry-run=client --output=yaml | "
+              f"{kubectl} apply --server-side --force-conflicts --filename=-")  # fmt: skip
+        print(f"{kubectl} label secret {name} {LABEL_ALLOWED}=true --overwrite")
+        ended = json.dumps({"data": {f"{USER}{NEXT}": None, f"{PASSWORD}{NEXT}": None}})
+        print(f"{kubectl} patch secret {name} --type=merge --patch={shlex.quote(ended)}")
         return 0
     user, password = _read(arguments.user)
     folder = (arguments.folder or default_folder()) / name
     store(folder, user, password, suffix=NEXT if arguments.next else "")
-    print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
+    if arguments.next:
+        print(f"{folder}: the next login is stored beside the present one; shards send the one that a device accepts. "
+              "Change it in the devices, then store it again without --next")  # fmt: skip
+    else:
+        print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
     return 0
 
 

@@ -1,9 +1,13 @@
 """`embereye credentials set` stores a login where `embereye up` finds it, and prints no password."""
 
+import base64
 import io
+import os
 import stat
+import subprocess
 
 import pytest
+from harness.need import KUBECTL, program
 
 from embereye_cli.main import main
 
@@ -38,6 +42,7 @@ def test_the_next_password_is_beside_the_present_one_until_it_replaces_it(typed,
     assert main(["credentials", "set", *options]) == 0
     typed("new\n")
     assert main(["credentials", "set", *options, "--next"]) == 0
+    assert "store it again without --next" in capsys.readouterr().out
     assert [(folder / name).read_text() for name in ("password", "password-next")] == ["old", "new"]
     typed("new\n")
     assert main(["credentials", "set", *options]) == 0
@@ -51,6 +56,26 @@ def test_the_commands_for_a_cluster_are_printed(capsys):
     assert "embereye.dev/allow-fleet-use=true" in printed
     assert main(["credentials", "set", "gate", "-u", "a", "--kubectl", "--next"]) == 0
     assert '"password-next": "PASSWORD"' in capsys.readouterr().out
+
+
+@pytest.mark.apiserver
+@pytest.mark.needs(KUBECTL)
+def test_the_printed_commands_store_change_and_replace_a_login_in_a_cluster(cluster, namespace, capsys):
+    path = f"{program('kubectl').parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
+
+    def type_printed(password, *options):
+        assert main(["credentials", "set", "gate", "-u", "me", "-n", namespace, "--kubectl", *options]) == 0
+        typed = capsys.readouterr().out.replace("PASSWORD", password)
+        subprocess.run(["sh", "-e", "-c", typed], env=environment, input=password, text=True, check=True, timeout=60)
+        secret = cluster.request("GET", f"/api/v1/namespaces/{namespace}/secrets/gate")
+        assert secret["metadata"]["labels"] == {"embereye.dev/allow-fleet-use": "true"}
+        return {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+
+    assert type_printed("old") == {"username": "me", "password": "old"}
+    both = {"username": "me", "password": "old", "username-next": "me", "password-next": "new"}
+    assert type_printed("new", "--next") == both
+    assert type_printed("new") == {"username": "me", "password": "new"}
 
 
 @pytest.mark.parametrize(
