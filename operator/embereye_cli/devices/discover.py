@@ -33,16 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="query this camera instead of searching; repeatable")  # fmt: skip
     parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS",
                         help="time to wait for answers to the probe (%(default)s)")  # fmt: skip
-    parser.add_argument("--credentials", type=Path, metavar="FILE",
-                        help="file with the cameras' user in the first line and the password in the second; "
-                        f"default: ${USERNAME} and ${PASSWORD}")  # fmt: skip
+    parser.add_argument("--credentials", metavar="FILE|NAME",
+                        help="file with the cameras' user in the first line and the password in the second, or a name "
+                        f"that `embereye credentials set` stored; default: ${USERNAME} and ${PASSWORD}")  # fmt: skip
     parser.add_argument("--name", default="cameras", help="name of the fleet (%(default)s)")
     parser.add_argument("--namespace", "-n", default="default", help="namespace of the fleet (%(default)s)")
     parser.add_argument("--zone", action="append", default=[], metavar="[PATTERN=]ZONE",
                         help="zone of all cameras (default: unassigned), or of those whose name or location matches, "
                         "as in 'Hall *=hall'; repeatable, the first match counts")  # fmt: skip
-    parser.add_argument("--secret", default="cameras", metavar="NAME",
-                        help="Secret that will have the cameras' credentials (%(default)s)")  # fmt: skip
+    parser.add_argument("--secret", default="", metavar="NAME",
+                        help="Secret that will have the cameras' credentials (default: the NAME of --credentials, else "
+                        "cameras)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     from embereye_operator.decide.discovered import Naming
 
     lifecycle.configure_logging()
+    user, password, stored = named_credentials(arguments.credentials)
+    arguments.secret = arguments.secret or stored or "cameras"
     for option in ("name", "namespace", "secret"):
         if not re.fullmatch(OBJECT_NAME, getattr(arguments, option)) or len(getattr(arguments, option)) > 40:
             raise UserError(f'--{option} "{getattr(arguments, option)}" is not the name of a Kubernetes object')
@@ -57,7 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     check_ranges(arguments, timeout=(0.1, LONGEST))
     if arguments.host and arguments.interface:
         raise UserError("--interface has no effect with --host: leave one of them out")
-    user, password = read_credentials(arguments.credentials)
     everywhere = [zone for pattern, zone in zones if not pattern]
     if len(everywhere) > 1:
         raise UserError("--zone: more than one without a pattern, as in 'Hall *=hall'")
@@ -73,6 +75,23 @@ def _zone(text: str) -> tuple[str, str]:
     if not re.fullmatch(ZONE, zone) or len(zone) > 63:
         raise UserError(f'--zone "{zone}" is not a zone name')
     return pattern, zone
+
+
+def named_credentials(named: str | None) -> tuple[str, str, str]:
+    """User, password, and the name under which they are stored, empty for a file; UserError if they cannot be read."""
+    if named and re.fullmatch(OBJECT_NAME, named) and not Path(named).exists():
+        from embereye.camera.sources.credentials import credentials_of
+        from embereye.camera.sources.declared import DeclaredSource, SourceError
+        from embereye_cli.devices.credentials import default_folder
+
+        os.environ.setdefault("EMBEREYE_CREDENTIALS", str(default_folder()))
+        try:
+            user, password = credentials_of(DeclaredSource("rtsp", ""), named)()
+        except SourceError as error:
+            raise UserError(f"--credentials {named}: {error}") from error
+        return user, password, named
+    user, password = read_credentials(Path(named) if named else None)
+    return user, password, ""
 
 
 def read_credentials(file: Path | None) -> tuple[str, str]:

@@ -7,7 +7,6 @@ what was found goes to standard error. No password is guessed, and a refused one
 
 import argparse
 import asyncio
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from embereye.process import lifecycle
 from embereye.process.files import system_errors
 from embereye.process.lifecycle import CheckFailedError, RefusedError, UnreachableError, UserError
-from embereye_cli.devices.discover import read_credentials
+from embereye_cli.devices.discover import named_credentials
 from embereye_cli.terminal import print_json
 from embereye_cli.values import check_ranges
-from embereye_operator.api.shared import OBJECT_NAME, ZONE
+from embereye_operator.api.shared import ZONE
 
 if TYPE_CHECKING:
     from embereye.camera.probe.search import Camera, Found
@@ -57,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not re.fullmatch(ZONE, arguments.zone) or len(arguments.zone) > 63:
         raise UserError(f'--zone "{arguments.zone}" is not a zone name')
     check_ranges(arguments, seconds=(0.5, LONGEST))
-    user, password, secret = _credentials(arguments.credentials)
+    user, password, secret = named_credentials(arguments.credentials)
+    secret = secret or "cameras"
     probe = Probe(arguments.address, user, password, _print_note, arguments.maker or "", arguments.seconds)
     try:
         camera = asyncio.run(probe.run())
@@ -78,23 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_fleet(camera, arguments, secret), end="")
     return 0
-
-
-def _credentials(named: str | None) -> tuple[str, str, str]:
-    """User, password, and the name under which a fleet finds them; UserError if they cannot be read."""
-    if named and re.fullmatch(OBJECT_NAME, named) and not Path(named).exists():
-        from embereye.camera.sources.credentials import credentials_of
-        from embereye.camera.sources.declared import DeclaredSource, SourceError
-        from embereye_cli.devices.credentials import default_folder
-
-        os.environ.setdefault("EMBEREYE_CREDENTIALS", str(default_folder()))
-        try:
-            user, password = credentials_of(DeclaredSource("rtsp", ""), named)()
-        except SourceError as error:
-            raise UserError(f"--credentials {named}: {error}") from error
-        return user, password, named
-    user, password = read_credentials(Path(named) if named else None)
-    return user, password, "cameras"
 
 
 def _print_note(text: str) -> None:

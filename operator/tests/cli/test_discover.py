@@ -61,6 +61,18 @@ def test_credentials_come_from_the_environment_and_missing_ones_are_requested(po
     assert "credentials:" not in printed.err
 
 
+def test_a_stored_login_is_used_by_its_name_and_becomes_the_secret(port, tmp_path, monkeypatch, capsys):
+    (tmp_path / "gate").mkdir()
+    (tmp_path / "gate/username").write_text("viewer")
+    (tmp_path / "gate/password").write_text("pa ss")
+    monkeypatch.setenv("EMBEREYE_CREDENTIALS", str(tmp_path))
+    assert main(["discover", "--host", f"127.0.0.1:{port}/gate", "--credentials", "gate"]) == 0
+    printed = capsys.readouterr()
+    (camera,) = yaml.safe_load(printed.out)["spec"]["cameras"]
+    assert camera["credentialsRef"] == {"name": "gate"}
+    assert "# EmberEye simulated gate" in printed.out
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
