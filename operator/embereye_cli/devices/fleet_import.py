@@ -1,9 +1,10 @@
 """Make a list of devices from a spreadsheet: a ConfigMap that fleets name in `camerasFrom` or `sensorsFrom`.
 
 The first line has the columns' names: id (or name), zone and source for cameras; id and zone for sensors. Others are
-those of the fleet, such as location, credentials, record, detect, template, heartbeat and masks. Every refused line is
-reported with its number and the reason. Nothing is written then, unless --skip-refused is given. The differences are
-printed, and the same table always makes the same file.
+those of the fleet, such as location, credentials, record, detect, template, heartbeat and masks. Columns for lists and
+objects, such as masks, areas and calibration, have JSON. Every refused line is reported with its number and the reason.
+Nothing is written then, unless --skip-refused is given. The differences are printed, and the same table always makes
+the same file.
 """
 
 import argparse
@@ -38,6 +39,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "detectors",
         "masks",
         "privacyMasks",
+        "areas",
+        "fps",
+        "radiometry",
         "view",
     ),
     "sensors": (
@@ -50,8 +54,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "heartbeat",
         "interval",
         "fields",
+        "calibration",
+        "areas",
     ),
 }
+AS_JSON = ("masks", "privacyMasks", "areas", "fps", "radiometry", "fields", "calibration")  # columns
 MOST = 1_000_000  # bytes of a ConfigMap; Kubernetes allows a little more
 LISTED = 20  # refused lines that are printed
 
@@ -150,7 +157,7 @@ def _device(kind: Kind, row: Mapping[str, str]) -> dict[str, Any]:
         device["streams"] = streams
     if "detectors" in device:
         device["detectors"] = device["detectors"].replace(",", " ").split()
-    for name in ("masks", "privacyMasks", "fields"):
+    for name in AS_JSON:
         if name in device:
             try:
                 device[name] = json.loads(device[name])

@@ -6,7 +6,11 @@ import io
 import pytest
 import yaml
 
+from embereye_cli.devices.fleet_import import COLUMNS
 from embereye_cli.main import main
+from embereye_operator.api.cameras import Camera
+from embereye_operator.api.schema import schema_of
+from embereye_operator.api.sensors import Sensor
 from embereye_operator.up.folder import load_fleets
 
 MASK = '"[{""points"": [{""left"": 0.0, ""top"": 0.0}, {""left"": 0.5, ""top"": 0.0}, {""left"": 0.5, ""top"": 0.5}]}]"'
@@ -53,6 +57,12 @@ def test_a_table_becomes_the_devices_of_a_fleet_and_a_table_again(table, tmp_pat
     before = written.read_text()
     assert main(["fleet", "import", str(tmp_path / "again.csv"), "--out", str(written)]) == 0
     assert yaml.safe_load(written.read_text()) == yaml.safe_load(before)
+
+
+@pytest.mark.parametrize(("kind", "device"), [("cameras", Camera), ("sensors", Sensor)])
+def test_a_table_has_a_column_for_each_field_of_a_device(kind, device):
+    fields = schema_of(device)["properties"].keys() - {"credentialsRef", "streams"}
+    assert set(COLUMNS[kind]) - {"credentials", "detect", "record"} == fields
 
 
 def test_the_same_table_changes_nothing_and_a_dry_run_shows_what_would(table, capsys):
