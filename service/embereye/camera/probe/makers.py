@@ -58,8 +58,6 @@ KNOWN = (
     KnownStreams("Bosch", "rtsp://{host}/?inst=1", "rtsp://{host}/?inst=2", r"bosch"),
     # FLIR DH-390 User's Guide 427-0100-00-12, page 20: stream1 and ch0 visible, stream3 and ch2 thermal
     KnownStreams("FLIR", "rtsp://{host}/ch0", "rtsp://{host}/ch1", r"flir"),
-    # github.com/datarhei/restreamer/issues/307, github.com/koush/scrypted/issues/2016: the path is an alias of the
-    # camera that only UniFi Protect shows, so that these ports alone identify it
     # avycon.freshdesk.com/support/solutions/articles/36000299004 and …328602
     KnownStreams("Avycon", "rtsp://{host}/profile1", "rtsp://{host}/profile2", r"avycon"),
     # router-switch.com, "RTSP Formats of Hot Brands Network Cameras"
@@ -89,7 +87,9 @@ KNOWN_MJPEG = (
     KnownStreams("mjpg-streamer", "http://{host}:8080/?action=stream"),
     KnownStreams("ESPHome", "http://{host}:8080/"),
 )
-# Ports that cameras listen at, and what for. Tapo answers ONVIF at 2020, Reolink at 8000.
+# Ports that cameras listen at, and what for. Tapo answers ONVIF at 2020, Reolink at 8000. UniFi Protect has 7447 and
+# 7441, with an alias as path that only its page shows: github.com/datarhei/restreamer/issues/307,
+# github.com/koush/scrypted/issues/2016
 RTSP_PORTS, RTSPS_PORTS = (554, 8554, 7447), (322, 7441)
 HTTP_PORTS, ONVIF_PORTS = (80, 81, 8080), (80, 2020, 8000, 8899, 8080)
 
