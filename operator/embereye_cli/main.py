@@ -29,7 +29,7 @@ Words = tuple[str, ...]
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
 COMMANDS: dict[Words, tuple[str, str]] = {
-    ("init",): ("embereye_cli.setup.init", "write the files of a site: devices, credentials, people to notify"),
+    ("init",): ("embereye_cli.setup.init", "write a site's files, check everything, and start watching"),
     ("doctor",): ("embereye_cli.setup.doctor", "check ports, clock, disk, cameras, brokers and routes to people"),
     ("up",): ("embereye_cli.processes.up", "run fleets on this machine: hub, shards and console"),
     ("service", "install"): ("embereye_cli.service.install", "run `up` as a systemd service from now on"),

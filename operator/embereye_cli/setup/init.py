@@ -1,9 +1,12 @@
-"""Write the files of a site on this machine: fleet.yaml, notify.yaml and the folder of credentials.
+"""Write the files of a site on this machine, check everything, and start watching.
 
-At a terminal, five questions are asked: cameras, sensors, zones, people to notify, and the data folder. Options answer
-them without questions. An address may have its zone in front: yard=rtsp://10.0.0.7/live. A user and password in an
-address go to the folder of credentials, which only this user can read, and not into fleet.yaml. Existing files are not
-overwritten without --force. At the end, the commands to run are printed.
+The files are fleet.yaml, notify.yaml and the folder of credentials. At a terminal, five questions are asked: cameras,
+sensors, zones, people to notify, and the data folder. Options answer them without questions. An address may have its
+zone in front: yard=rtsp://10.0.0.7/live. A user and password in an address go to the folder of credentials, which only
+this user can read, and not into fleet.yaml. Existing files are not overwritten without --force.
+
+Then `embereye doctor` checks ports, clock, disk, decoding, cameras, brokers and routes. If nothing fails, `embereye up`
+starts after questions, and with --up. Exit code 1: something fails; the files are written, and nothing was started.
 """
 
 import argparse
@@ -12,13 +15,15 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
+from embereye_cli.values import named_port
 from embereye_operator.api.documents import read_documents
 from embereye_operator.api.fleets import FleetError, parse_fleet
 from embereye_operator.api.shared import API_VERSIONS, OBJECT_NAME, ZONE
@@ -29,6 +34,7 @@ TEMPLATES = {  # beginning of a topic → the template of those who publish ther
 }  # fmt: skip
 LOGIN = re.compile(r"(?P<scheme>[a-z]+://)(?P<login>[^/]*)@(?P<rest>[^@]*)")
 SEARCH = "search"
+Answer = TypeVar("Answer")
 CAMERAS_GRPC = 50061  # beside a fleet of sensors, which has the default
 
 
@@ -73,29 +79,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="people to notify: an address of Apprise, such as ntfys://TOPIC; repeatable")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
                         help="folder of history, clips and credentials (%(default)s)")  # fmt: skip
+    parser.add_argument("--console-port", type=named_port, default=8080, help="port of the console (%(default)s)")
+    parser.add_argument("--hub-port", type=named_port, default=50052, help="gRPC port of the hub (%(default)s)")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
-    parser.add_argument("--up", action="store_true", help="run `embereye up` at the end")
+    parser.add_argument("--skip-check", action="store_true", help="do not run `embereye doctor`")
+    parser.add_argument("--up", action=argparse.BooleanOptionalAction, default=None,
+                        help="run `embereye up` at the end (default: only after questions)")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask or read the answers, write the files, and print or run what comes next."""
-    site = _asked(arguments) if _has_questions(arguments) else _named(arguments)
+    """Ask or read the answers, write the files, check, and start or print what comes next."""
+    asks = _has_questions(arguments)
+    site = _asked(arguments) if asks else _named(arguments)
     if not site.cameras and not site.sensors:
         raise UserError("nothing to watch: name a camera or a sensor")
     files = _files(arguments.folder, site)
     if not arguments.force and (existing := [str(path) for path in files if path.exists()]):
         raise UserError(f"{', '.join(existing)}: exists already, nothing was written. Add --force to overwrite")
     _write(files, site.data / "credentials")
-    fleet, notify = arguments.folder / "fleet.yaml", arguments.folder / "notify.yaml"
-    words = [str(fleet), *(["--notify", str(notify)] if site.routes else []), *_data_option(site)]
     for path in files:
         print(f"{path}: written")
-    if arguments.up:
-        from embereye_cli.main import main
+    words = _words(arguments, site)
+    starts = asks if arguments.up is None else arguments.up
+    if missing := _missing_logins(site):
+        _print_next(*(["credentials", "set", name, "--folder", str(site.data / "credentials")] for name in missing),
+                    ["doctor", *words], ["up", *words])  # fmt: skip
+        return int(starts)
+    return _check_and_start(words, checks=not arguments.skip_check, starts=starts)
 
+
+def _check_and_start(words: list[str], *, checks: bool, starts: bool) -> int:
+    """Run `embereye doctor` and `embereye up` with `words`, or print what comes next; return the exit code."""
+    from embereye_cli.main import main
+
+    if checks:
+        print("\nChecking:", flush=True)
+        if code := main(["doctor", *words]):
+            print("\nNothing was started.")
+            _print_next(["doctor", *words], ["up", *words])
+            return code
+    if starts:
         return main(["up", *words])
-    _print_next(site, words)
+    _print_next(*([] if checks else [["doctor", *words]]), ["up", *words])
     return 0
+
+
+def _words(arguments: argparse.Namespace, site: Site) -> list[str]:
+    """The options of `embereye doctor` and `embereye up` for this site."""
+    words = [str(arguments.folder / "fleet.yaml")]
+    if site.routes:
+        words += ["--notify", str(arguments.folder / "notify.yaml")]
+    if site.data != Path(".embereye"):
+        words += ["--data", str(site.data)]
+    for option, default in (("console_port", 8080), ("hub_port", 50052)):
+        if (port := getattr(arguments, option)) != default:
+            words += [f"--{option.replace('_', '-')}", str(port)]
+    return words
+
+
+def _missing_logins(site: Site) -> list[str]:
+    """The names of logins that are neither in the answers nor stored."""
+    wanted = {device.login for device in site.cameras} | {site.broker_login}
+    stored = {name for name in wanted if (site.data / "credentials" / name / "password").exists()}
+    return sorted(wanted - {""} - site.logins.keys() - stored)
 
 
 def _has_questions(arguments: argparse.Namespace) -> bool:
@@ -117,31 +163,60 @@ def _named(arguments: argparse.Namespace) -> Site:
 
 
 def _asked(arguments: argparse.Namespace) -> Site:
-    """The answers of the person at the terminal."""
+    """The answers of the person at the terminal; options are suggested."""
     print("Addresses may have their zone in front: yard=rtsp://10.0.0.7/live. Empty: none.\n")
-    cameras = _ask(f'1. Cameras: addresses, separated by spaces, or "{SEARCH}" for ONVIF').split()
-    sensors = [text.strip() for text in _ask("2. MQTT sensors: topics, separated by commas").split(",") if text.strip()]
-    broker = _ask("   Their broker", "mqtt://127.0.0.1:1883") if sensors else ""
-    zone = _ask("3. Zone of those that name none", arguments.zone)
-    routes = _ask("4. People to notify: addresses of Apprise, such as ntfys://TOPIC").split()
-    data = Path(_ask("5. Folder of history, clips and credentials", str(arguments.data)))
+    cameras = _ask(f'1. Cameras: addresses, separated by spaces, or "{SEARCH}" for ONVIF', _camera_list)
+    sensors = _ask("2. MQTT sensors: topics, separated by commas", _topic_list)
+    broker = _ask("   Their broker", str, arguments.broker or "mqtt://127.0.0.1:1883") if sensors else ""
+    zone = _ask("3. Zone of those that name none", _checked_zone, arguments.zone)
+    question = "4. People to notify: addresses of Apprise, such as ntfys://TOPIC"
+    routes = _ask(question, str.split, " ".join(arguments.notify))
+    data = _ask("5. Folder of history, clips and credentials", Path, str(arguments.data))
     site = Site(template=arguments.template, routes=routes, data=data)
-    if cameras == [SEARCH]:
-        cameras = _search()
-    login = ""
-    if cameras and (user := _ask("   User of the cameras (empty: none, or in the address)")):
+    login = arguments.credentials
+    if cameras and not login and (user := _ask("   User of the cameras (empty: none, or in the address)", str)):
         login, site.logins["cameras"] = "cameras", (user, getpass.getpass("   Password: "))
     for text in cameras:
         _add_camera(site, text, zone, login)
-    broker_login = ""
-    if sensors and not LOGIN.match(broker) and (user := _ask("   User at the broker (empty: none)")):
-        broker_login, site.logins["broker"] = "broker", (user, getpass.getpass("   Password: "))
-    _add_sensors(site, sensors, zone, broker, broker_login)
+    login = arguments.broker_credentials
+    has_login = login or LOGIN.match(broker)
+    if sensors and not has_login and (user := _ask("   User at the broker (empty: none)", str)):
+        login, site.logins["broker"] = "broker", (user, getpass.getpass("   Password: "))
+    _add_sensors(site, sensors, zone, broker, login)
     return site
 
 
-def _ask(question: str, default: str = "") -> str:
-    return input(f"{question}{f' [{default}]' if default else ''}: ").strip() or default
+def _ask(question: str, read: Callable[[str], Answer], default: str = "") -> Answer:
+    """Ask until `read` accepts the answer; UserError if the terminal ends."""
+    while True:
+        try:
+            text = input(f"{question}{f' [{default}]' if default else ''}: ").strip() or default
+        except EOFError as error:
+            raise UserError("the answers ended: nothing was written") from error
+        try:
+            return read(text)
+        except UserError as error:
+            print(f"   {error}")
+
+
+def _camera_list(text: str) -> list[str]:
+    """The addresses of cameras in `text`, each checked; UserError."""
+    cameras = text.split()
+    if cameras == [SEARCH]:
+        if not (cameras := _search()):
+            raise UserError("no camera answered: is ONVIF enabled in them? Name their addresses, or leave it empty")
+        print(f"   {' '.join(cameras)}")
+    for camera in cameras:
+        _parse_camera(camera, "home")
+    return cameras
+
+
+def _topic_list(text: str) -> list[str]:
+    """The topics in `text`, each with a zone that is checked; UserError."""
+    topics = [topic.strip() for topic in text.split(",") if topic.strip()]
+    for topic in topics:
+        _parse_topic(topic, "home")
+    return topics
 
 
 def _search() -> list[str]:
@@ -156,6 +231,15 @@ def _search() -> list[str]:
 
 
 def _add_camera(site: Site, text: str, zone: str, login: str) -> None:
+    zone, address, has_login = _parse_camera(text, zone)
+    if has_login:
+        address, user, password = _without_login(address)
+        login = _stored(site, "cameras", user, password)
+    site.cameras.append(Device(address, zone, login))
+
+
+def _parse_camera(text: str, zone: str) -> tuple[str, str, bool]:
+    """Zone and address of a camera, and whether the address has a user; UserError."""
     from embereye.camera.sources.declared import SourceError, parse_source
 
     place = PLACED.fullmatch(text)
@@ -164,18 +248,21 @@ def _add_camera(site: Site, text: str, zone: str, login: str) -> None:
     try:
         declared = parse_source(address)
     except SourceError as error:
-        raise UserError(f"--camera: {error}") from error
-    if declared.user:
-        address, user, password = _without_login(address)
-        login = _stored(site, "cameras", user, password)
-    site.cameras.append(Device(address, _checked_zone(zone), login))
+        raise UserError(str(error)) from error
+    return _checked_zone(zone), address, bool(declared.user)
+
+
+def _parse_topic(text: str, zone: str) -> tuple[str, str]:
+    """Zone and topic of a sensor; UserError."""
+    place = PLACED.fullmatch(text)
+    zone, topic = (place["zone"], place["address"]) if place else (zone, text)
+    return _checked_zone(zone), topic.removeprefix("mqtt:")
 
 
 def _add_sensors(site: Site, topics: Iterable[str], zone: str, broker: str, login: str) -> None:
     for text in topics:
-        place = PLACED.fullmatch(text)
-        zone_of, topic = (place["zone"], place["address"]) if place else (zone, text)
-        site.sensors.append(Device(topic.removeprefix("mqtt:"), _checked_zone(zone_of)))
+        zone_of, topic = _parse_topic(text, zone)
+        site.sensors.append(Device(topic, zone_of))
     if not site.sensors:
         return
     if not broker:
@@ -189,7 +276,7 @@ def _add_sensors(site: Site, topics: Iterable[str], zone: str, broker: str, logi
 
 def _checked_zone(zone: str) -> str:
     if not re.fullmatch(ZONE, zone) or len(zone) > 63:
-        raise UserError(f'zone "{zone[:80]}": use letters, digits and dashes')
+        raise UserError(f"zone \"{zone[:80]}\": use letters, digits, '.', '_' and '-'")
     return zone
 
 
@@ -289,16 +376,8 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _data_option(site: Site) -> list[str]:
-    return [] if site.data == Path(".embereye") else ["--data", str(site.data)]
-
-
-def _print_next(site: Site, words: list[str]) -> None:
+def _print_next(*commands: list[str]) -> None:
     """Print the commands that come next."""
     print("\nNext:")
-    folder = site.data / "credentials"
-    wanted = {device.login for device in site.cameras} | {site.broker_login}
-    for name in sorted(wanted - {""} - site.logins.keys()):
-        print(f"  {shlex.join(['embereye', 'credentials', 'set', name, '--folder', str(folder)])}")
-    print(f"  {shlex.join(['embereye', 'doctor', *words])}")
-    print(f"  {shlex.join(['embereye', 'up', *words])}")
+    for words in commands:
+        print(f"  {shlex.join(['embereye', *words])}")
