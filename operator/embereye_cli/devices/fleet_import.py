@@ -134,6 +134,8 @@ def convert(
         try:
             device = _device(kind, row | ({"zone": zone} if zone and not row.get("zone") else {}))
             parse_devices(kind, json.dumps([device]), "line")
+            if kind == "cameras":
+                _check_addresses(device)
         except FleetError as error:
             refused.append((line, "; ".join(error.problems).replace(f"{kind}[0].", "")))
             continue
@@ -146,6 +148,15 @@ def convert(
         seen[device["id"]] = line
         devices.append(device)
     return devices, refused
+
+
+def _check_addresses(camera: Mapping[str, Any]) -> None:
+    """Raise a ValueError that says what to write if a shard could not open an address of `camera`."""
+    from embereye.camera.sources.declared import parse_source
+
+    for address in (camera["source"], *camera.get("streams", {}).values()):
+        if "://" in address:
+            parse_source(address)
 
 
 def _device(kind: Kind, row: Mapping[str, str]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_the_same_table_changes_nothing_and_a_dry_run_shows_what_would(table, ca
 def test_every_refused_line_is_reported_with_its_reason(table, capsys):
     table.write_text(
         "id;zone;source;masks\ngate;yard;rtsp://h/x;\ngate;yard;rtsp://h/y;\nb;;rtsp://h/x;\nc;yard;10.0.0.7;\n"
-        "d;yard;rtsp://h/x;nonsense\n"
+        "d;yard;rtsp://h/x;nonsense\ne;yard;rtsp://me:a/b@h/x;\n"
     )
     assert main(["fleet", "import", str(table)]) == 1
     printed = capsys.readouterr().err
@@ -92,6 +92,7 @@ def test_every_refused_line_is_reported_with_its_reason(table, capsys):
         (4, "csv:4: zone: "),
         (5, "Did you mean rtsp"),
         (6, "masks: not JSON"),
+        (7, "%2F"),
     ):
         assert any(f"cameras.csv:{line}: " in text and reason in text for text in printed.splitlines()), printed
     assert not table.with_suffix(".yaml").exists()
