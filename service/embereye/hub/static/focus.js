@@ -110,7 +110,9 @@ function hottest(zone, signs) {
     const device = focus.devices.find((candidate) => candidate.id === sign.device && candidate.fleet === sign.fleet);
     const isHighest = ({ name }) => name === "temperature.max" || /^area\..*\.highest$/.test(name);
     const present = (device?.latest || []).filter(isHighest), then = (sign.why || []).filter(({ unit }) => unit === "°C").slice(0, 1);
-    const value = Math.max(...(present.length ? present : then).map((candidate) => Number(candidate.value)));
+    // The device's latest values may be from before the sign.
+    const isPresent = present.length && (!then.length || milliseconds(device.analysedNs) >= milliseconds(sign.untilNs));
+    const value = Math.max(...(isPresent ? present : then).map((candidate) => Number(candidate.value)));
     if (Number.isFinite(value)) values.push(value);
   }
   return values.length ? Math.max(...values) : undefined;

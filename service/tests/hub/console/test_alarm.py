@@ -79,6 +79,19 @@ async def test_the_sentence_keeps_up_with_the_fire(house: House, browser: Browse
     assert await browser.ask("evaluate", script=f"/\\(\\d.* s\\)$/.test({SENTENCE})")
 
 
+async def test_the_sentence_has_the_temperature_of_the_sign_until_a_newer_one_is_known(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    await browser.until("document.querySelectorAll('.zone').length")
+    house.pause()
+    await house.burn("kitchen", device="s-00000")
+    await browser.until("document.querySelector('#focus-thermal, #focus-heat')?.getAttribute('aria-label')")
+    await browser.until(f"{SENTENCE}.startsWith('61.3 °C in kitchen, ')")
+    await asyncio.sleep(2)
+    assert (await browser.text("#focus-sentence")).startswith("61.3 °C in kitchen, ")
+
+
 async def test_the_focus_stays_until_its_alarm_is_acknowledged(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn("hall", device="s-00001")
