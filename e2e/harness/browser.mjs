@@ -25,7 +25,7 @@ const operations = {
     page = await context.newPage();
     page.setDefaultTimeout(60000);
     page.on("pageerror", (error) => problems.push(`${error}`));
-    page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
+    page.on("console", (message) => { if (message.type() === "error") problems.push(`${message.text()} ${message.location().url}`); });
     await page.goto(url);
   },
   /** Change the window's size and colours, and show it as people with a deficiency of colour vision see it. */

@@ -21,7 +21,7 @@ from embereye.hub.tables.access import AuditEntry, audit_entries
 from embereye.hub.tables.alarms import AlarmQuery, search_alarms
 from embereye.hub.tables.episodes import episodes_of_alarm
 from embereye.hub.tables.events import ENDLESS, EventBounds, events_of_alarm, search_events
-from embereye.hub.tables.pictures import picture
+from embereye.hub.tables.pictures import picture, pictures_of_alarm
 from embereye.hub.tables.selection import EVERYTHING, Selection
 from embereye.process.timing.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -119,6 +119,10 @@ class History:
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that `device` sent when its sign joined `alarm`; None if there is none."""
         return await self._store.read(lambda store: picture(store, alarm, device, kind))
+
+    async def pictures(self, alarm: str, limit: int) -> list[tuple[str, int, int]]:
+        """The device, kind and time in ns of each picture of `alarm`, at most `limit`, the latest stored last."""
+        return await self._store.read(partial(pictures_of_alarm, alarm=alarm, limit=limit))
 
     async def episodes(self, alarm: str) -> list[str]:
         """The ids of the episodes that contributed to `alarm`."""

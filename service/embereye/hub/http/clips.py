@@ -7,6 +7,7 @@ play Motion JPEG in Matroska, so `replay` sends its frames instead.
 
 import asyncio
 import time
+from urllib.parse import quote
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -14,7 +15,19 @@ from google.protobuf import json_format
 from embereye.hub.clips.store import SUFFIXES, ClipStore
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.devices import picture_response
-from embereye.hub.http.openapi.parts import JPEG, Json, answer, file_of, list_of, part, query, record, reference, whole
+from embereye.hub.http.openapi.parts import (
+    JPEG,
+    WORD,
+    Json,
+    answer,
+    file_of,
+    list_of,
+    part,
+    query,
+    record,
+    reference,
+    whole,
+)
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import GONE, Replays, frame_at, replay
@@ -35,6 +48,7 @@ CONTENT_TYPES = {
 DIGEST, KIND = "[0-9a-f]{64}", "[0-9][0-9]?"
 CLIP = f"/v1/clips/{{name:{DIGEST}}}"
 NAME = part("name", {"type": "string", "pattern": f"^{DIGEST}$", "description": "SHA-256 of the content"})
+PICTURE = record({"device": WORD, "url": WORD})
 # The name of a clip is a digest of its content, so the content never changes. It may still be deleted for its age.
 CACHED = {"Cache-Control": "private, max-age=3600"}
 
@@ -93,11 +107,16 @@ class ClipRoutes:
 
     @Route(
         "GET", "/v1/alarms/{alarm}/clips", Role.VIEWER,
-        "Clips of an alarm, and sensors' recordings around it, at most 200 of each",
+        "Clips and pictures of an alarm, and sensors' recordings around it, at most 200 of each",
         {
             200: answer(
-                "newest first",
-                record({"clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip"))}),
+                "newest first, but pictures in the order in which they came",
+                record(
+                    {
+                        "clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip")),
+                        "pictures": list_of(PICTURE),
+                    }
+                ),
             )
         },
         fails=(404, 503),
@@ -105,13 +124,17 @@ class ClipRoutes:
     )  # fmt: skip
     async def _alarm_clips(self, request: web.Request) -> web.Response:
         await check_alarm(self._hub, request)
-        episodes = await self._hub.history.episodes(request.match_info["alarm"])
+        alarm = request.match_info["alarm"]
+        episodes, pictures = await self._hub.history.episodes(alarm), await self._hub.history.pictures(alarm, MAX_CLIPS)
         clips = await self._clips.of_episodes(episodes) if self._clips is not None else []
-        pictures = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
+        shown = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
         lines = [clip for clip in clips if clip.media == Clip.MEDIA_LINES][:MAX_CLIPS]
         return web.json_response(
-            {"clips": [listed_clip(clip) for clip in pictures], "lines": [listed_clip(clip) for clip in lines]}
-        )
+            {
+                "clips": [listed_clip(clip) for clip in shown], "lines": [listed_clip(clip) for clip in lines],
+                "pictures": [_listed_picture(alarm, *picture) for picture in pictures],
+            }
+        )  # fmt: skip
 
     @Route(
         "GET", f"{CLIP}.{{form:mkv|jpg|mp4|jsonl}}", Role.VIEWER, "A clip, still or recording of a sensor",
@@ -182,6 +205,12 @@ class ClipRoutes:
         if clip.media != Clip.MEDIA_CLIP:
             raise Refused(404, "this clip is not Motion JPEG: show it directly")
         return clip
+
+
+def _listed_picture(alarm: str, device: str, kind: int, time_ns: int) -> Json:
+    """List a picture of an alarm; a later, more serious one has another address."""
+    address = f"/v1/alarms/{quote(alarm, safe='')}/{quote(device, safe='')}/{kind}.jpg?at={time_ns}"
+    return {"device": device, "url": address}
 
 
 def _plain(name: str) -> str:

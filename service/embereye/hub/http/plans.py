@@ -88,10 +88,13 @@ class PlanRoutes:
         entry: Json = {"fleet": fleet, "id": name, "x": place.x, "y": place.y, "namespace": fleet.partition("/")[0]}
         declared = self._hub.coverage.book.find(fleet, name)
         if declared is None:
-            return {**entry, "zone": "", "declared": False, "covered": False, "reason": "it is no longer declared"}
-        reason = self._hub.coverage.darkness(*declared)
-        zone = declared[1].device.zone
-        return {**entry, "zone": zone, "declared": True, "covered": not reason, "reason": reason}
+            reason = "it is no longer declared"
+            return {**entry, "zone": "", "declared": False, "covered": False, "reason": reason, "hasPicture": False}
+        reason, (_, watched) = self._hub.coverage.darkness(*declared), declared
+        return {
+            **entry, "zone": watched.device.zone, "declared": True, "covered": not reason, "reason": reason,
+            "hasPicture": bool(watched.picture),
+        }  # fmt: skip
 
     @Route(
         "GET", f"{PLAN}/image", Role.VIEWER, "The picture of a plan",

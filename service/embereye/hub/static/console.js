@@ -86,15 +86,19 @@ async function reloadZones() {
   reloading = false;
 }
 
-/** Load the recordings of the alarm in focus: they arrive some seconds after the sign, by way of the shard's disk. */
+let clipsDue = 0;            // when the next request for the clips is due
+/** Load the pictures and recordings of the alarm in focus: recordings arrive some seconds after the sign, by way of the shard's disk. */
 async function followClips() {
-  for (;;) {
+  for (;; await wait(SOON_MS)) {
+    if (elapsed() < clipsDue) continue;
+    clipsDue = elapsed() + CLIPS_MS;
     const open = page.zones.map((zone) => zone.alarm).filter(Boolean), { alarm } = focused() || {};
     for (const known of page.clips.keys()) if (!open.includes(known)) page.clips.delete(known);
     if (alarm && pageName() === "now") {
-      try { page.clips.set(alarm, (await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)).clips); } catch { /* next time */ }
+      if (!page.clips.has(alarm)) page.clips.set(alarm, { clips: [], pictures: [] });
+      try { page.clips.set(alarm, await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)); } catch { /* next time */ }
+      drawSoon();
     }
-    await wait(CLIPS_MS);
   }
 }
 
@@ -122,7 +126,9 @@ async function followEvents() {
       }, 500);
       const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub("/v1/alarms/ws")}?cursor=${page.cursor}`);
       socket.onmessage = (message) => {
-        addEvent(JSON.parse(message.data));
+        const event = JSON.parse(message.data);
+        addEvent(event);
+        if (event.alarm === focused()?.alarm) clipsDue = 0;
         page.behind = null;
         reloadZones();
         drawSoon();
@@ -161,6 +167,7 @@ function draw() {
   drawCoverage(stale);
   if (pageName() === "now") {
     drawFocus(stale);
+    if (focused() && !page.clips.has(focused().alarm)) clipsDue = 0;
     drawZones(stale);
     drawEvents();
     drawViews();

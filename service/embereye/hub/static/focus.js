@@ -1,7 +1,7 @@
 // The alarm in focus: its newest picture, one sentence that keeps up, and its buttons, which never move.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, KINDS, kindWord, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
+  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
 import { endLive, liveAge, showLive } from "./live.js";
@@ -265,14 +265,17 @@ function drawSigns(card, zone) {
   more.hidden = signs.length <= SIGNS;
   more.setAttribute("aria-expanded", String(focus.all));
   say(more, focus.all ? t("focus.fewer") : t("focus.more", { number: signs.length - SIGNS }));
-  const seen = signs.filter((sign) => sign.sense === "SENSE_CAMERA" && KINDS[sign.kind]);
-  sync(card.querySelector(".pictures"), seen, (sign) => `${zone.alarm}/${sign.key}`, (sign) => {
+}
+
+/** Draw the pictures that devices sent with their signs; one that failed is loaded again after an outage. */
+function drawSent(list, pictures) {
+  sync(list, pictures, ({ url }) => url, ({ device, url }) => {
     const picture = make("img");
-    picture.alt = t("focus.saw", { device: sign.device });
+    picture.alt = t("focus.saw", { device });
     picture.onerror = () => { picture.hidden = true; };
-    load(picture, picture.dataset.address = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`);
+    load(picture, url);
     return picture;
-  }, (picture) => { if (!picture.hasAttribute("src")) load(picture, picture.dataset.address); });
+  }, (picture, { url }) => { if (!picture.hasAttribute("src")) load(picture, url); });
 }
 
 function drawButtons(card, zone, stale) {
@@ -311,7 +314,9 @@ export function drawFocus(stale) {
   if (mark) say(get("focus-marked"), t("focus.marked", { who: mark.who, reason: mark.reason }));
   drawPictures(zone);
   drawSigns(card, zone);
-  drawClips(card.querySelector(".clips"), page.clips.get(zone.alarm) || []);
+  const { clips, pictures } = page.clips.get(zone.alarm) || { clips: [], pictures: [] };
+  drawSent(card.querySelector(".pictures"), pictures);
+  drawClips(card.querySelector(".clips"), clips);
   drawButtons(card, zone, stale);
   noteLayout();
   loadDevices(zone);

@@ -30,7 +30,7 @@ export function drawJudged(list, age, nameOf) {
     return item;
   }, (item, judged) => {
     const [head, near, terms] = item.children, { nearest } = judged;
-    const peak = { kind: (KINDS[judged.kind] || ["sign"])[0], level: levelOf(judged), nearest: nearest && { ...nearest, value: nearest.value || 0, threshold: nearest.threshold || 0 } };
+    const peak = { kind: KINDS[judged.kind] || "sign", level: levelOf(judged), nearest: nearest && { ...nearest, value: nearest.value || 0, threshold: nearest.threshold || 0 } };
     say(head, scoreWords(judged));
     say(near, nearestWords(peak, nameOf));
     say(terms, (judged.why || []).slice(0, TERMS).map((term) => `${nameOf(term)} ${measured(term)}${term.threshold ? t("limit", { value: measured(term, term.threshold) }) : ""}`).join(" · "));

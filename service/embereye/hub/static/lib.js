@@ -11,14 +11,14 @@ export const STATES = {
   ZONE_STATE_ACKNOWLEDGED: "acknowledged", ZONE_STATE_RESTORED: "restored",
 };
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
-export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
+export const KINDS = { KIND_HEAT: "heat", KIND_SMOKE: "smoke", KIND_GAS: "gas", KIND_FLAME: "flame" };
 
 /** The name of `place` with its state in words, unless that is normal, for people who do not see its colour. */
 export const withState = (place, state) => (state === "normal" ? place : `${place} · ${stateWord(state).toLocaleUpperCase(locale)}`);
 
 /** A state and a kind of fire in the words of the page's language. */
 export const stateWord = (state) => t(`state.${state}`);
-export const kindWord = (kind) => t(`kind.${(KINDS[kind] || ["sign"])[0]}`);
+export const kindWord = (kind) => t(`kind.${KINDS[kind] || "sign"}`);
 
 export const RETRY_MS = 2000; // before a failed request is repeated, while the hub answers
 export const STALE_MS = 4000; // without an answer for this time, the page must not look current

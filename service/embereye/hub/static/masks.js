@@ -108,7 +108,8 @@ function open(device, areas) {
 
 /** Draw masks for the camera `device`, beginning with those of its `regions`. */
 export function drawMasks(device, regions) {
-  load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  if (device.pictureNs === "0") get("masks-picture").removeAttribute("src");  // it has sent none yet
+  else load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("masks-picture").alt = t("picture.sees", { id: device.id });
   open(device, false);
   begin(regions.filter(({ kind }) => kind === "mask" || kind === "privacy"));

@@ -116,7 +116,8 @@ export async function adjustOverlay(device) {
   say(get("overlay-title"), t("overlay.title", { id: device.id }));
   get("overlay-remove").hidden = !overlay;
   get("overlay-save").disabled = get("overlay-remove").disabled = !mayAct() || Boolean(page.failing);
-  loadPicture(get("overlay-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  if (device.pictureNs === "0") get("overlay-picture").removeAttribute("src");  // it has sent none yet
+  else loadPicture(get("overlay-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("overlay-picture").alt = t("picture.sees", { id: device.id });
   get("overlay").showModal();
   preview();

@@ -175,14 +175,14 @@ function drawInspected() {
   get("plan-chosen").hidden = !device;
   if (!device) return;
   say(get("plan-detail"), `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? t("page.watched") : t("plan.dark-reason", { reason: device.reason })}`);
-  get("plan-picture").hidden = !device.fleet.includes("/cameras/");
+  get("plan-picture").hidden = !device.hasPicture;
   get("plan-picture").alt = t("picture.sees", { id: device.id });
 }
 
 /** Load the shown camera's present picture, unless one is loading. */
 function refreshPicture() {
   const picture = get("plan-picture"), device = inspected();
-  if (!device?.fleet.includes("/cameras/") || plan.coming?.complete === false) return;
+  if (!device?.hasPicture || plan.coming?.complete === false) return;
   plan.coming = renew(picture, `${devicePath(device)}/snapshot.jpg?at=${unique()}`, draw);
 }
 

@@ -46,6 +46,14 @@ CREATE TABLE IF NOT EXISTS pictures (number INTEGER PRIMARY KEY AUTOINCREMENT, a
 )
 
 
+def pictures_of_alarm(reader: RowReader, alarm: str, limit: int) -> list[tuple[str, int, int]]:
+    """The device, kind and time in ns of up to `limit` pictures stored for `alarm`, the latest stored last."""
+    query = "SELECT device, kind, time_ns FROM pictures WHERE alarm = ? ORDER BY number DESC LIMIT ?"
+    return [(str(device), int(kind), int(time_ns)) for device, kind, time_ns in reader.db.rows(query, (alarm, limit))][
+        ::-1
+    ]
+
+
 def picture(reader: RowReader, alarm: str, device: str, kind: int) -> bytes | None:
     """The JPEG of `device` that is stored for `alarm`; None if there is none."""
     query = "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?"

@@ -158,6 +158,15 @@ class House:
         await self.record(camera, zone, item.episode, now - 4 * SECOND)
         return alarm
 
+    async def suspect(self, camera: str, zone: str) -> str:
+        """Let a camera see what may be a fire; shards send no picture with such a sign."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{camera}-{now}", episode=f"{camera}-{now}", fleet=CAMERAS, device=camera, zone=zone,
+            kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.PRE_ALARM.wire, since_ns=now, until_ns=now,
+        )  # fmt: skip
+        return await self._admit(item)
+
     async def lose_sight(self, camera: str, zone: str) -> None:
         """Continue a camera's sign without measured values."""
         now = time.time_ns()

@@ -96,6 +96,16 @@ async def test_a_failed_or_empty_list_of_devices_is_explained(house: House, brow
     await browser.until("document.querySelector('#devices-count').textContent.includes('the disk is gone')")
 
 
+async def test_a_pre_alarm_without_a_picture_becomes_an_alarm_with_one(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.suspect("cam-0", "kitchen")
+    await browser.until("document.querySelector('.alarm .signs .what')?.textContent.startsWith('flame')")
+    await browser.until(ASKED % "/clips")
+    await house.burn_before("cam-0", "kitchen")
+    await browser.until("document.querySelector('.alarm .pictures img')?.naturalWidth === 320")
+    assert await browser.ask("problems") == []
+
+
 async def test_a_sign_without_a_measurement_has_no_score_of_0(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")

@@ -37,11 +37,13 @@ class Served:
         async with self.session.put(self.base + path, json=body) as response:
             return response.status, await response.json()
 
-    async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:
+    async def alarm(
+        self, name: str = "one", zone: str = "hall", device: str = "s-01", snapshot: bytes = b"\xff\xd8jpeg"
+    ) -> None:
         now = time.time_ns()
         item = EvidenceItem(
             id=name, episode=device, fleet=FLEET, device=device, zone=zone, kind=Kind.HEAT.wire,
-            sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now, snapshot=b"\xff\xd8jpeg",
+            sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now, snapshot=snapshot,
             why=[Term(name="temperature.max", value=61.3, threshold=57, unit="°C")],
         )  # fmt: skip
         self.hub.inbox.admit(item, lambda _: None)

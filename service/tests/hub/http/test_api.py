@@ -145,6 +145,19 @@ async def test_the_picture_of_an_alarm_is_served(served: Served) -> None:
     assert (await served.get(f"/v1/alarms/{alarm}/s-01/2.jpg"))[0] == 404
 
 
+async def test_an_alarm_lists_only_pictures_that_can_be_fetched(served: Served) -> None:
+    await served.alarm(device="s 1/2")
+    await served.alarm("two", device="s-02", snapshot=b"")
+    await served.alarm("three", device="s-03")
+    alarm = served.hub.zones.messages()[0].alarm
+    _, body = await served.get(f"/v1/alarms/{alarm}/clips")
+    assert [picture["device"] for picture in body["pictures"]] == ["s 1/2", "s-03"]
+    for picture in body["pictures"]:
+        async with served.session.get(URL(served.base + picture["url"], encoded=True)) as response:
+            assert await response.read() == b"\xff\xd8jpeg"
+    assert (await served.get("/v1/alarms/0/clips"))[1]["pictures"] == []
+
+
 async def test_history_is_paged_by_cursor(served: Served) -> None:
     for number in range(5):
         await served.alarm(f"e{number}", device=f"s-{number}")

@@ -122,5 +122,4 @@ async def test_a_device_is_changed_masked_and_removed(start: Start) -> None:
         await press(browser, OK)
         await browser.until("!document.querySelector('#setup').open")
         assert "gate" not in (site.folder / "cameras.yaml").read_text()
-        missing = "Failed to load resource: the server responded with a status of 404 (Not Found)"  # no camera plays
-        assert set(await browser.ask("problems")) <= {missing}
+        assert await browser.ask("problems") == []  # although no camera has sent a picture

@@ -116,6 +116,7 @@ def _plans() -> dict[str, Json]:
         {
             "fleet": WORD, "id": WORD, "x": share, "y": share, "namespace": WORD, "zone": WORD,
             "declared": {"type": "boolean"}, "covered": {"type": "boolean"}, "reason": WORD,
+            "hasPicture": {"type": "boolean"},
         }
     )  # fmt: skip
     furnished = record({**plan, "devices": list_of(reference("PlacedDevice"))})
