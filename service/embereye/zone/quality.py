@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from embereye.units import DAY
-from embereye.zone.timeline import DarkSpan, ZoneKey
+from embereye.zone.timeline import DarkSpan, Span, ZoneKey, merged
 
 CONFIDENCE = 0.95
 BISECTIONS = 200  # at most; each halves the interval
 DeviceKey = tuple[str, str]  # fleet ("namespace/kind/name"), device id
-Span = tuple[int, int]  # from and until, nanoseconds since the Unix epoch
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def rows(
             counts.setdefault((subject, version), [0, 0, 0])[column] += amount
 
     for watch in devices:
-        gaps = _merged(spans_of_device.get((watch.zone, watch.device), ()))
+        gaps = merged(spans_of_device.get((watch.zone, watch.device), ()))
         subjects = (), (kind_of(watch.fleet),), ("zone", *watch.zone), ("device", watch.fleet, watch.device)
         for (from_ns, until_ns), version in eras:
             begins = max(from_ns, watch.since_ns)
@@ -151,14 +150,3 @@ def _eras(span: Span, versions: Sequence[tuple[int, str]]) -> list[tuple[Span, s
             starts.append((since_ns, version))
     ends = [since_ns for since_ns, _ in starts[1:]] + [span[1]]
     return [((since_ns, until_ns), version) for (since_ns, version), until_ns in zip(starts, ends, strict=True)]
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Join spans that overlap, so that no time counts twice."""
-    merged: list[Span] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged

@@ -12,6 +12,7 @@ from embereye.levels import ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent, Fault
 
 ZoneKey = tuple[str, str]  # namespace, name
+Span = tuple[int, int]  # from and until, nanoseconds since the Unix epoch
 
 
 @dataclass(frozen=True)
@@ -125,3 +126,14 @@ class Timeline:
                 if (key, fault.device) not in known:
                     self._add_dark(key, fault, 0)
         return dict(sorted(self._lanes.items()))
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Join spans that overlap, so that no time counts twice."""
+    joined: list[Span] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((begin, end))
+    return joined

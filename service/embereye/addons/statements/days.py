@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from embereye.units import SECOND, utc
-from embereye.zone.timeline import DarkSpan, ZoneKey
+from embereye.zone.timeline import DarkSpan, Span, ZoneKey, merged
 
 FORMAT = 1  # raise it when a field changes its meaning
 Json = dict[str, object]
-Span = tuple[int, int]  # from and until, nanoseconds since the Unix epoch
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")  # of messages; the first is the sum of the others
 
 
@@ -239,17 +238,6 @@ def clipped(spans: Iterable[Span], span: Span) -> list[Span]:
     """The parts of `spans` within `span`."""
     parts = ((max(begin, span[0]), min(end, span[1])) for begin, end in spans)
     return [(begin, end) for begin, end in parts if begin < end]
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Join spans that overlap, so that no time counts twice."""
-    joined: list[Span] = []
-    for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((begin, end))
-    return joined
 
 
 def summary(made: Mapping[str, object]) -> Json:

@@ -11,6 +11,7 @@ from embereye.hub.access.keeper import RevokedError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
 from embereye.hub.http.devices import DEVICE, KIND, find_device
+from embereye.hub.http.feeds.websocket import web_socket
 from embereye.hub.http.openapi.parts import WORD, answer, query
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
@@ -19,7 +20,6 @@ from embereye.hub.live.viewers import TooManyViewersError, Viewer, Viewers
 from embereye.hub.roles import Role
 from embereye.process.tasks import beside
 
-HEARTBEAT_SECONDS = 10.0
 WRITE_SECONDS = 20.0  # longest time for one picture; a window that reads nothing is disconnected
 CLOSE_SECONDS = 1.0
 UNSENT_BYTES = 64 * 1024
@@ -56,12 +56,7 @@ class LiveRoutes:
         plays = set(filter(None, request.query.get("plays", "").split(",")))
         if unknown := plays - ENCODINGS:
             raise Refused(400, f"plays: {min(unknown)}: unknown encoding. Use H264 or H265.")
-        # With a limit of 0, a write waits while the client has unread data, and newer pictures replace older ones.
-        window = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=MAX_MESSAGE, timeout=0.5, writer_limit=0
-        )
-        if not window.can_prepare(request):
-            raise Refused(426, "this is a WebSocket. Request the upgrade.", {"Upgrade": "websocket"})
+        window = web_socket(request, MAX_MESSAGE)  # while a write waits, newer pictures replace older ones
         try:
             with self._viewers.view(camera, request.remote or "", plays) as viewer:
                 await window.prepare(request)

@@ -47,6 +47,19 @@ SLOW, UNSTORED = ("disconnect", "coalesce"), ("no", "yes")
 OPCODES: dict[Form, WSMsgType] = {"text_frame": WSMsgType.TEXT, "binary_frame": WSMsgType.BINARY}
 
 
+def web_socket(request: web.Request, max_message: int) -> web.WebSocketResponse:
+    """Make the WebSocket that `request` asks for, to be prepared; Refused if it asks for none.
+
+    A write waits while the client has unread data. The client's messages have at most `max_message` bytes.
+    """
+    socket = web.WebSocketResponse(
+        heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=max_message, timeout=0.5, writer_limit=0
+    )
+    if not socket.can_prepare(request):
+        raise Refused(426, "this is a WebSocket. Request the upgrade.", {"Upgrade": "websocket"})
+    return socket
+
+
 class FeedSocket:
     """Serves WebSockets of alarm events."""
 
@@ -98,12 +111,7 @@ class FeedSocket:
         unstored = one_of(request, "unstored", UNSTORED) == "yes"
         alive = alive_seconds(number_of(request, "alive_ms", 0))
         selection = selection_of(request, self._hub.subscriptions)
-        # With a limit of 0, every write waits while the client has unread data.
-        socket = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=MAX_MESSAGE, timeout=0.5, writer_limit=0
-        )
-        if not socket.can_prepare(request):
-            raise Refused(426, "this is a WebSocket. Request the upgrade.", {"Upgrade": "websocket"})
+        socket = web_socket(request, MAX_MESSAGE)
         with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce",
                             unstored=unstored) as subscription:  # fmt: skip
             await socket.prepare(request)
