@@ -182,6 +182,7 @@ class CameraShard:
 
     def _report_differences(self, now_ns: int) -> None:
         if self._candidate is not None and self._context and self._context.candidates:
+            self._context.candidates.note_problem()
             for difference in self._candidate.differences(now_ns):
                 self._context.candidates.add(difference)
 

@@ -2,7 +2,8 @@
 
 Both sides pass each of their signs to `note`. Once a side reaches a pre-alarm, or an alarm, the other one must reach it
 within TOLERANCE_NS of its kind, before or after. If it does not, `due` returns a `Difference`. A level that returns
-within SAME_NS is not compared again. Data that the candidate did not get is not compared.
+within SAME_NS is not compared again. Data that the candidate did not get is not compared; a sign that the candidate
+raises then and still has later is compared later.
 """
 
 import uuid
@@ -103,19 +104,21 @@ class Comparison:
             for key, side in list(sides.items()):
                 rise = side.rise
                 if rise and now_ns - rise.at_ns > _tolerance_ns(key):
+                    if self._is_unseen(key, rise):
+                        # In force, everything was seen: what the candidate still raises is compared later.
+                        rise.at_ns = now_ns
+                        side.rise = rise if which == "candidate" and side.level >= rise.level else None
+                        continue
                     side.rise = None
-                    if not self._is_matched(key, rise, others.get(key)):
+                    if not _is_matched(key, rise, others.get(key)):
                         differences.append(_difference(which, rise))
                 if side.is_idle(now_ns):
                     del sides[key]
         return differences
 
-    def _is_matched(self, key: Key, rise: _Rise, other: _Side | None) -> bool:
-        """True if the other side reached the level, too, or if that is not known."""
-        since_ns = rise.at_ns - _tolerance_ns(key)
-        if self._unseen.get(key[0], NEVER_NS) >= since_ns:
-            return True
-        return other is not None and other.has_reached(rise.level, since_ns)
+    def _is_unseen(self, key: Key, rise: _Rise) -> bool:
+        """True if the candidate lacks data from around the rise, so that nothing is known."""
+        return self._unseen.get(key[0], NEVER_NS) >= rise.at_ns - _tolerance_ns(key)
 
     def forget(self, device: str) -> None:
         """Forget a device that this shard no longer owns."""
@@ -123,6 +126,11 @@ class Comparison:
             for key in [key for key in sides if key[0] == device]:
                 del sides[key]
         self._unseen.pop(device, None)
+
+
+def _is_matched(key: Key, rise: _Rise, other: _Side | None) -> bool:
+    """True if the other side reached the level, too."""
+    return other is not None and other.has_reached(rise.level, rise.at_ns - _tolerance_ns(key))
 
 
 def _tolerance_ns(key: Key) -> int:

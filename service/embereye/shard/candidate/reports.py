@@ -37,6 +37,7 @@ class CandidateReports:
         self._candidate: Candidate | None = None
         self._counts = CandidateCounts()
         self._since_ns = 0
+        self._problem = ""  # the latest one
         self._pending = deque[DifferenceRow](maxlen=PENDING)
         self._wake = asyncio.Event()
 
@@ -57,6 +58,12 @@ class CandidateReports:
             )
         )  # fmt: skip
         self._wake.set()
+
+    def note_problem(self) -> None:
+        """Report soon if the reason why devices are not compared has changed. Call it about every second."""
+        if self._counts.problem != self._problem:
+            self._problem = self._counts.problem
+            self._wake.set()
 
     async def run(self, links: Links) -> None:
         """Send reports until cancelled; later if the hub cannot be reached."""

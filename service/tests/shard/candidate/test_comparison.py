@@ -78,3 +78,19 @@ def test_a_difference_names_its_terms_and_the_episode_of_its_report() -> None:
     comparison.note("inForce", sign(ALARM), SECOND, "episode")
     (difference,) = comparison.due(GAS_NS + SECOND)
     assert (difference.episode, list(difference.terms)) == ("episode", [("gas", 5100.0, 5000.0, "1")])
+
+
+def test_a_candidates_sign_beside_unseen_data_is_compared_later_if_it_lasts() -> None:
+    def compared(still: bool, in_force: bool) -> list[Difference]:
+        comparison = Comparison()
+        comparison.note_unseen("s", 0)
+        comparison.note("candidate", sign(ALARM), SECOND)
+        if not still:
+            comparison.note("candidate", sign(CLEAR), 2 * SECOND)
+        if in_force:
+            comparison.note("inForce", sign(ALARM), SECOND)
+        return [each for second in range(1, 60) for each in comparison.due(second * SECOND)]
+
+    assert [entry.which for entry in compared(still=True, in_force=False)] == ["candidate"]
+    assert not compared(still=True, in_force=True)
+    assert not compared(still=False, in_force=False)
