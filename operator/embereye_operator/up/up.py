@@ -292,7 +292,8 @@ class Up:
                                    "--data", str(folder))  # fmt: skip
         write_site(options.data, options.site)
         alive = f"http://{HOST}:{self._hub_metrics_port}/healthz"
-        await self._supervisor.ensure(ProcessSpec("hub", command, alive=alive))
+        environment = {"EMBEREYE_CREDENTIALS": str(self._runtime.login_folder)}  # for logins typed in the console
+        await self._supervisor.ensure(ProcessSpec("hub", command, environment, alive))
         deadline = time.monotonic() + READY_SECONDS
         async with self._dial_hub() as link:
             while True:

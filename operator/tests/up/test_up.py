@@ -65,7 +65,7 @@ class House:
     def zones(self) -> dict[str, Any]:
         return {zone["name"]: zone for zone in self.ask("v1/zones")["zones"]}
 
-    def ask(self, path: str, **body: str) -> Any:
+    def ask(self, path: str, **body: object) -> Any:
         """Return the answer of the console's API with the admin's token."""
         token = Path(self.endpoints["adminTokenFile"]).read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -234,6 +234,25 @@ async def test_one_printed_link_signs_its_user_in(tmp_path: Path) -> None:
         with pytest.raises(HTTPError, match="401"):
             running.ask("v1/session", code=link.partition("#")[2])
         assert (tmp_path / "data" / "hub" / "admin-token").stat().st_mode & 0o077 == 0
+
+
+async def test_a_login_typed_in_the_console_is_stored_where_shards_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EMBEREYE_CREDENTIALS", raising=False)
+    monkeypatch.chdir(tmp_path)  # the default folder is below the present one
+    async with house(tmp_path) as running:
+        login = {"name": "boiler", "user": "ada", "password": "p@ss word"}
+        fields = {
+            "zone": "cellar", "source": "http://127.0.0.1:9/status.json", "fields": {"temperature": "celsius"},
+            "credentialsRef": {"name": "boiler"},
+        }  # fmt: skip
+        await asyncio.to_thread(
+            running.ask, "v1/setup/changes", fleet="default/sensors/hall", action="add", device="boiler",
+            fields=fields, login=login, apply=True,
+        )  # fmt: skip
+        assert (running.data / "credentials" / "boiler" / "password").read_text() == "p@ss word"
+        assert "p@ss" not in running.manifest.read_text()
 
 
 async def test_a_killed_shard_is_restarted_and_covers_its_devices_again(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ class LocalRuntime:
         self._reach = reach
         self._taken = taken
         # The folders in place of Secrets; users create them.
-        self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
+        self.login_folder = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
         self.identities = LocalIdentities(data / "identity", life)
         self.credentials = Credentials(self.identities.folder(OPERATOR))
         self._hub = Hub(hub, self.credentials)
@@ -460,7 +460,7 @@ class LocalRuntime:
 
     def _folders(self, metadata: Manifest, pod: Manifest, container: Manifest) -> dict[str, Path]:
         namespace = metadata.get("namespace", "default")
-        folders = {CREDENTIALS_FOLDER: self._credentials}
+        folders = {CREDENTIALS_FOLDER: self.login_folder}
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         paths = [mount["mountPath"] for mount in container["volumeMounts"]]
         for mount in container["volumeMounts"]:
