@@ -24,6 +24,7 @@ from embereye.process.login_folder import NEXT, PASSWORD, USER
 from embereye_operator.api.shared import OBJECT_NAME
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 
+FOLDER = "EMBEREYE_CREDENTIALS"  # names the folder with a folder per name
 MOST = 1024  # bytes of a user or a password, as shards read them
 
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def default_folder() -> Path:
     """The folder in which `embereye up` looks for credentials."""
-    return Path(os.environ.get("EMBEREYE_CREDENTIALS") or ".embereye/credentials")
+    return Path(os.environ.get(FOLDER) or ".embereye/credentials")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,14 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps({"stringData": {f"{USER}{NEXT}": user, f"{PASSWORD}{NEXT}": "PASSWORD"}}))
             print("END")
             return 0
-        # Each of these can be repeated, so they also replace a login, and end a change that began with --next.
         print("# The first command reads the password: type it, Enter and Ctrl-D.")
-        print(f"{kubectl} create secret generic {name} --from-literal=username={shlex.quote(user)} "
-              f"--from-file=password=/dev/stdin --dry-run=client --output=yaml | "
-              f"{kubectl} apply --server-side --force-conflicts --filename=-")  # fmt: skip
-        print(f"{kubectl} label secret {name} {LABEL_ALLOWED}=true --overwrite")
-        ended = json.dumps({"data": {f"{USER}{NEXT}": None, f"{PASSWORD}{NEXT}": None}})
-        print(f"{kubectl} patch secret {name} --type=merge --patch={shlex.quote(ended)}")
+        print("\n".join(secret_commands(name, user, arguments.namespace)))
         return 0
     user, password = _read(arguments.user)
     folder = (arguments.folder or default_folder()) / name
@@ -79,6 +74,22 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"{folder}: stored. Name it in a fleet: credentialsRef: {{name: {name}}}")
     return 0
+
+
+def secret_commands(name: str, user: str, namespace: str) -> list[str]:
+    """The commands that store a login as the Secret `name` in a cluster; the first one reads the password.
+
+    Each can be repeated, so they also replace a login, and end a change that began with --next.
+    """
+    kubectl = f"kubectl --namespace {shlex.quote(namespace)}"
+    ended = json.dumps({"data": {f"{USER}{NEXT}": None, f"{PASSWORD}{NEXT}": None}})
+    return [
+        f"{kubectl} create secret generic {name} --from-literal=username={shlex.quote(user)} "
+        f"--from-file=password=/dev/stdin --dry-run=client --output=yaml | "
+        f"{kubectl} apply --server-side --force-conflicts --filename=-",
+        f"{kubectl} label secret {name} {LABEL_ALLOWED}=true --overwrite",
+        f"{kubectl} patch secret {name} --type=merge --patch={shlex.quote(ended)}",
+    ]
 
 
 def store(folder: Path, user: str, password: str, *, suffix: str = "") -> None:

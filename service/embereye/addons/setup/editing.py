@@ -10,7 +10,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,7 @@ class Change:
     action: Action
     device: str  # id
     fields: Mapping[str, Any]  # as in manifests, without the id; None removes a field
+    mqtt: Mapping[str, Any] = field(default_factory=dict)  # fields of the fleet's `spec.mqtt`; None removes one
 
 
 def edit(text: str, change: Change) -> str:
@@ -53,6 +54,9 @@ def edit(text: str, change: Change) -> str:
     """
     for node in _documents(text):
         if fleet_of(_shallow(node)) == change.fleet:
+            if change.mqtt:
+                changed = "".join(_with_broker(LINE_ENDS.split(text), node, change.mqtt))
+                return edit(changed, replace(change, mqtt={}))
             return "".join(_edited(LINE_ENDS.split(text), node, change))
     raise EditError(f"the file has no fleet {change.fleet}")
 
@@ -103,6 +107,7 @@ class Declared:
     fleet: str
     devices: Sequence[Mapping[str, Any]]  # that the fleet itself lists
     lists: Sequence[str]  # ConfigMaps with more, "namespace/name"
+    mqtt: Mapping[str, Any]  # its broker; empty: none
 
 
 def declared(text: str) -> Iterator[Declared]:
@@ -112,7 +117,8 @@ def declared(text: str) -> Iterator[Declared]:
             namespace, kind, _ = key.split("/")
             spec = document.get("spec") or {}
             names = [each["configMapRef"]["name"] for each in spec.get(f"{kind}From") or []]
-            yield Declared(key, spec.get(kind) or [], [f"{namespace}/{name}" for name in names])
+            lists = [f"{namespace}/{name}" for name in names]
+            yield Declared(key, spec.get(kind) or [], lists, spec.get("mqtt") or {})
 
 
 def listed(text: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
@@ -177,6 +183,23 @@ def _edited(lines: list[str], fleet: yaml.Node, change: Change) -> list[str]:
             raise EditError(f"{change.device} is the last device of {change.fleet}: delete the fleet instead")
         return [*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]]
     return _with_fields(lines, item, change.fields)
+
+
+def _with_broker(lines: list[str], fleet: yaml.Node, mqtt: Mapping[str, Any]) -> list[str]:
+    """Return the file's lines with these fields of the fleet's broker changed."""
+    key, spec = _pairs(fleet)["spec"]
+    if not isinstance(spec, yaml.MappingNode) or spec.flow_style:
+        raise EditError("the file has the fleet's spec in one pair of brackets: write a line for each field")
+    pairs = _pairs(spec)
+    given = {name: value for name, value in mqtt.items() if value is not None}
+    if "mqtt" not in pairs:
+        column = spec.value[0][0].start_mark.column
+        return [*lines[: key.start_mark.line + 1], f"{' ' * column}mqtt: {_flow(given)}\n",
+                *lines[key.start_mark.line + 1 :]]  # fmt: skip
+    _, broker = pairs["mqtt"]
+    if isinstance(broker, yaml.MappingNode):
+        return _with_fields(lines, broker, mqtt)
+    return _with_field(lines, pairs["mqtt"], given)
 
 
 def _with_device(lines: list[str], spec: tuple[yaml.Node, yaml.Node], kind: str, change: Change) -> list[str]:

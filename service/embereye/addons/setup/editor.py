@@ -66,6 +66,7 @@ class Editor:
         lists = {name: devices for text in texts.values() for name, devices in listed(text)}
         return [
             {"fleet": fleet.fleet, "file": str(path), "writable": os.access(path, os.W_OK),
+             "mqtt": fleet.mqtt,
              "devices": [
                  {**device, "text": device_text(device)}
                  for devices in (fleet.devices, *(lists.get(name, []) for name in fleet.lists)) for device in devices
@@ -80,6 +81,8 @@ class Editor:
             for fleet in declared(text):
                 if fleet.fleet == change.fleet:
                     in_list = None if _has(fleet.devices, change.device) else self._in_list(fleet.lists, change)
+                    if in_list and change.mqtt:
+                        raise EditError(f"{change.device} is in a ConfigMap: change the fleet's broker in {path}")
                     return self._checked(in_list or Edited(path, text, edit(text, change)))
         if change.action is not Action.ADD:
             raise EditError(f"no manifest has a fleet {change.fleet}")
@@ -181,14 +184,38 @@ def _with_fleet(text: str, fleet: str) -> str:
     return f"{text.rstrip()}\n{document}" if text.strip() else document.removeprefix("---\n")
 
 
-def command(change: Change) -> str:
-    """The kubectl command that makes `change` in a cluster, with the rights of the person who runs it."""
+def command(change: Change, login: Mapping[str, str]) -> str:
+    """The commands that make `change` in a cluster, with the rights of the person who runs them.
+
+    With a `login`, the last one creates its Secret. It reads the password, so nothing may follow it.
+    """
     namespace, kind, name = change.fleet.split("/")
     resource = {named: resource for resource, named in KINDS.items()}[kind].lower()
     kubectl = f"kubectl --namespace {namespace}"
-    device = {"id": change.device, **{name: value for name, value in change.fields.items() if value is not None}}
+    secret = [" && ".join(_secret_commands(login, namespace))] if login else []
+    device = {"id": change.device, **_given(change.fields)}
     if change.action is not Action.ADD:
         action = "delete" if change.action is Action.REMOVE else "change"
-        return f"{kubectl} edit {resource} {name}\n# {action}: - {device_text(device)}"
-    patch = json.dumps([{"op": "add", "path": f"/spec/{kind}/-", "value": device}], ensure_ascii=False)
-    return f"{kubectl} patch {resource} {name} --type=json --patch-file=/dev/stdin <<'END'\n{patch}\nEND"
+        broker = [f"# mqtt: {device_text(_given(change.mqtt))}"] if change.mqtt else []
+        return "\n".join(
+            [f"{kubectl} edit {resource} {name}", *broker, f"# {action}: - {device_text(device)}", *secret]
+        )
+    patches: list[tuple[str, object]] = [("json", [{"op": "add", "path": f"/spec/{kind}/-", "value": device}])]
+    if change.mqtt:
+        patches.insert(0, ("merge", {"spec": {"mqtt": change.mqtt}}))
+    lines = [
+        f"{kubectl} patch {resource} {name} --type={form} --patch-file=/dev/stdin <<'END'\n"
+        f"{json.dumps(patch, ensure_ascii=False)}\nEND"
+        for form, patch in patches
+    ]
+    return "\n".join([*lines, *secret])
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _secret_commands(login: Mapping[str, str], namespace: str) -> list[str]:
+    from embereye_cli.devices.credentials import secret_commands
+
+    return secret_commands(login["name"], login["user"], namespace)

@@ -54,7 +54,7 @@ TRIED = record(
     host=WORD, maker=WORD, guarded=FLAG, streams=list_of(STREAM), notes=NOTES,
     picture={**FLAG, "description": "true: it can be fetched"},
 )  # fmt: skip
-FLEETS = list_of(record({"fleet": WORD, "file": WORD, "writable": FLAG, "devices": list_of(NOTHING)}))
+FLEETS = list_of(record({"fleet": WORD, "file": WORD, "writable": FLAG, "mqtt": NOTHING, "devices": list_of(NOTHING)}))
 CHANGED: dict[str, Json] = {
     "fleet": {"type": "string", "pattern": f"^{FLEET.pattern}$"},
     "action": {"type": "string", "enum": list(Action)},
@@ -65,7 +65,13 @@ FIELDS: dict[str, Json] = {
         "type": "object", "properties": {"id": False}, "description": "of the device, as in manifests; null removes one"
     }
 }  # fmt: skip
-CHANGE = record(CHANGED, **FIELDS)
+LOGIN_OF = record({"name": WORD, "user": WORD, "password": WORD})
+MORE: dict[str, Json] = {
+    **FIELDS,
+    "mqtt": {**NOTHING, "description": "fields of the fleet's `spec.mqtt` to change; null removes one"},
+    "login": {**LOGIN_OF, "description": "stored under its name, never in the manifest"},
+}
+CHANGE = record(CHANGED, **MORE)
 READING = record({"quantity": WORD, "value": {"type": "number"}, "unit": WORD})
 READ = record(
     {
@@ -123,13 +129,14 @@ class SetupRoutes:
         body=json_body(CHANGE),
     )  # fmt: skip
     async def _read(self, request: web.Request) -> web.Response:
-        change = _read_change(await read_json(request))
+        body = await read_json(request)
+        change, login = _read_change(body), _read_login(body)
         self._refuse_trial("embereye sensor try")
         async with self._turn:
             edited = await self._edit(lambda: self._editor.preview(change))
             manifests = await self._edit(lambda: self._editor.manifests(edited))
         try:
-            result = await self._trials.read(manifests, change.device)
+            result = await self._trials.read(manifests, change.device, login)
         except TrialError as error:
             result = {"problem": str(error), "readings": []}
         return web.json_response({"problem": "", **result})
@@ -165,9 +172,7 @@ class SetupRoutes:
         "POST", "/v1/setup/changes", Role.ADMIN, "Show or apply a change of one device in its manifest",
         {200: answer("the difference, or in a cluster the command", EDITED)},
         fails=(*CHANGES, 409),
-        body=json_body(
-            record(CHANGED, **FIELDS, login=record({"name": WORD, "user": WORD, "password": WORD}), apply=FLAG)
-        ),
+        body=json_body(record(CHANGED, **MORE, apply=FLAG)),
     )  # fmt: skip
     async def _change(self, request: web.Request) -> web.Response:
         body = await read_json(request)
@@ -175,7 +180,7 @@ class SetupRoutes:
         if not isinstance(apply, bool):
             raise Refused(400, "apply: is neither true nor false")
         if not self._editor.is_there:
-            return web.json_response({"applied": False, "command": command(change)})
+            return web.json_response({"applied": False, "command": await self._edit(lambda: command(change, login))})
         async with self._turn:
             edited = await self._edit(lambda: self._editor.preview(change))
             about = f"{change.action} {change.device} in {change.fleet}"
@@ -232,7 +237,10 @@ def _read_change(body: dict[str, Any]) -> Change:
     fields = body.get("fields", {})
     if not device or not isinstance(fields, dict) or "id" in fields:
         raise Refused(400, "device: is missing, or fields: is not an object of fields other than the id")
-    return Change(fleet, Action(action), device, fields)
+    mqtt = body.get("mqtt", {})
+    if not isinstance(mqtt, dict) or (mqtt and "/sensors/" not in fleet):
+        raise Refused(400, "mqtt: is not an object of fields of a SensorFleet's spec.mqtt")
+    return Change(fleet, Action(action), device, fields, mqtt)
 
 
 def _read_login(body: dict[str, Any]) -> dict[str, str]:
@@ -242,13 +250,15 @@ def _read_login(body: dict[str, Any]) -> dict[str, str]:
     login, names = body["login"], ("name", "user", "password")
     if not isinstance(login, dict) or not set(names) <= set(login):
         raise Refused(400, "login: is not an object with name, user and password")
+    if not re.fullmatch(NAME, text_of(login, "name")):
+        raise Refused(
+            400, f'login: "{text_of(login, "name")[:80]}" is not a name: use lower-case letters, digits and -'
+        )
     return {name: text_of(login, name) for name in names}
 
 
 def _store_login(login: dict[str, str]) -> None:
-    """Store user and password for cameras; EditError or UserError."""
+    """Store user and password under their name; UserError."""
     from embereye_cli.devices.credentials import default_folder, store
 
-    if not re.fullmatch(NAME, login["name"]):
-        raise EditError(f'login: "{login["name"][:80]}" is not a name: use lower-case letters, digits and -')
     store(default_folder() / login["name"], login["user"], login["password"])

@@ -7,9 +7,10 @@ process in its environment, which only this user can read.
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,18 @@ class Trials:
         result.pop("still", None)
         return {**result, "picture": bool(self.picture), "notes": notes[-LISTED:]}
 
-    async def read(self, manifests: Sequence[str], device: str) -> dict[str, Any]:
-        """Read the sensor `device` of these manifests, and return its newest reading; TrialError."""
+    async def read(self, manifests: Sequence[str], device: str, login: Mapping[str, str]) -> dict[str, Any]:
+        """Read the sensor `device` of these manifests, and return its newest reading; TrialError.
+
+        `login`, which is not stored yet, replaces the one of its name; empty: those that are stored are used.
+        """
         with tempfile.TemporaryDirectory(prefix="embereye-") as folder:
+            environment = await asyncio.to_thread(_with_login, Path(folder) / "logins", login) if login else {}
             paths = [Path(folder) / f"{number}.yaml" for number in range(len(manifests))]
             for path, text in zip(paths, manifests, strict=True):
                 await asyncio.to_thread(path.write_text, text, "utf-8")
             words = ["sensor", "try", "--json", "--seconds", str(READ_SECONDS), "--", device, *map(str, paths)]
-            output, _ = await self._run(words, {})
+            output, _ = await self._run(words, environment)
         result: dict[str, Any] = json.loads(output)
         return result
 
@@ -103,3 +108,22 @@ class Trials:
         if process.returncode:
             raise TrialError(notes[-1].removeprefix(PREFIX) if notes else f"it ended with code {process.returncode}")
         return output.decode(), notes
+
+
+def _with_login(folder: Path, login: Mapping[str, str]) -> dict[str, str]:
+    """Write `login` to `folder`, beside the certificates that are stored under its name; TrialError.
+
+    Returns the environment of a command that uses it.
+    """
+    from embereye.process.lifecycle import UserError
+    from embereye_cli.devices.credentials import FOLDER, default_folder, store
+
+    stored, copied = default_folder() / login["name"], folder / login["name"]
+    try:
+        folder.mkdir(mode=0o700)
+        if stored.is_dir():
+            shutil.copytree(stored, copied)
+        store(copied, login["user"], login["password"])
+    except (OSError, shutil.Error, UserError) as error:
+        raise TrialError(str(error)) from error
+    return {FOLDER: str(folder)}

@@ -19,6 +19,8 @@ const SENSORS = {
   sound: { start: "sound:", source: "sound:rtsp://192.168.1.30/audio" },
 };
 const TEMPLATES = ["plain", "zigbee2mqtt", "zwavejs", "tasmota", "esphome", "shelly", "chirpstack", "ttn", "sparkplug"];
+const LOGINS = ["mqtt", "http", "sound"];  // kinds that may need a login; that of mqtt is the broker's
+const BROKER = /^(mqtts?):\/\/(.*?)(?::(\d+))?$/;
 const CALIBRATION = { thermal: "emissivity", gas: "cleanAirKilohm" };
 
 let setup = { editable: false, fleets: [] };
@@ -28,6 +30,8 @@ const state = { kind: "cameras", action: "add", fleet: "", fields: {}, seen: "",
 
 const dialog = make("dialog"), form = make("form"), title = make("h2"), wrong = make("p", "problem"), buttons = make("p", "buttons");
 const trying = make("fieldset"), address = input("address"), user = input("user"), password = input("password", "password");
+const credentials = input("credentials"), login = make("div");
+const broker = make("fieldset"), host = input("broker"), port = input("port", "number"), tls = input("tls", "checkbox");
 const found = make("ul", "tabs"), notes = make("p", "empty"), still = make("img"), streams = make("select");
 const inputs = Object.fromEntries(FIELDS.map((name) => [name, input(name)]));
 const sort = make("select"), hint = make("p", "empty"), template = make("select"), mapping = make("textarea"), calibration = input("calibration", "number");
@@ -55,7 +59,10 @@ notes.setAttribute("role", "status");
 ok.id = "setup-ok";
 const remove = button(t("setup.remove"), () => { state.action = "remove"; show(); });
 buttons.append(remove, button(t("page.cancel"), () => dialog.close()), ok);
-trying.append(make("legend", "", t("setup.camera")), labelled(address, "address"), labelled(user, "user"), labelled(password, "password"), row(tryIt, search), notes, found, still, labelled(streams, "stream"));
+trying.append(make("legend", "", t("setup.camera")), labelled(address, "address"), row(tryIt, search), notes, found, still, labelled(streams, "stream"));
+login.append(labelled(user, "user"), labelled(password, "password"), labelled(credentials, "credentials"));
+broker.append(make("legend", "", t("setup.broker-of")), labelled(host, "broker"), labelled(port, "port"), labelled(tls, "tls"));
+Object.assign(port, { min: 1, max: 65535 });
 sort.append(...Object.keys(SENSORS).map((name) => new Option(t(`setup.sensor.${name}`), name)));
 template.append(...TEMPLATES.map((name) => new Option(name, name === "plain" ? "" : name)));
 mapping.rows = 3;
@@ -67,7 +74,7 @@ readIt.id = "setup-read";
 reading.append(readIt);
 const ofSensors = [labelled(sort, "sensor"), hint], ofSources = [labelled(template, "template"), labelled(mapping, "mapping")];
 const calibrating = labelled(calibration, "calibration");
-form.append(title, trying, ...ofSensors, ...FIELDS.map((name) => labelled(inputs[name], name)), ...ofSources, calibrating, reading, newest, labelled(fleet, "fleet"), zones, diff, wrong, buttons);
+form.append(title, trying, ...ofSensors, ...FIELDS.map((name) => labelled(inputs[name], name)), ...ofSources, broker, calibrating, reading, newest, labelled(fleet, "fleet"), zones, diff, wrong, buttons);
 dialog.append(form);
 get("toast").before(dialog);
 
@@ -101,6 +108,8 @@ function open(kind, action, chosen = "", device = {}) {
   for (const name of FIELDS) inputs[name].value = device[name] || "";
   inputs.id.disabled = action !== "add";
   trying.hidden = kind !== "cameras" || !setup.editable;
+  (trying.hidden ? broker : address.parentElement).after(login);
+  password.parentElement.hidden = !setup.editable;  // the printed command asks for it
   remove.hidden = action === "add";
   for (const field of [address, user, password]) field.value = "";
   address.value = (action === "add" ? "" : device.source) || "";
@@ -115,11 +124,11 @@ function open(kind, action, chosen = "", device = {}) {
   mapping.value = mappingText(device.fields);
   calibration.value = device.calibration?.[CALIBRATION[sort.value]] ?? "";
   say(newest, "");
-  showSensor();
   zones.replaceChildren(...[...new Set(page.zones.map((zone) => zone.name))].map((name) => new Option(name, name)));
   const fleets = known(kind);
   fleet.replaceChildren(...(fleets.length ? fleets : [`default/${kind}/${kind}`]).map((key) => new Option(key, key, false, key === chosen)));
   fleet.disabled = action !== "add";
+  showSensor();
   forget();
   dialog.showModal();
 }
@@ -144,6 +153,41 @@ function showSensor() {
   calibrating.hidden = !isSensor || !connects();
   if (connects()) say(calibrating.firstChild, `${t(`setup.${CALIBRATION[sort.value]}`)} `);
   reading.hidden = !isSensor || !setup.editable;
+  broker.hidden = !isSensor || sort.value !== "mqtt";
+  host.required = !broker.hidden && setup.editable;
+  login.hidden = isSensor && !LOGINS.includes(sort.value);
+  showBroker();
+}
+
+/** The broker of the chosen fleet, as its manifest has it. */
+const declaredBroker = () => setup.fleets.find((each) => each.fleet === fleet.value)?.mqtt || {};
+
+/** Show the broker of the chosen fleet, and the name of the login that it or the device has. */
+function showBroker() {
+  const { broker: url = "", credentialsRef } = declaredBroker(), [, scheme, name = "", number = ""] = BROKER.exec(url) || [];
+  host.value = name;
+  port.value = number;
+  tls.checked = scheme === "mqtts";
+  credentials.value = (broker.hidden ? state.fields.credentialsRef : credentialsRef)?.name || "";
+}
+fleet.onchange = showBroker;
+
+/** The broker's address; "": none is given. */
+function brokerUrl() {
+  const name = host.value.trim();
+  return name && `mqtt${tls.checked ? "s" : ""}://${name.includes(":") && !name.startsWith("[") ? `[${name}]` : name}:${port.value || (tls.checked ? 8883 : 1883)}`;
+}
+
+/** Add broker and login to `change`: a password goes to the hub's store, and the manifest names it. */
+function addLogin(change) {
+  const ofBroker = !broker.hidden, known = ofBroker ? declaredBroker() : state.fields, mqtt = {};
+  let name = credentials.value.trim();
+  if (user.value && !name) name = (ofBroker ? `${fleet.value.split("/")[2]}-broker` : change.device || "new-sensor").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 63);
+  if (login.hidden || ofBroker) { if (state.fields.credentialsRef) change.fields.credentialsRef = null; }
+  if (!login.hidden && name !== (known.credentialsRef?.name || "")) (ofBroker ? mqtt : change.fields).credentialsRef = name ? { name } : null;
+  if (!login.hidden && user.value) change.login = { name, user: user.value, password: password.value };
+  if (ofBroker && brokerUrl() && brokerUrl() !== known.broker) mqtt.broker = brokerUrl();
+  return Object.keys(mqtt).length ? { ...change, mqtt } : change;
 }
 
 /** Begin with the usual values of a kind of sensor. */
@@ -196,12 +240,7 @@ function wantedChange() {
     if (value !== (state.fields[name] || "")) fields[name] = value || null;
   }
   if (state.kind === "sensors") Object.assign(fields, sensorFields());
-  if (user.value && state.kind === "cameras") {
-    const name = state.fields.credentialsRef?.name || change.device.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
-    fields.credentialsRef = { name };
-    change.login = { name, user: user.value, password: password.value };
-  }
-  return { ...change, fields };
+  return addLogin({ ...change, fields });
 }
 
 /** Show what a change does; the next press of the button makes it. */

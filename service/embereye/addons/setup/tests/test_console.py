@@ -1,12 +1,18 @@
 """Devices are added, changed and removed in a real Chromium."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import aiomqtt
 import pytest
 import yaml
 from harness.browser import Browser, run_browser
-from harness.need import BROWSER
+from harness.need import BROWSER, MOSQUITTO
+from harness.servers.mosquitto import PASSWORD, Mosquitto
+
+from embereye.process.tasks import beside
 
 from .conftest import CAMERAS, SENSORS, TOKEN, Site, Start
 
@@ -14,6 +20,9 @@ pytestmark = pytest.mark.needs(BROWSER)
 ADD = "document.querySelector('#setup-adders button')"
 OK = "document.querySelector('#setup-ok')"
 SOURCE = "document.querySelector('#setup-source').parentElement"
+BROKER = """(([host, port, tls, login]) => [host.value, port.value, tls.checked, login.value])(
+  ["broker", "port", "tls", "credentials"].map((name) => document.querySelector(`#setup-${name}`))
+)"""
 CALIBRATION = "document.querySelector('#setup-calibration').parentElement"
 
 
@@ -88,6 +97,77 @@ async def test_a_sensor_is_chosen_by_kind_read_and_added(start: Start, boiler: s
         await press(browser, "document.querySelector('#setup-undo')")
         await browser.until("document.querySelector('#toast').innerText.startsWith('Undone: add boiler')")
         assert (site.folder / "sensors.yaml").read_text() == SENSORS
+        assert await browser.ask("problems") == []
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A broker that asks for a password."""
+    MOSQUITTO.require()
+    broker = Mosquitto(tmp_path / "mosquitto", users=("ember",))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+async def keep_publishing(broker: Mosquitto) -> None:
+    """Publish as a detector does, until cancelled."""
+    async with aiomqtt.Client("127.0.0.1", broker.port, username="ember", password=PASSWORD) as client:
+        while True:
+            await client.publish("zigbee2mqtt/kitchen", '{"smoke": false, "temperature": 21.5}')
+            await asyncio.sleep(0.2)
+
+
+@pytest.mark.needs(MOSQUITTO)
+async def test_a_detector_at_a_broker_with_a_password_is_read_and_added(
+    start: Start, mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_CREDENTIALS", str(tmp_path / "logins"))
+    publishing = beside(keep_publishing(mosquitto), name="publish")
+    async with start("sensors.yaml") as site, signed_in(site) as browser, publishing:
+        await browser.ask("goto", url=f"{site.base}/#devices")
+        await browser.until(f"{ADD} && !document.querySelector('#setup-adders').hidden")
+        await press(browser, f"{ADD}.nextElementSibling")
+        await browser.until("document.querySelector('#setup').open")
+        await browser.ask("select", selector="#setup-sensor", value="mqtt")
+        wanted = {
+            "id": "kitchen", "zone": "kitchen", "source": "mqtt:zigbee2mqtt/kitchen", "broker": "127.0.0.1",
+            "port": str(mosquitto.port), "user": "ember", "password": "wrong",
+        }  # fmt: skip
+        for name, text in wanted.items():
+            await browser.ask("fill", selector=f"#setup-{name}", text=text)
+        newest = "document.querySelector('#setup-newest').innerText"
+        await press(browser, "document.querySelector('#setup-read')")
+        await browser.ask("until", script=f"{newest}.toLowerCase().includes('not authori')", seconds=85)
+        await browser.ask("fill", selector="#setup-password", text=PASSWORD)
+        await press(browser, "document.querySelector('#setup-read')")
+        await browser.ask("until", script=f"{newest}.includes('temperature 21.5 °C')", seconds=85)
+        assert not (tmp_path / "logins").exists()
+        await press(browser, OK)
+        await browser.until(
+            "document.querySelector('#setup-diff').innerText.includes('credentialsRef: {name: hall-broker}')"
+        )
+        assert PASSWORD not in await browser.text("#setup-diff")
+        assert await browser.ask("axe") == []
+        await press(browser, OK)
+        await browser.until("!document.querySelector('#setup').open")
+        spec = yaml.safe_load((site.folder / "sensors.yaml").read_text())["spec"]
+        assert spec["mqtt"] == {
+            "broker": f"mqtt://127.0.0.1:{mosquitto.port}", "credentialsRef": {"name": "hall-broker"},
+        }  # fmt: skip
+        assert spec["sensors"][1] == {
+            "id": "kitchen", "zone": "kitchen", "source": "mqtt:zigbee2mqtt/kitchen", "template": "zigbee2mqtt",
+        }  # fmt: skip
+        assert (tmp_path / "logins" / "hall-broker" / "password").read_text() == PASSWORD
+        await browser.until("!document.querySelector('#setup-undo').hidden")
+        await press(browser, f"{ADD}.nextElementSibling")  # a second one at the same broker
+        await browser.ask("select", selector="#setup-sensor", value="mqtt")
+        assert await browser.ask("evaluate", script=BROKER) == ["127.0.0.1", str(mosquitto.port), False, "hall-broker"]
+        await browser.ask("click", selector="#setup-tls")
+        await browser.ask("fill", selector="#setup-id", text="loft")
+        await browser.ask("fill", selector="#setup-zone", text="loft")
+        await press(browser, OK)
+        await browser.until("document.querySelector('#setup-diff').innerText.includes('broker: mqtts://127.0.0.1:')")
         assert await browser.ask("problems") == []
 
 

@@ -95,6 +95,40 @@ def test_a_field_is_added_replaced_and_removed() -> None:
     assert "masks" not in devices(edit(BLOCK, change(Action.CHANGE, "gate", masks=None)))[0]
 
 
+BROKER = {"broker": "mqtts://broker.lan:8883", "credentialsRef": {"name": "hall-broker"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ("", ["+  mqtt: {broker: mqtts://broker.lan:8883, credentialsRef: {name: hall-broker}}"]),
+        (
+            "  mqtt: {broker: mqtt://old.lan}  # in the attic\n",
+            [
+                "-  mqtt: {broker: mqtt://old.lan}  # in the attic",
+                "+  mqtt: {broker: mqtts://broker.lan:8883, credentialsRef: {name: hall-broker}}  # in the attic",
+            ],
+        ),
+        (
+            "  mqtt:\n    broker: mqtt://old.lan  # in the attic\n",
+            [
+                "-    broker: mqtt://old.lan  # in the attic", "+    broker: mqtts://broker.lan:8883  # in the attic",
+                "+    credentialsRef: {name: hall-broker}",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_broker_is_written_with_its_sensor_and_keeps_remarks(given: str, changed: list[str]) -> None:
+    text = FLOW.replace("  deadline: 5s\n", f"{given}  deadline: 5s\n")
+    wanted = Change("mill/sensors/hall", Action.ADD, "k-1", {"zone": "hall", "source": "mqtt:kitchen"}, BROKER)
+    written = edit(text, wanted)
+    added = "+  - {id: k-1, zone: hall, source: mqtt:kitchen}"
+    assert sorted(lines(text, written)) == sorted([*changed, added])
+    assert next(declared(written)).mqtt == BROKER
+    bare = edit(written, Change("mill/sensors/hall", Action.CHANGE, "k-1", {}, {"credentialsRef": None}))
+    assert next(declared(bare)).mqtt == {"broker": "mqtts://broker.lan:8883"}
+
+
 def test_a_removed_device_leaves_comments_of_others() -> None:
     text = edit(BLOCK, change(Action.REMOVE, "ramp"))
     assert lines(BLOCK, text) == ["-    - id: ramp", "-      zone: ramp", "-      source: rtsp://10.0.0.2/1"]

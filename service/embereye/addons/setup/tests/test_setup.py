@@ -1,12 +1,18 @@
 """Changes of manifests by HTTP: preview, apply, undo, and cameras that are tried."""
 
 import asyncio
+import base64
+import os
 from pathlib import Path
 
 import pytest
+from harness.need import KUBECTL, program
+from harness.servers.apiserver import ApiServer, path_of
 
 from embereye.addons.setup.editor import UNDOABLE
 from embereye_cli.devices.fleet_import import config_map
+from embereye_operator.api.shared import API_VERSION
+from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 
 from .conftest import CAMERAS, SENSORS, Start
 
@@ -113,6 +119,52 @@ async def test_a_login_is_stored_where_shards_find_it(
     assert not any("p@ss" in entry.read_text() for entry in (tmp_path / "undo").iterdir())
 
 
+MQTT = {"broker": "mqtts://broker.lan:8883", "credentialsRef": {"name": "hall-broker"}}
+KITCHEN = {"zone": "kitchen", "source": "mqtt:zigbee2mqtt/kitchen", "template": "zigbee2mqtt"}
+HALL = "default/sensors/hall"
+
+
+async def test_a_broker_and_its_login_are_shown_written_and_undone_with_the_sensor(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEREYE_CREDENTIALS", str(tmp_path / "logins"))
+    login = {"name": "hall-broker", "user": "ada", "password": "p@ss word"}
+    async with start(*BOTH) as site:
+        file, wanted = site.folder / "sensors.yaml", {"fields": KITCHEN, "mqtt": MQTT, "login": login}
+        shown = await site.change("add", "kitchen", HALL, **wanted, apply=False)
+        assert "+  mqtt: {broker: mqtts://broker.lan:8883, credentialsRef: {name: hall-broker}}" in shown["diff"]
+        assert "p@ss" not in shown["diff"]
+        assert file.read_text() == SENSORS
+        assert not (tmp_path / "logins").exists()
+        assert (await site.change("add", "kitchen", HALL, **wanted))["applied"]
+        assert (tmp_path / "logins" / "hall-broker" / "password").read_text() == "p@ss word"
+        _, state = await site.ask("GET", "/v1/setup")
+        assert [fleet["mqtt"] for fleet in state["fleets"]] == [{}, MQTT]
+        assert (await site.ask("POST", "/v1/setup/undo", {}))[0] == 200
+        assert file.read_text() == SENSORS
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "reason"),
+    [
+        ({"fields": KITCHEN, "mqtt": {"broker": "http://broker.lan"}}, 409, "mqtt://HOST:1883"),
+        ({"fields": KITCHEN, "mqtt": {"broker": "mqtt://ada:secret@broker.lan"}}, 409, "without user and password"),
+        ({"fields": KITCHEN, "mqtt": []}, 400, "mqtt: is not an object"),
+        ({"fields": DOCK, "mqtt": MQTT, "fleet": "default/cameras/yard"}, 400, "mqtt: is not an object"),
+        ({"fields": KITCHEN, "mqtt": MQTT, "login": {"name": "../up", "user": "a", "password": "b"}}, 400, "name"),
+    ],
+)
+async def test_a_broker_that_up_would_refuse_is_refused(
+    start: Start, change: dict[str, object], status: int, reason: str
+) -> None:
+    async with start(*BOTH) as site:
+        wanted = {"fleet": HALL, "action": "add", "device": "kitchen", "apply": True, **change}
+        answered, body = await site.ask("POST", "/v1/setup/changes", wanted)
+        assert answered == status, body
+        assert reason in body["error"]
+        assert (site.folder / "sensors.yaml").read_text() == SENSORS
+
+
 async def test_only_the_latest_changes_are_kept(start: Start) -> None:
     async with start(*BOTH) as site:
         for number in range(UNDOABLE + 3):
@@ -128,6 +180,53 @@ async def test_in_a_cluster_the_answer_is_a_command(start: Start) -> None:
         assert answer["command"].startswith("kubectl --namespace default patch camerafleet yard --type=json")
         assert '"path": "/spec/cameras/-"' in answer["command"]
         assert (await site.ask("POST", "/v1/setup/try", {"address": "10.0.0.1"}))[0] == 409
+
+
+@pytest.mark.apiserver
+@pytest.mark.needs(KUBECTL)
+async def test_in_a_cluster_the_printed_commands_add_a_sensor_its_broker_and_login(
+    start: Start, tmp_path: Path, cluster: ApiServer, namespace: str
+) -> None:
+    fleet = {
+        "apiVersion": API_VERSION, "kind": "SensorFleet", "metadata": {"name": "hall", "namespace": namespace},
+        "spec": {"sensors": [{"id": "s-1", "zone": "hall"}]},
+    }  # fmt: skip
+    cluster.request("POST", path_of(fleet, name=False), fleet)
+    async with start() as site:
+        login = {"name": "hall-broker", "user": "ada o'hara", "password": ""}
+        wanted = {"fields": KITCHEN, "mqtt": MQTT, "login": login}
+        commands = (await site.change("add", "kitchen", f"{namespace}/sensors/hall", **wanted))["command"]
+    run = await asyncio.create_subprocess_exec(
+        "bash", "-ec", commands, stdin=asyncio.subprocess.PIPE,
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": f"{tools()}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    await run.communicate(b"p@ss word")
+    assert run.returncode == 0, commands
+    spec = cluster.get(path_of(fleet))["spec"]
+    assert [sensor["id"] for sensor in spec["sensors"]] == ["s-1", "kitchen"]
+    assert spec["sensors"][1] == {"id": "kitchen", **KITCHEN}
+    assert spec["mqtt"] == MQTT
+    secret = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/hall-broker")
+    stored = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
+    assert stored == {"username": "ada o'hara", "password": "p@ss word"}
+    assert secret["metadata"]["labels"][LABEL_ALLOWED] == "true"
+
+
+async def test_in_a_cluster_a_sensor_is_changed_and_removed_by_commands(start: Start) -> None:
+    async with start() as site:
+        answer = await site.change("change", "s-1", HALL, fields={"zone": "loft"})
+        assert answer["command"] == (
+            "kubectl --namespace default edit sensorfleet hall\n# change: - {id: s-1, zone: loft}"
+        )
+        answer = await site.change("remove", "s-1", HALL)
+        assert answer["command"].endswith("# delete: - {id: s-1}")
+
+
+def tools() -> Path:
+    """The folder of kubectl."""
+    kubectl = program("kubectl")
+    assert kubectl
+    return kubectl.parent
 
 
 @pytest.mark.parametrize(
