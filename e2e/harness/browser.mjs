@@ -53,8 +53,14 @@ const operations = {
   },
   /** Freeze the page, as browsers do in the background, or wake it: "frozen", "active". */
   async lifecycle({ state }) { await (await context.newCDPSession(page)).send("Page.setWebLifecycleState", { state }); },
-  /** Collect the page's garbage. */
-  async collect() { await (await context.newCDPSession(page)).send("HeapProfiler.collectGarbage"); },
+  /** Collect the page's garbage; returns the bytes that its objects take then. */
+  async collect() {
+    const session = await context.newCDPSession(page);
+    await session.send("HeapProfiler.collectGarbage");
+    const { usedSize } = await session.send("Runtime.getHeapUsage");
+    await session.detach();
+    return usedSize;
+  },
   /** Open `url` in a new tab, on which nobody has clicked or typed yet. */
   async tab({ url }) { page = await context.newPage(); page.setDefaultTimeout(60000); await page.goto(url); },
   /** Wait until `script` is true. Unlike other operations, this does not count as a person's gesture. */
