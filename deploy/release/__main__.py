@@ -57,8 +57,8 @@ exec "$home/bin/kubectl-embereye" "$@"
 
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|authors)(?!.*\.pyc?$)", re.IGNORECASE)
-LICENCES_HEAD = """Packages in the image of EmberEye, their licences and the texts that their wheels contain.
-Debian's packages of its base follow at the end."""
+LICENCES_HEAD = "Packages in the image of EmberEye, their licences and the texts that their wheels contain."
+BASE_HEAD = "Debian's packages of the image's base."
 NOTES = {  # about what a wheel contains beside its code
     "av": "\nThe wheel contains FFmpeg's libraries, with x264 and x265, which are under the GPL, version 2 or later. "
     "An image with it distributes them, too: NOTICE names their sources.",
@@ -238,7 +238,8 @@ def build_image(folder: Path, version: str, *, created: str, home: str) -> str:
     else:
         print(f"the image for {here} was not tried: Docker is not installed", file=sys.stderr)
     texts = {path.parent.name: path.read_text(errors="replace") for path in built.copyrights}
-    return "\n\n".join(f"{'=' * 80}\n{name}, from Debian\n\n{text}" for name, text in texts.items())
+    listed = (f"{'=' * 80}\n{name}, from Debian\n\n{text}" for name, text in texts.items())
+    return "\n\n".join(["", BASE_HEAD, *listed])
 
 
 def finish(folder: Path, version: str, statement: dict[str, Any], key: Key | None) -> None:
@@ -280,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.without_image:
         foreign = [name for name in ARCHITECTURES if name != own_architecture()]
         print(f"built and checked file by file, but not run here: the image for {', '.join(foreign)}")
+    else:
+        print("left out: the image and its bills of materials (--without-image)")
     if key is None:
         print("not signed: --key FILE signs; docs/how-to/verify.md says how to make a key")
     print(f"{folder}: git tag v{version}, push it, and upload these files to that release")
