@@ -118,6 +118,8 @@ async def keep_publishing(broker: Mosquitto) -> None:
             await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.needs(MOSQUITTO)
 async def test_a_detector_at_a_broker_with_a_password_is_read_and_added(
     start: Start, mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
