@@ -109,7 +109,7 @@ function drawScale(from, until, place) {
   const ticks = [];
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
-    item.style.left = `clamp(1.3rem, ${place(at)}, 100% - 1.3rem)`;  // fully visible at both ends
+    item.style.left = `clamp(2rem, ${place(at)}, 100% - 2rem)`;  // fully visible at both ends
     say(item, timeOfDay(at, step < 60000 ? {} : { second: undefined }));
   });
 }
