@@ -54,7 +54,7 @@ class Candidate(Resource):
     RULES = (
         Rule(
             "!has(self.version)",
-            "a version cannot judge silently, because a shard runs one version. Set spec.version of one fleet, and see "
+            "cannot be tried silently, because a shard runs one version. Set spec.version of one fleet, and see "
             "docs/how-to/rollouts.md",
             lambda value, _: "version" not in value,
             field_path=".version",
