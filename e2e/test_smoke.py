@@ -6,11 +6,13 @@ product says about itself.
 
 import asyncio
 import json
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
-from harness.cluster.cluster import Json, until
+from harness.cluster.cluster import Json, execute, until
 from harness.cluster.site import (
     ADMIN_SECRET,
     CAMERAS,
@@ -36,6 +38,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)
 COVERED_SECONDS = 90
 SENSOR_MS, CAMERA_MS = 250, 3000  # from the wire to the witness, at the 95th percentile
 GAP_SECONDS = 10
+DRILL = ("shard-deleted", "shard-evicted", "placement-deleted")
 CHILDREN = "deployments,services,configmaps,secrets,poddisruptionbudgets,pods"
 
 
@@ -235,6 +238,31 @@ async def _wait_until_at_rest(site: Site, shards: int) -> None:
 def _ready(pod: Json) -> bool:
     conditions = {entry["type"]: entry["status"] for entry in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True"
+
+
+async def test_a_drill_by_kubectl_passes_and_its_report_is_signed(site: Site, tmp_path: Path) -> None:
+    report, token = tmp_path / "drill.json", tmp_path / "token"
+    token.write_text(site.token)
+    with site.diary.step("kubectl embereye drill") as step:
+        await site.ingest_well()
+        since = time.monotonic()
+        drill = await execute(
+            [
+                sys.executable, "-m", "embereye_cli.plugin", "drill", SENSORS, *DRILL,
+                "--kubeconfig", site.cluster.kubeconfig, "--namespace", SITE, "--who", "Ada",
+                "--console", await site.console(), "--token", f"@{token}", "--out", report,
+            ],
+            limit=300,
+        )  # fmt: skip
+        assert drill.code == 0, f"{drill.out}{drill.err}"
+        assert drill.out.count("passed") >= len(DRILL), drill.out
+        verified = await execute([sys.executable, "-m", "embereye_cli", "drill", "verify", report])
+        assert verified.code == 0, f"{verified.out}{verified.err}"
+        await _wait_until_at_rest(site, 1)
+        await site.ingest_well()
+        step.add_remark("gap " + measured(site.diary, "drill: coverage gap", site.gap(since), "s", GAP_SECONDS))
+        events = await site.cluster.items("events", "--namespace", SITE)
+        assert {"DrillStarted", "DrillEnded"} <= {event["reason"] for event in events}
 
 
 async def test_a_node_is_drained_and_comes_back(site: Site) -> None:

@@ -249,14 +249,18 @@ class Site:
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
 
+    async def console(self) -> str:
+        """The console's address from here."""
+        service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
+        return f"http://{self.entrance}:{node_ports(service)['http']}"
+
     async def watchers(self) -> dict[str, list[str]]:
         """Device → the names of the shards that reported it last, to choose targets for faults."""
         return {device["id"]: device.get("shards", []) for device in await self._devices(self.token)}
 
     async def _devices(self, token: str) -> list[Json]:
         """Ask the hub for its devices with `token`. Raises OSError if the hub refuses."""
-        service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
-        url = f"http://{self.entrance}:{node_ports(service)['http']}/v1/devices"
+        url = f"{await self.console()}/v1/devices"
 
         def ask() -> list[Json]:
             request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
