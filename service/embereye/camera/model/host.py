@@ -43,9 +43,8 @@ class ModelHost:
         """`field` of the fleet declares the model. `idle`: its threads run when no other thread needs their core."""
         self.field = field
         self.settings: Model | None = None
-        self.threads = ModelThreads(
-            1, idle=idle
-        )  # a run takes a hundred times as long as a frame, so frames must not wait for it
+        # A run takes a hundred times as long as a frame, so frames must not wait for it.
+        self.threads = ModelThreads(1, idle=idle)
         self._clock = clock
         self._network: Network | None = None
         self._lock = threading.Lock()  # one run at a time; a spare thread may wait for one that hangs

@@ -51,6 +51,10 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         response = web.json_response({"error": str(refused)}, status=refused.status, headers=refused.headers)
     except tuple(STATUSES) as error:
         response = _refusal(error)
+    except ConnectionError:
+        if request.transport is not None and not request.transport.is_closing():
+            raise  # another connection than the client's
+        response = web.Response()  # the client has left
     except web.HTTPRedirection as redirection:
         response = web.Response(status=redirection.status, headers={"Location": redirection.headers["Location"]})
     except web.HTTPException as error:

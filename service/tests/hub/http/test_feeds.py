@@ -5,6 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 from google.protobuf import json_format
+from harness.eventually import eventually
 
 from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store
@@ -217,3 +218,18 @@ async def test_alive_messages_have_the_cursor_up_to_which_everything_was_sent(
         while not (event := await receive(socket)).why:
             pass
         assert event.why == "the hub cannot write its database: disk full"
+
+
+async def test_a_client_that_leaves_among_its_messages_causes_no_error(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(20):
+        socket = await served.session.ws_connect(f"{served.base}{WS}?zone=hall")
+        for _ in range(50):
+            await socket.send_str("{")
+        assert socket._response.connection is not None
+        assert socket._response.connection.transport is not None
+        socket._response.connection.transport.abort()
+        await asyncio.sleep(0)
+    await eventually(lambda: not served.hub.feed.subscribers)
+    assert [entry.getMessage() for entry in caplog.records if entry.levelname == "ERROR"] == []
