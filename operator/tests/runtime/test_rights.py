@@ -350,7 +350,8 @@ def test_without_the_right_to_write_statuses_an_event_and_commands_say_so(
         wait_for(lambda: "the operator has no right to" in log.read_text(), "the missing right in the log", 60)
         cluster.merge(path_of(fleet), {"spec": {"shards": 2}})
         wait_for(lambda: "the status cannot be written" in asyncio.run(stale(cluster, fleet)), "doubt", 90)
-        assert log.read_text().count("StatusNotWritten:") == 1
+        # Fleets of other tests have the same problem.
+        assert log.read_text().count(f"{namespace}/sensors/hall: StatusNotWritten:") == 1
         assert "Traceback" not in log.read_text()
         cluster.merge(path_of(role), {"rules": role["rules"]})
         wait_for(lambda: not asyncio.run(stale(cluster, fleet)), "no doubt any more", 90)

@@ -65,7 +65,8 @@ FIELDS: dict[str, Json] = {
         "type": "object", "properties": {"id": False}, "description": "of the device, as in manifests; null removes one"
     }
 }  # fmt: skip
-LOGIN_OF = record({"name": WORD, "user": WORD, "password": WORD})
+SOME: Json = {**WORD, "minLength": 1}
+LOGIN_OF = record({"name": {**WORD, "pattern": f"^{NAME}$"}, "user": SOME, "password": SOME})
 MORE: dict[str, Json] = {
     **FIELDS,
     "mqtt": {**NOTHING, "description": "fields of the fleet's `spec.mqtt` to change; null removes one"},
