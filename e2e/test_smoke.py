@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)
 COVERED_SECONDS = 90
 SENSOR_MS, CAMERA_MS = 250, 3000  # from the wire to the witness, at the 95th percentile
 GAP_SECONDS = 10
-DRILL = ("shard-deleted", "shard-evicted", "placement-deleted")
+DRILL = ("node-drained", "shard-deleted", "placement-deleted")
 CHILDREN = "deployments,services,configmaps,secrets,poddisruptionbudgets,pods"
 
 
@@ -245,18 +245,21 @@ async def test_a_drill_by_kubectl_passes_and_its_report_is_signed(site: Site, tm
     token.write_text(site.token)
     with site.diary.step("kubectl embereye drill") as step:
         await site.ingest_well()
+        (shard,) = await site.pods(component="sensor-shard", fleet=SENSORS)
         since = time.monotonic()
         drill = await execute(
             [
                 sys.executable, "-m", "embereye_cli.plugin", "drill", SENSORS, *DRILL,
                 "--kubeconfig", site.cluster.kubeconfig, "--namespace", SITE, "--who", "Ada",
+                "--allow-node", shard["spec"]["nodeName"],
                 "--console", await site.console(), "--token", f"@{token}", "--out", report,
             ],
             limit=300,
         )  # fmt: skip
         assert drill.code == 0, f"{drill.out}{drill.err}"
         assert drill.out.count("passed") >= len(DRILL), drill.out
-        verified = await execute([sys.executable, "-m", "embereye_cli", "drill", "verify", report])
+        key = json.loads(report.read_text())["key"]
+        verified = await execute([sys.executable, "-m", "embereye_cli", "drill", "verify", report, "--key", key])
         assert verified.code == 0, f"{verified.out}{verified.err}"
         await _wait_until_at_rest(site, 1)
         await site.ingest_well()

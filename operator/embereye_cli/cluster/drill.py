@@ -46,6 +46,8 @@ STEADY_SECONDS = 5.0  # without interruption, so that a status from before the h
 LAG_SECONDS = 3.0  # of a fleet's status behind its shards
 HUB = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "hub"}
 SIGN_SECONDS = 60.0  # time limit for the hub to answer at the end, because a fault may have ended it
+EVICTION_SECONDS = 90.0  # how long a budget may refuse an eviction
+BUDGET_REFUSES = 429  # the status of the API server's answer
 NOT_HERE = "This hub has no drills: it is an earlier version"
 FIELD_MANAGER = "kubectl-embereye"
 
@@ -110,13 +112,22 @@ class Place:
         return f"pod {metadata['name']}", [(PODS, pod)]
 
     async def evict(self, pod: Any) -> None:
-        """Evict a pod; UserError if a disruption budget or the API server refuses it."""
+        """Evict a pod, as `kubectl drain` does: again while its budget refuses it, until another shard watches.
+
+        UserError if the API server refuses it, or the budget still does after EVICTION_SECONDS.
+        """
         name, namespace = str(pod["metadata"]["name"]), str(pod["metadata"]["namespace"])
         eviction = PodEviction(metadata=ObjectMeta(name=name, namespace=namespace))
-        try:
-            await self.client.create(eviction, name, namespace=namespace)
-        except ApiError as error:
-            raise UserError(f"pod {name}: the eviction was refused: {error.status.message}") from error
+        end = time.monotonic() + EVICTION_SECONDS
+        while not await self.is_gone(PODS, pod):
+            try:
+                await self.client.create(eviction, name, namespace=namespace)
+            except ApiError as error:
+                if error.status.code != BUDGET_REFUSES or time.monotonic() > end:
+                    raise UserError(f"pod {name}: the eviction was refused: {error.status.message}") from error
+            else:
+                return
+            await asyncio.sleep(1.0)
 
     async def is_gone(self, kind: Any, before: Any) -> bool:
         """True if the object is gone, or another one has its name."""
@@ -161,14 +172,6 @@ Harm = Callable[[Place, argparse.Namespace], AbstractAsyncContextManager[Target]
 async def shard_deleted(place: Place, _: argparse.Namespace) -> AsyncIterator[Target]:
     """Delete the pod of a shard."""
     yield await place.delete((await place.shard_pods())[0])
-
-
-@asynccontextmanager
-async def shard_evicted(place: Place, _: argparse.Namespace) -> AsyncIterator[Target]:
-    """Evict the pod of a shard, as an autoscaler does."""
-    pod = (await place.shard_pods())[0]
-    await place.evict(pod)
-    yield f"pod {pod['metadata']['name']}", [(PODS, pod)]
 
 
 @asynccontextmanager
@@ -221,7 +224,6 @@ class Row:
 
 ROWS: dict[str, Row] = {
     "shard-deleted": Row("delete the pod of a shard", shard_deleted, "shard deleted"),
-    "shard-evicted": Row("evict the pod of a shard, as an autoscaler does", shard_evicted, "shard evicted"),
     "hub-deleted": Row("delete a pod of the hub", hub_deleted, "hub killed"),
     "placement-deleted": Row("delete the ConfigMap of the placement", placement_deleted, "ConfigMaps gone"),
     "node-drained": Row(

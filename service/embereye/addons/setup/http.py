@@ -65,8 +65,7 @@ FIELDS: dict[str, Json] = {
         "type": "object", "properties": {"id": False}, "description": "of the device, as in manifests; null removes one"
     }
 }  # fmt: skip
-SOME: Json = {**WORD, "minLength": 1}
-LOGIN_OF = record({"name": {**WORD, "pattern": f"^{NAME}$"}, "user": SOME, "password": SOME})
+LOGIN_OF = record({"name": {**WORD, "pattern": f"^{NAME}$"}, "user": WORD, "password": WORD})
 MORE: dict[str, Json] = {
     **FIELDS,
     "mqtt": {**NOTHING, "description": "fields of the fleet's `spec.mqtt` to change; null removes one"},
@@ -239,8 +238,10 @@ def _read_change(body: dict[str, Any]) -> Change:
     if not device or not isinstance(fields, dict) or "id" in fields:
         raise Refused(400, "device: is missing, or fields: is not an object of fields other than the id")
     mqtt = body.get("mqtt", {})
-    if not isinstance(mqtt, dict) or (mqtt and "/sensors/" not in fleet):
+    if not isinstance(mqtt, dict):
         raise Refused(400, "mqtt: is not an object of fields of a SensorFleet's spec.mqtt")
+    if mqtt and "/sensors/" not in fleet:
+        raise Refused(409, f"mqtt: {fleet[:80]} is not a SensorFleet, so it has no spec.mqtt")
     return Change(fleet, Action(action), device, fields, mqtt)
 
 

@@ -150,7 +150,7 @@ async def test_a_broker_and_its_login_are_shown_written_and_undone_with_the_sens
         ({"fields": KITCHEN, "mqtt": {"broker": "http://broker.lan"}}, 409, "mqtt://HOST:1883"),
         ({"fields": KITCHEN, "mqtt": {"broker": "mqtt://ada:secret@broker.lan"}}, 409, "without user and password"),
         ({"fields": KITCHEN, "mqtt": []}, 400, "mqtt: is not an object"),
-        ({"fields": DOCK, "mqtt": MQTT, "fleet": "default/cameras/yard"}, 400, "mqtt: is not an object"),
+        ({"fields": DOCK, "mqtt": MQTT, "fleet": "default/cameras/yard"}, 409, "is not a SensorFleet"),
         ({"fields": KITCHEN, "mqtt": MQTT, "login": {"name": "../up", "user": "a", "password": "b"}}, 400, "name"),
     ],
 )
