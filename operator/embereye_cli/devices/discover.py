@@ -82,9 +82,9 @@ def named_credentials(named: str | None) -> tuple[str, str, str]:
     if named and re.fullmatch(OBJECT_NAME, named) and not Path(named).exists():
         from embereye.camera.sources.credentials import credentials_of
         from embereye.camera.sources.declared import DeclaredSource, SourceError
-        from embereye_cli.devices.credentials import default_folder
+        from embereye_cli.devices.credentials import FOLDER, default_folder
 
-        os.environ.setdefault("EMBEREYE_CREDENTIALS", str(default_folder()))
+        os.environ.setdefault(FOLDER, str(default_folder()))
         try:
             user, password = credentials_of(DeclaredSource("rtsp", ""), named)()
         except SourceError as error:
