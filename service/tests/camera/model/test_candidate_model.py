@@ -88,11 +88,11 @@ async def test_a_candidates_model_that_cannot_be_loaded_is_reported_and_not_comp
 async def test_a_candidates_model_gives_way_to_all_other_threads(running, tmp_path):
     def priorities():
         threads = [thread.native_id for thread in threading.enumerate() if thread.name == "camera-model"]
-        return sorted(os.getpriority(os.PRIO_PROCESS, thread or 0) - own for thread in threads)
+        return sorted(os.getpriority(os.PRIO_PROCESS, thread or 0) - usual for thread in threads)
 
-    own = os.getpriority(os.PRIO_PROCESS, 0)
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
     running.shard.apply(compared(tmp_path, redness(), redness()))
-    await eventually(lambda: priorities() == [0, LOWEST - own])
+    await eventually(lambda: priorities() == [0, LOWEST - usual])
     running.shard.apply(with_model(2, tmp_path / "in-force.onnx"))
     assert running.shard._candidate is None
     assert not running.shard._model_hosts[1].is_ready
