@@ -165,8 +165,12 @@ async def main(_):
         thread.start()
     await asyncio.to_thread(ready.wait)
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-    begins = [int(line[0].split("-")[0], 16) for line in maps if len(line) == 5 and line[1] == "rw-p"]
-    print(sum(begin % (64 * 1024 * 1024) == 0 for begin in begins))
+    ranges = [([int(end, 16) for end in line[0].split("-")], line[1]) for line in maps if len(line) == 5]
+    whole = 64 * 1024 * 1024  # of a heap: aligned, the rest of it not yet accessible
+    print(sum(
+        begin % whole == 0 and (used, rights, free) == ("rw-p", "---p", [end, begin + whole])
+        for ((begin, end), used), (free, rights) in zip(ranges, ranges[1:])
+    ))
 
 run(main)
 """

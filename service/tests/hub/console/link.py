@@ -58,21 +58,20 @@ class Link:
             await asyncio.Event().wait()
         hub_reader, hub_writer = await asyncio.open_connection("127.0.0.1", self._port)
         with contextlib.closing(hub_writer):
-            upward, downward = (
-                asyncio.ensure_future(self._pass(*ends)) for ends in ((reader, hub_writer), (hub_reader, writer))
-            )
+            upward = asyncio.ensure_future(self._pass(reader, hub_writer, requests=True))
+            downward = asyncio.ensure_future(self._pass(hub_reader, writer, requests=False))
             try:
                 await asyncio.wait((upward, downward), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 upward.cancel()
                 downward.cancel()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, requests: bool) -> None:
         cuts = self._cuts
         while data := await reader.read(CHUNK):
-            if self._swallowed and self._swallowed in data:
+            if requests and self._swallowed and self._swallowed in data:
                 cuts = -1
-            if self._slow and self._slow in data:
+            if requests and self._slow and self._slow in data:
                 await asyncio.sleep(self._seconds)
             if cuts == self._cuts:
                 writer.write(data)

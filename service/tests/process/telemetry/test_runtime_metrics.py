@@ -19,7 +19,7 @@ async def test_a_blocked_event_loop_shows_in_its_lag() -> None:
     assert registry.get_sample_value("embereye_event_loop_lag_seconds_count") == 1
     late = registry.get_sample_value("embereye_event_loop_lag_seconds_sum")
     assert late is not None
-    assert late >= 0.3
+    assert late >= 0.299  # the difference of two times as floating-point numbers
 
 
 def test_threads_and_version_are_reported() -> None:
