@@ -4,8 +4,8 @@ A false alarm is an alarm (not a pre-alarm) that a person marked as false. It co
 once for each device whose sign joined it. The time watched is the time since a device was first heard, without the
 spans in which it was dark. A new version of the software starts a new count, because it may decide otherwise.
 
-`interval` gives the exact limits of a Poisson mean (F. Garwood, Biometrika 28, 1936): with no false alarm in 30 days,
-the rate is at most 3.7 / 30 = 0.12 a day.
+`interval` gives the exact limits of a Poisson mean (F. Garwood, Biometrika 28, 1936). Without a false alarm there is only
+an upper limit, and all of the 5 % lies above it: in 30 days without one, the rate is at most 3.0 / 30 = 0.1 a day.
 """
 
 import math
@@ -70,10 +70,11 @@ class Row:
 
 
 def interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact two-sided limits of the mean of a Poisson distribution of which `count` events were seen."""
+    """The exact limits of the mean of a Poisson distribution of which `count` events were seen; one-sided for none."""
+    if count == 0:
+        return 0.0, -math.log(1 - confidence)
     tail = (1 - confidence) / 2
-    low = 0.0 if count == 0 else _mean_with(count - 1, 1 - tail)
-    return low, _mean_with(count, tail)
+    return _mean_with(count - 1, 1 - tail), _mean_with(count, tail)
 
 
 def _mean_with(count: int, probability: float) -> float:

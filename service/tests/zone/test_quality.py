@@ -17,7 +17,7 @@ SENSOR, CAMERA = ("default/sensors/f", "s-01"), ("default/cameras/f", "c-01")
 @pytest.mark.parametrize(
     ("count", "low", "high"),
     [
-        (0, 0, 3.689),
+        (0, 0, 2.996),  # one-sided
         (1, 0.0253, 5.572),
         (2, 0.2422, 7.225),
         (5, 1.623, 11.668),
@@ -32,7 +32,7 @@ def test_limits_are_those_of_the_published_table(count: int, low: float, high: f
 @given(st.integers(0, 100), st.floats(0.5, 0.999))
 def test_limits_are_the_exact_ones_of_scipy(count: int, confidence: float) -> None:
     low, high = interval(count, confidence)
-    tail = (1 - confidence) / 2
+    tail = (1 - confidence) / 2 if count else 1 - confidence
     assert high == pytest.approx(chi2.isf(tail, 2 * count + 2) / 2, rel=1e-9)
     assert low == pytest.approx(chi2.ppf(tail, 2 * count) / 2 if count else 0, rel=1e-9)
 
@@ -74,6 +74,11 @@ def test_each_version_has_a_count_of_its_own() -> None:
     counted = rows((0, 10 * DAY), [watch(SENSOR)], {}, alarms, [(0, "1"), (4 * DAY, "2")])
     assert (row_of(counted).days, row_of(counted).false_alarms) == (4, 1)
     assert (row_of(counted, version="2").days, row_of(counted, version="2").false_alarms) == (6, 2)
+
+
+def test_thirty_days_without_a_false_alarm_prove_at_most_one_in_ten_days() -> None:
+    counted = row_of(rows((0, 30 * DAY), [watch(CAMERA)], {}, [], [(0, "1")]), "camera", version="1")
+    assert counted.limits == pytest.approx((0, 0.1), rel=2e-3)
 
 
 def test_a_device_that_was_never_heard_has_no_rate() -> None:

@@ -53,4 +53,4 @@ async def test_the_command_prints_the_upper_limit(served: Served) -> None:
     assert (process.returncode, err) == (0, b"")
     header, site, _ = out.decode().splitlines()
     assert header.split() == ["SUBJECT", "VERSION", "DEVICE-DAYS", "ALARMS", "FALSE", "FALSE", "A", "DAY", "AT", "MOST"]
-    assert site.split() == ["all", "devices", version("embereye"), "30.00", "0", "0", "0", "0.12"]
+    assert site.split() == ["all", "devices", version("embereye"), "30.00", "0", "0", "0", "0.1"]
