@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 from harness.cluster.chart import NAMESPACE, operators_rights, render
+from harness.eventually import wait_for
 from harness.need import CERT_MANAGER, CERTIFICATES
-from harness.servers.apiserver import ApiError, ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 ISSUER = ("--set", "identity.issuerRef.name=internal", "--set", "identity.issuerRef.kind=ClusterIssuer")
 

@@ -4,8 +4,9 @@ import subprocess
 
 import pytest
 from harness.cluster.chart import render
+from harness.eventually import wait_for
 from harness.need import CONTROLLER_MANAGER, KUBECTL, program
-from harness.servers.apiserver import ApiServer, wait_for
+from harness.servers.apiserver import ApiServer
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.needs(CONTROLLER_MANAGER, KUBECTL)]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -5,7 +5,6 @@ creates a `HubProcess` on an empty database; the test starts, kills and restarts
 hub is killed after its test.
 """
 
-import asyncio
 import contextlib
 import json
 import os
@@ -25,6 +24,7 @@ import pytest
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
+from harness.eventually import eventually
 from harness.servers.nats import Nats
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
@@ -115,18 +115,16 @@ class HubProcess:
 
     async def ready(self) -> None:
         began = time.monotonic()
-        deadline = began + 60
-        while time.monotonic() < deadline:
-            try:
-                self.get("/healthz")
-            except OSError:
-                assert self.process is not None
-                assert self.process.poll() is None, self.log()
-                await asyncio.sleep(0.05)
-            else:
-                self.start_seconds = time.monotonic() - began
-                return
-        raise AssertionError(f"the hub did not start:\n{self.log()}")
+        await eventually(self._answers, goal=lambda: f"a hub that answers:\n{self.log()}", pause=0.05)
+        self.start_seconds = time.monotonic() - began
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        with contextlib.suppress(OSError):
+            self.get("/healthz")
+            return True
+        return False
 
     def log(self) -> str:
         file = self.data / "log"

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 import yaml
+from harness.eventually import wait_for
 from harness.need import ROOT, SYSTEMD, Need
-from harness.servers.apiserver import wait_for
 
 from deploy.release.__main__ import versions
 from embereye_cli.processes import up

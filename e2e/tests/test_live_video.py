@@ -5,13 +5,14 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
 from harness.browser import Browser, run_browser
+from harness.eventually import eventually
 from harness.need import BROWSER, FFMPEG, MEDIAMTX, program
 from harness.running_programs import start, start_up
 from harness.servers.mediamtx import mediamtx_settings
@@ -111,12 +112,6 @@ async def _ages(browser: Browser, seconds: float) -> list[float]:
     return ages
 
 
-async def _until(is_true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not await is_true():
-            await asyncio.sleep(0.3)
-
-
 async def test_the_video_of_a_camera_plays_live_or_as_pictures_with_the_reason(site: Site, tmp_path: Path) -> None:
     async with run_browser() as browser, run_browser() as other:
         await _open(site, browser, KEEP_VIDEOS)
@@ -149,4 +144,4 @@ async def test_the_video_of_a_camera_plays_live_or_as_pictures_with_the_reason(s
             "embereye_hub_live_bytes_total"
         )
 
-    await _until(is_quiet)  # nobody looks: the shard sends nothing more
+    await eventually(is_quiet)  # nobody looks: the shard sends nothing more

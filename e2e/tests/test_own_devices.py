@@ -16,12 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import aiomqtt
 import pytest
+from harness.eventually import wait_for
 from harness.need import FFMPEG, MEDIAMTX, MOSQUITTO, ROOT, program
 from harness.servers.mediamtx import mediamtx_settings
 from harness.servers.mosquitto import PASSWORD, Mosquitto
@@ -155,13 +155,6 @@ class BareTerminal(Terminal):
         return [*map(str, (*separate, *user)), "bash", "-c", activated]
 
 
-def wait(condition: Callable[[], bool], goal: str, seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, goal
-        time.sleep(1.0)
-
-
 def report(broker: Mosquitto, **values: object) -> None:
     """Publish as Zigbee2MQTT does for its device "Kitchen smoke"."""
 
@@ -193,23 +186,23 @@ def test_ten_commands_lead_to_a_covered_camera_and_a_detector_that_alarms(
     (site / "fleet.yaml").write_text(fleet)
     terminal.run("credentials", "set", "gate", "--user", "viewer", typed="p@ss#word\n")
     terminal.run("credentials", "set", "broker", "--user", "ember", typed=f"{PASSWORD}\n")
-    wait(lambda: "first after" in terminal.ask("doctor", "fleet.yaml", *ports).stdout, "the camera never plays")
+    wait_for(lambda: "first after" in terminal.ask("doctor", "fleet.yaml", *ports).stdout, "the camera never plays")
     assert "camera yard: H.264 320x240" in terminal.run("doctor", "fleet.yaml", *ports)
     with terminal.running("up", "fleet.yaml", *ports):
 
         def is_watched(device: str) -> bool:
             return terminal.ask("explain", "device", device).returncode == 0
 
-        wait(lambda: is_watched("yard"), "the camera is not covered")
+        wait_for(lambda: is_watched("yard"), "the camera is not covered")
         assert not is_watched("kitchen-smoke"), "a detector that said nothing is not covered"
 
         def is_watched_after_a_report() -> bool:
             report(broker, smoke=False, battery=90)
             return is_watched("kitchen-smoke")
 
-        wait(is_watched_after_a_report, "the detector is not covered")
+        wait_for(is_watched_after_a_report, "the detector is not covered")
         report(broker, smoke=True, battery=90)
-        wait(lambda: '"ZONE_STATE_ALARM"' in terminal.ask("alarms", "list", "--json").stdout, "no alarm")
+        wait_for(lambda: '"ZONE_STATE_ALARM"' in terminal.ask("alarms", "list", "--json").stdout, "no alarm")
         zones = terminal.run("alarms", "list")
     assert "kitchen" in zones
     assert terminal.typed <= MOST

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import av
@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 import pytest
 from aiohttp import web
+from harness.eventually import eventually
 from harness.running_programs import start, start_up
 
 from embereye.process.addresses import free_ports
@@ -64,10 +65,7 @@ class Site:
 
     async def until(self, path: str) -> bytes:
         """The content at `path` once there is some."""
-        async with asyncio.timeout(120):
-            while not (content := await self.get(path)):
-                await asyncio.sleep(0.5)
-        return content
+        return cast("bytes", await eventually(lambda: self.get(path), 120, f"content at {path}", pause=0.5))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer
 
 from embereye.process.addresses import free_port
 

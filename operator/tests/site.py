@@ -1,11 +1,11 @@
 """A fleet on a real API server, with an operator process whose shards are simulated."""
 
 import json
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from harness.eventually import wait_for
 from harness.servers.apiserver import ApiServer, path_of
 
 from .faulty import FaultyServer
@@ -51,12 +51,11 @@ class Site:
         self.cluster.merge(f"{self.fleet}/scale", {"spec": {"replicas": shards}})
 
     def wait_until_healed(self, shards: int, seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.covered(shards):
-            assert time.monotonic() < deadline, (
-                f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.fleet_status()}"
-            )
-            time.sleep(0.1)
+        wait_for(
+            lambda: self.covered(shards),
+            lambda: f"{shards} shards: {sorted(children(self.cluster, self.namespace))} {self.fleet_status()}",
+            seconds,
+        )
 
     def conditions(self) -> dict[str, tuple[str, str]]:
         """Return status and reason of each condition."""

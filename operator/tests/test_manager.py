@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
-from harness.servers.apiserver import ApiServer, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer
 
 from embereye_operator.controller import Controller
 from embereye_operator.handlers import MAX_REMEMBERED, REPEAT_SECONDS, RepetitionFilter, run_operator

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.eventually import eventually
 from harness.records.diary import Diary
 
 ROOT = Path(__file__).parents[3]
@@ -271,14 +272,14 @@ async def until(
     ask: Callable[[], Awaitable[T]], satisfied: Callable[[T], object], goal: str, limit: float, period: float = 1.0
 ) -> T:
     """Ask until the answer satisfies. Raises AssertionError with the last answer after `limit` seconds."""
-    deadline = time.monotonic() + limit
-    while True:
-        answer = await ask()
-        if satisfied(answer):
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{goal}: not within {limit:g} s; last seen: {str(answer)[:500]}")
-        await asyncio.sleep(period)
+    seen: list[T] = []
+
+    async def look() -> object:
+        seen[:] = [await ask()]
+        return satisfied(seen[0])
+
+    await eventually(look, limit, lambda: f"{goal}, last seen: {str(seen)[:500]}", period)
+    return seen[0]
 
 
 def node_ports(service: Mapping[str, Any]) -> dict[str, int]:

@@ -31,6 +31,7 @@ from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
 from harness.devices import Film, PushCamera, TextDevice, fire_id
+from harness.eventually import eventually
 from harness.machine.disk import Disk, can_mount, mounted_disk
 from harness.machine.fill import fill_hub
 from harness.machine.people import reset_zones
@@ -263,13 +264,7 @@ class LocalSite:
 
     async def well(self, limit: float) -> None:
         """Wait until the witness listens and every probed sensor is acknowledged. AssertionError after `limit`."""
-        deadline = time.monotonic() + limit
-        connections = -1
-        while connections <= 0:
-            connections = await self.witness.connected()
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the witness has no connection after {limit:g} s")
-            await asyncio.sleep(0.05)
+        await eventually(lambda: self.witness.connections, limit, "a connection of the witness")
         await asyncio.gather(*(prober.well(limit) for prober in self.ingest))
 
     async def ignite(self) -> tuple[str, float]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from harness.eventually import eventually
+
 HOST = "127.0.0.1"
 NAME = "provider.test"  # resolves by the hosts file that a site's processes see
 EARLIER = " (since an earlier message)"
@@ -106,8 +108,4 @@ class Phones:
 
     async def wait(self, zone: str, limit: float) -> None:
         """Wait until a phone has the alarm of `zone`. AssertionError after `limit` seconds."""
-        deadline = time.monotonic() + limit
-        while zone not in self.reached:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no phone had the alarm in {zone} within {limit:g} s")
-            await asyncio.sleep(0.02)
+        await eventually(lambda: zone in self.reached, limit, f"an alarm in {zone} on a phone")

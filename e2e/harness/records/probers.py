@@ -26,6 +26,7 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, R
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
 from harness.calls import cancel_and_wait
+from harness.eventually import eventually
 from harness.records.diary import Diary
 from harness.records.witness import ENDLESS, OPTIONS, Lit
 from harness.servers.identity import shard
@@ -317,9 +318,9 @@ class IngestProber:
 
     async def well(self, limit: float) -> None:
         """Wait until all but the newest readings are acknowledged. AssertionError after `limit` seconds."""
-        deadline = time.monotonic() + limit
         since = time.monotonic()
-        while not (self.acks and self.acks[-1] > since and len(self._waiting) <= 5):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{self.device}: {len(self._waiting)} readings unacknowledged after {limit:g} s")
-            await asyncio.sleep(0.05)
+        await eventually(
+            lambda: self.acks and self.acks[-1] > since and len(self._waiting) <= 5,
+            limit,
+            lambda: f"{self.device}: {len(self._waiting)} readings are unacknowledged",
+        )

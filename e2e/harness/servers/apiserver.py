@@ -10,10 +10,9 @@ import json
 import ssl
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,24 +21,13 @@ from typing import Any
 import pytest
 
 from embereye.process.addresses import free_ports
+from harness.eventually import wait_for
 from harness.need import API_SERVER, OPENSSL, program
 
 TOKEN = "test-token"
 # The chart's operator, in a release named embereye in the namespace embereye.
 OPERATOR = "system:serviceaccount:embereye:embereye-operator"
 OPERATOR_TOKEN = "operator-token"
-
-
-def wait_for(condition: Callable[[], Any], goal: str | Callable[[], str], seconds: float = 60) -> Any:
-    """Wait for the first true value of `condition`. Fails the test with `goal` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            pytest.fail(f"{goal if isinstance(goal, str) else goal()}: not within {seconds:g} s")
-        time.sleep(0.05)
 
 
 class ApiError(Exception):

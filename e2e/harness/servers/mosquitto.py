@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 from embereye.process.addresses import free_port
+from harness.eventually import wait_for
 from harness.need import mosquitto_program
 from harness.servers.program import LOOPBACK, Program
 
@@ -58,7 +58,4 @@ class Mosquitto(Program):
         with (self._folder / "log").open("ab") as log:
             command = [str(mosquitto_program()), "-c", str(self._folder / "mosquitto.conf")]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + 10
-        while not self._answers():
-            assert time.monotonic() < deadline, (self._folder / "log").read_text()
-            time.sleep(0.02)
+        wait_for(self._answers, (self._folder / "log").read_text, 10)

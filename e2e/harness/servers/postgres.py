@@ -11,11 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from embereye.process.addresses import free_port
+from harness.eventually import wait_for
 from harness.need import POSTGRES, postgres_programs
 from harness.servers.program import LOOPBACK
 
@@ -62,10 +62,7 @@ class Postgres:
                    "-c", "recovery_init_sync_method=syncfs"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        deadline = time.monotonic() + 30
-        while not self._answers():
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.05)
+        wait_for(self._answers, (self.folder / "log").read_text, 30)
 
     def _answers(self) -> bool:
         import psycopg

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+from harness.eventually import wait_for
 from harness.need import KUBECTL, program
-from harness.servers.apiserver import wait_for
 from lightkube.core.exceptions import ApiError
 
 from embereye.process.lifecycle import UserError

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from harness.cluster.chart import render
+from harness.eventually import wait_for
 from harness.need import HELM, KUBECTL, ROOT, program
-from harness.servers.apiserver import ApiServer, install_crds, path_of, wait_for
+from harness.servers.apiserver import ApiServer, install_crds, path_of
 
 from embereye_cli.main import command_of
 from embereye_operator.monitoring.alerts import ALERTS

@@ -4,7 +4,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.eventually import wait_for
 from harness.need import PROMETHEUS
 
 from embereye.process.addresses import free_ports
@@ -40,14 +40,13 @@ START_SECONDS = 60.0
 
 
 def until(condition: Callable[[], Any], seconds: float = START_SECONDS) -> Any:
-    """Return the first true result of `condition`; AssertionError after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, urllib.error.URLError):
-            if result := condition():
-                return result
-        time.sleep(0.2)
-    raise AssertionError(f"not within {seconds:g} s: {condition()}")
+    """Return the first true result of `condition`, which may fail to connect; AssertionError after `seconds`."""
+
+    def look() -> Any:
+        with contextlib.suppress(OSError):
+            return condition()
+
+    return wait_for(look, condition, seconds)
 
 
 @dataclass

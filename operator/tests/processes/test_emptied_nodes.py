@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer, path_of
 
 from embereye.process.addresses import free_ports
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, STALE

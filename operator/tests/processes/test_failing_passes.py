@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from harness.servers.apiserver import ApiServer, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer
 
 from ..faulty import status
 from ..site import Site

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.eventually import wait_for
 from harness.need import CONTROLLER_MANAGER
-from harness.servers.apiserver import ApiError, ApiServer, install_crds, path_of, run_api_server, wait_for
+from harness.servers.apiserver import ApiError, ApiServer, install_crds, path_of, run_api_server
 
 from embereye.process.addresses import free_port
 from embereye_operator.api.crds import build_crd
@@ -158,10 +159,10 @@ def test_only_the_controller_scales_the_fleet_by_the_operators_number(
         return {entry["type"]: f"{entry['status']} {entry['message']}" for entry in conditions_}
 
     def wait_until_stable(count: int) -> None:
-        deadline = time.monotonic() + 60
-        while shards() != count or autoscaled.get(fleet)["status"].get("readyShards") != count:
-            assert time.monotonic() < deadline, (shards(), count, server.value("default"), conditions())
-            time.sleep(0.5)
+        wait_for(
+            lambda: shards() == count == autoscaled.get(fleet)["status"].get("readyShards"),
+            lambda: (shards(), count, server.value("default"), conditions()),
+        )
 
     autoscaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/hall-sensors"
     wait_for(lambda: autoscaled.get(autoscaler), "an autoscaler")
@@ -230,10 +231,11 @@ def test_an_autoscaler_follows_a_step_of_less_than_a_tenth(
             status = stored.get("status", {})
             return status.get("requiredShards", 0), stored["spec"]["shards"], status.get("readyShards", 0)
 
-        deadline = time.monotonic() + 90
-        while state() not in [(required, count, count) for count in counts]:
-            assert time.monotonic() < deadline, (state(), counts, server.value("default"), autoscaled.get(autoscaler))
-            time.sleep(0.5)
+        wait_for(
+            lambda: state() in [(required, count, count) for count in counts],
+            lambda: (state(), counts, server.value("default"), autoscaled.get(autoscaler)),
+            90,
+        )
 
     wait_until_stable(10, 10)
     behavior = autoscaled.get(autoscaler)["spec"]["behavior"]

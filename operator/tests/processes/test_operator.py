@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.eventually import wait_for
 from harness.need import CONTROLLER_MANAGER
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiServer, path_of
 
 from embereye.process.addresses import free_port
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer, path_of
 
 from .test_operator import children, create, has_status, names, operator, sensor_fleet, wait_for_children
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer, path_of
 
 from ..api.test_schema import camera, manifest
 from ..faulty import gone, is_watch, is_write, status

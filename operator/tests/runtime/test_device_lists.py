@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator import controller as controller_module
@@ -125,10 +126,7 @@ def test_devices_of_a_list_are_watched_and_follow_its_changes(
         return int((status.get("devices") or {}).get("declared") or 0)
 
     def become(count: int) -> None:
-        limit = time.monotonic() + 90
-        while declared() != count:
-            assert time.monotonic() < limit, f"{declared()} devices, not {count}"
-            time.sleep(0.1)
+        wait_for(lambda: declared() == count, lambda: f"{declared()} devices, not {count}", 90)
 
     with operator(cluster, tmp_path / "log", namespace):
         become(5)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.servers.apiserver import ApiServer, install_crds, path_of, run_api_server, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer, install_crds, path_of, run_api_server
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.crds import build_crd

@@ -5,8 +5,9 @@ import time
 from typing import Any
 
 import pytest
+from harness.eventually import wait_for
 from harness.need import CONTROLLER_MANAGER
-from harness.servers.apiserver import ApiServer, path_of, wait_for
+from harness.servers.apiserver import ApiServer, path_of
 
 from ..processes.test_operator import create, names, operator, sensor_fleet, wait_for_children
 from .test_removal import Ground, ground  # noqa: F401 (a fixture)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from harness.cluster.chart import NAMESPACE, operators_rights
-from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import OPERATOR_TOKEN, ApiError, ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.fleets import parse_fleet

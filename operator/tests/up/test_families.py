@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from harness.cluster.chart import render
-from harness.servers.apiserver import ApiServer, wait_for
+from harness.eventually import wait_for
+from harness.servers.apiserver import ApiServer
 from harness.servers.identity import HUB, Issuer, shard
 
 from embereye.process.addresses import free_ports

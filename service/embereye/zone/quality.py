@@ -4,8 +4,8 @@ A false alarm is an alarm (not a pre-alarm) that a person marked as false. It co
 once for each device whose sign joined it. The time watched is the time since a device was first heard, without the
 spans in which it was dark. A new version of the software starts a new count, because it may decide otherwise.
 
-`interval` gives the exact limits of a Poisson mean (F. Garwood, Biometrika 28, 1936). Without a false alarm there is only
-an upper limit, and all of the 5 % lies above it: in 30 days without one, the rate is at most 3.0 / 30 = 0.1 a day.
+`interval` gives the exact limits of a Poisson mean (F. Garwood, Biometrika 28, 1936). Without a false alarm there is
+only an upper limit, and all of the 5 % lies above it: in 30 days without one, the rate is at most 3.0 / 30 = 0.1 a day.
 """
 
 import math

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.eventually import wait_for
 from harness.servers.postgres import run_postgres
 
 from embereye.process.addresses import free_ports
@@ -22,9 +23,7 @@ HOST = "127.0.0.1"
 def until(condition: Callable[[], object], seconds: float = 30) -> float:
     """Wait for `condition` and return the seconds until it was true."""
     began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds
-        time.sleep(0.02)
+    wait_for(condition, seconds=seconds)
     return time.monotonic() - began
 
 

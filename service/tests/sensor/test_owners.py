@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from harness.eventually import eventually
 from harness.settings import sensor_settings
 
 from embereye.process.addresses import free_ports
@@ -94,16 +95,17 @@ class Site:
 
     async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        async def look() -> object:
+            nonlocal entry
             try:
                 entry = await asyncio.to_thread(self.device)
             except OSError:
                 entry = {}
-            if entry and condition(entry):
-                return entry
-            await asyncio.sleep(0.1)
-        raise AssertionError(entry)
+            return entry and condition(entry)
+
+        await eventually(look, goal=lambda: entry, pause=0.1)
+        return entry
 
 
 @pytest.fixture
