@@ -274,11 +274,11 @@ async def until(
     """Ask until the answer satisfies. Raises AssertionError with the last answer after `limit` seconds."""
     seen: list[T] = []
 
-    async def look() -> object:
+    async def is_satisfied() -> object:
         seen[:] = [await ask()]
         return satisfied(seen[0])
 
-    await eventually(look, limit, lambda: f"{goal}, last seen: {str(seen)[:500]}", period)
+    await eventually(is_satisfied, limit, lambda: f"{goal}, last seen: {str(seen)[:500]}", period)
     return seen[0]
 
 

@@ -42,11 +42,11 @@ START_SECONDS = 60.0
 def until(condition: Callable[[], Any], seconds: float = START_SECONDS) -> Any:
     """Return the first true result of `condition`, which may fail to connect; AssertionError after `seconds`."""
 
-    def look() -> Any:
+    def result() -> Any:
         with contextlib.suppress(OSError):
             return condition()
 
-    return wait_for(look, condition, seconds)
+    return wait_for(result, condition, seconds)
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Site:
     async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         entry: dict[str, Any] = {}
 
-        async def look() -> object:
+        async def is_true() -> object:
             nonlocal entry
             try:
                 entry = await asyncio.to_thread(self.device)
@@ -104,7 +104,7 @@ class Site:
                 entry = {}
             return entry and condition(entry)
 
-        await eventually(look, goal=lambda: entry, pause=0.1)
+        await eventually(is_true, goal=lambda: entry, pause=0.1)
         return entry
 
 
