@@ -87,7 +87,8 @@ VALUE_SETS = {
     "another user": ("--set", "runAs=1001"),
     "an identity provider": (
         "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
-        "--set", "hub.oidc.roles.operator={fire wardens}", "--set-json", 'hub.oidc.zones={"fire wardens": ["hall/*"]}',
+        "--set", "hub.oidc.roles.operator={fire wardens}",
+        "--set-json", 'hub.oidc.zones={"fire wardens": ["hall/*", "hall/cameras/yard"]}',
         "--set", "hub.oidc.clientSecret.existingSecret=oidc",
     ),
     "webhooks": (
@@ -232,6 +233,7 @@ def pod_of(deployment: Any) -> Any:
         ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
         ("hub.oidc.zones.a={hall}", "hub.oidc.zones.a.0"),
+        ("hub.oidc.zones.a={hall/boilers/yard}", "hub.oidc.zones.a.0"),
         ("hub.webhooks[0].name=Pager", "hub.webhooks.0"),
         ("hub.mqtt.broker=broker.example", "hub.mqtt.broker"),
         ("hub.mqtt.prefix=site/#", "hub.mqtt.prefix"),

@@ -2,7 +2,8 @@
 
 import getpass
 import os
-from argparse import ArgumentParser, Namespace
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 import grpc
 
@@ -15,6 +16,7 @@ from embereye_cli.terminal import local_time, print_answer, print_messages
 from embereye_cli.values import count, entry
 
 SECONDS = 5.0  # to wait for an answer
+FLEET = re.compile(r"[^/]+/(sensors|cameras|\*)/[^/]+")
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
 WORDS = {number: word for word, number in ROLES.items()}
 
@@ -31,6 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     create.add_argument("--zone", action="append", default=[], metavar="NAMESPACE/ZONE",
                         help="limit it to this zone, with * for any characters, such as hall/*; can be repeated; "
                         "default: all zones")  # fmt: skip
+    create.add_argument("--fleet", action="append", default=[], metavar="NAMESPACE/KIND/NAME", type=fleet_pattern,
+                        help="limit it to the devices of this fleet and the alarms of their zones, such as "
+                        "hall/cameras/yard; can be repeated, and combined with --zone")  # fmt: skip
     actions.add_parser("list", help="list all tokens, without their secret part")
     revoke = actions.add_parser("revoke", help="end a token, and the sessions and feeds that were opened with it")
     revoke.add_argument("name", metavar="NAME", help="name of the token, as in the list")
@@ -47,6 +52,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     accept_after_actions(parser, actions)
 
 
+def fleet_pattern(text: str) -> str:
+    """A fleet, or a pattern of fleets. Another text could be a zone to the hub."""
+    if not FLEET.fullmatch(text):
+        raise ArgumentTypeError(f'"{text}" is not a fleet such as hall/cameras/yard or hall/sensors/*')
+    return text
+
+
 def run(arguments: Namespace) -> int:
     """Run one action; UserError with the hub's reason if it refuses."""
     perform = {
@@ -57,7 +69,8 @@ def run(arguments: Namespace) -> int:
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role], zones=arguments.zone)
+    limits = [*arguments.zone, *arguments.fleet]
+    request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role], zones=limits)
     created = await AccessStub(link).CreateToken(request, timeout=SECONDS)
     print_answer(created, [created.token], as_json=arguments.json)
 
@@ -65,7 +78,7 @@ async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
     tokens = (await AccessStub(link).ListTokens(messages.ListTokensRequest(), timeout=SECONDS)).tokens
     empty = "No tokens, except the admin's from the hub's start."
-    columns = ("Name", "Role", "Zones", "Created", "By")
+    columns = ("Name", "Role", "Zones and fleets", "Created", "By")
     print_messages(tokens, columns, _token_row, empty=empty, as_json=arguments.json)
 
 

@@ -90,8 +90,9 @@ PROVIDER = OptionGroup(
            "client", type=Path, metavar="FILE"),
     Option("--oidc-role", "role (viewer, operator or admin) of people with VALUE in the claim; repeatable; the highest "
            "one counts, people without one are refused", metavar="ROLE=VALUE", variable="OIDC_ROLES", is_list=True),
-    Option("--oidc-zone", "limit people with VALUE in the claim to the zone NAMESPACE/ZONE, with * for any text; "
-           "repeatable; not for admins", metavar="ZONE=VALUE", variable="OIDC_ZONES", is_list=True),
+    Option("--oidc-zone", "limit people with VALUE in the claim to the zone NAMESPACE/ZONE, or to the fleet "
+           "NAMESPACE/KIND/NAME and its zones, with * for any text; repeatable; not for admins",
+           metavar="ZONE=VALUE", variable="OIDC_ZONES", is_list=True),
     Option("--oidc-claim", "the claim with these values; a dot selects a field: realm_access.roles", default="groups",
            metavar="CLAIM"),
     Option("--oidc-scopes", "scopes to request from the provider", default="openid profile email", metavar="SCOPES"),

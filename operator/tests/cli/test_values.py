@@ -105,6 +105,7 @@ def test_malformed_roles_in_a_variable_are_refused_with_their_option(
         ("hall/kitchen", "is not of the form ZONE=VALUE"),
         ("hall/kitchen=nobody", 'no --oidc-role gives "nobody" a role'),
         ("kitchen=wardens", "is not of the form NAMESPACE/ZONE"),
+        ("hall/boilers/yard=wardens", "is not of the form NAMESPACE/ZONE"),
         ("hall/*=chiefs", "an admin is for all zones"),
     ],
 )

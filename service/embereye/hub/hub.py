@@ -139,7 +139,7 @@ class Hub:
         )
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
-        self.access = Access(self.committer, clock=clock, steady=leases)
+        self.access = Access(self.committer, clock=clock, steady=leases, rosters=book)
         self.coverage = CoverageKeeper(
             self.committer,
             self.zones,

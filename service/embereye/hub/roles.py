@@ -2,16 +2,20 @@
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Protocol
 
 from embereye.hub.refusals import ForbiddenError, InvalidError
 
 MAX_PATTERNS = 100  # of one scope
 MAX_PATTERN = 320  # characters
-PATTERN = re.compile(r"[A-Za-z0-9.*-]+/[A-Za-z0-9._*-]+")  # the characters of namespaces and zones, and *
+# The characters of namespaces, zones and fleets, and *.
+PATTERN = re.compile(r"[A-Za-z0-9.*-]+/([A-Za-z0-9._*-]+|(sensors|cameras|\*)/[A-Za-z0-9.*-]+)")
+
+NOTHING = "(?!)"  # an expression that matches no text
 
 
 class Role(IntEnum):
@@ -35,11 +39,35 @@ def role_named(word: str) -> Role:
         raise InvalidError(f'"{word}" is not a role. Use viewer, operator or admin.') from None
 
 
+class Rosters(Protocol):
+    """The declared devices of all fleets."""
+
+    def zones_of(self, fleets: re.Pattern[str]) -> Set[tuple[str, str]]:
+        """The zones (namespace, name) that the fleets called so have devices in now."""
+
+
+class NoRosters:
+    """Knows no fleet, so a pattern of fleets has no zones."""
+
+    def zones_of(self, fleets: re.Pattern[str]) -> Set[tuple[str, str]]:
+        """No zones."""
+        del fleets
+        return frozenset()
+
+
+NO_ROSTERS = NoRosters()
+
+
 @dataclass(frozen=True)
 class Scope:
-    """The zones that a person or program sees and acts on."""
+    """The zones and devices that a person or program sees and acts on.
 
-    patterns: tuple[str, ...] = ()  # NAMESPACE/ZONE, with * for any characters; empty: all zones
+    A pattern NAMESPACE/ZONE selects zones and all devices in them. A pattern NAMESPACE/KIND/NAME selects the devices of
+    fleets, and the zones that these fleets declare devices in now, without the devices of other fleets.
+    """
+
+    patterns: tuple[str, ...] = ()  # with * for any characters; empty: all zones
+    rosters: Rosters = field(default=NO_ROSTERS, compare=False, repr=False)
 
     @property
     def is_limited(self) -> bool:
@@ -48,7 +76,21 @@ class Scope:
 
     def has_zone(self, namespace: str, zone: str) -> bool:
         """True if the zone is in the scope."""
-        return not self.patterns or bool(_expression(self.patterns).fullmatch(f"{namespace}/{zone}"))
+        if not self.patterns:
+            return True
+        zones, fleets = _expressions(self.patterns)
+        return bool(zones.fullmatch(f"{namespace}/{zone}")) or (namespace, zone) in self.rosters.zones_of(fleets)
+
+    def has_device(self, fleet: str, zone: str) -> bool:
+        """True if the devices of `fleet` (NAMESPACE/KIND/NAME) in `zone` are in the scope."""
+        if not self.patterns:
+            return True
+        zones, fleets = _expressions(self.patterns)
+        return bool(zones.fullmatch(f"{fleet.partition('/')[0]}/{zone}") or fleets.fullmatch(fleet))
+
+    def by(self, rosters: Rosters) -> "Scope":
+        """The same scope, with the zones of its fleets from `rosters`."""
+        return replace(self, rosters=rosters)
 
     @property
     def words(self) -> str:
@@ -69,20 +111,26 @@ def read_scope(patterns: Iterable[str]) -> Scope:
     for pattern in read:
         if not PATTERN.fullmatch(pattern) or len(pattern) > MAX_PATTERN:
             raise InvalidError(
-                f'"{pattern[:80]}" is not of the form NAMESPACE/ZONE, such as default/kitchen or default/*'
+                f'"{pattern[:80]}" is not of the form NAMESPACE/ZONE, such as default/kitchen or default/*, '
+                "or of a fleet: NAMESPACE/KIND/NAME, such as default/cameras/yard"
             )
     return Scope(read)
 
 
 @functools.lru_cache(maxsize=1_000)
-def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    def part(text: str, wildcard: str) -> str:
-        return wildcard.join(map(re.escape, text.split("*")))
+def _expressions(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """The expressions for zones and for fleets."""
+    zones = [pattern for pattern in patterns if pattern.count("/") == 1]
+    fleets = [pattern for pattern in patterns if pattern.count("/") > 1]
+    return _expression(zones), _expression(fleets)
 
-    halves = (pattern.partition("/") for pattern in patterns)
-    return re.compile(
-        "|".join(f"{part(namespace, '[^/]*')}/{part(zone, '.*')}" for namespace, _, zone in halves), re.DOTALL
-    )
+
+def _expression(patterns: Iterable[str]) -> re.Pattern[str]:
+    def expression(pattern: str) -> str:
+        *parts, last = (part.split("*") for part in pattern.split("/"))
+        return "/".join([*("[^/]*".join(map(re.escape, part)) for part in parts), ".*".join(map(re.escape, last))])
+
+    return re.compile("|".join(map(expression, patterns)) or NOTHING, re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,21 @@ async def test_tokens_are_created_listed_used_and_revoked_by_the_command(hub_pro
     assert (code, "refuses the token" in err) == (4, True)
 
 
+async def test_a_token_of_a_fleet_sees_nothing_without_a_device_of_it(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "e1", "s-1")
+    create = ("create", "yard", "--role", "viewer", "--fleet")
+    code, _, err = await output(hub_process, *create, "hall/yard", words="access")
+    assert (code, '"hall/yard" is not a fleet such as hall/cameras/yard' in err) == (2, True)
+    code, token, _ = await output(hub_process, *create, "default/cameras/yard", words="access")
+    assert code == 0
+    env = {**os.environ, "EMBEREYE_TOKEN": token.strip()}
+    assert "default/cameras/yard" in (await output(hub_process, "whoami", words="access", env=env))[1]
+    assert "hall" in (await output(hub_process, "--json", "list"))[1]
+    assert "hall" not in (await output(hub_process, "--json", "list", env=env))[1]
+
+
 async def test_a_zone_is_silenced_listed_and_unsilenced_by_the_command(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()

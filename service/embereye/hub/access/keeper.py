@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from embereye.hub.access.attempts import Attempts
 from embereye.hub.committer import Committer, Draft, Step, StoreFailingError
 from embereye.hub.refusals import ConflictError, ForbiddenError, InvalidError, UnknownNameError
-from embereye.hub.roles import EVERYWHERE, Principal, Role, Scope
+from embereye.hub.roles import EVERYWHERE, NO_ROSTERS, Principal, Role, Rosters, Scope
 from embereye.hub.tables.access import ADMIN_PLACES, AUDIT, SESSIONS, TOKENS, AuditEntry, SessionRecord, TokenRecord
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.process.addresses import place_of
@@ -94,8 +94,17 @@ class _Link:
 class Access:
     """All tokens, sessions and links in memory; their digests in the database. Use it on the event loop's thread."""
 
-    def __init__(self, committer: Committer, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        *,
+        clock: Callable[[], int],
+        steady: Callable[[], int],
+        rosters: Rosters = NO_ROSTERS,
+    ) -> None:
+        """`rosters` has the zones of the fleets that principals are limited to."""
         self._committer = committer
+        self._rosters = rosters
         self._clock = clock
         self._steady = steady
         self._admin_digest: bytes = b""  # of the admin's token
@@ -164,7 +173,7 @@ class Access:
                 raise SlowDownError(wait)
             self._attempts.note_failure(address)
             raise DeniedError("unknown token or session: it may have been revoked or have expired")
-        return replace(principal, address=address)
+        return replace(principal, address=address, scope=principal.scope.by(self._rosters))
 
     def _note_admin_place(self, place: str) -> None:
         """Remember, across restarts, that the admin's token was let in from `place`."""

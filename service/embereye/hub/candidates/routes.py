@@ -72,7 +72,7 @@ class CandidateRoutes:
         until_ns = min(number_of(request, "until", 0) or now_ns, now_ns)
         from_ns = min(number_of(request, "from", max(0, until_ns - SPAN_NS)), until_ns)
         stored = await self._candidates.differences(from_ns, until_ns, MAX_DIFFERENCES)
-        shown = [row for row in stored if scope.has_zone(row.namespace, row.zone)]
+        shown = [row for row in stored if scope.has_device(row.fleet, row.zone)]
         clips: dict[str, list[Clip]] = {}
         if self._clips is not None and shown:
             for clip in await self._clips.of_episodes(row.episode for row in shown):

@@ -19,6 +19,7 @@ Times named `now` are nanoseconds of a steady clock, so that a step of the wall 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from re import Pattern
 
 from embereye.hub.coverage.measured import Measured
 from embereye.units import SECOND
@@ -116,6 +117,7 @@ class CoverageBook:
         self.fleets: dict[str, Fleet] = {}
         self.forgotten: set[str] = set()  # removed fleets whose shards may still report
         self._shards: dict[tuple[str, str], _Shard] = {}
+        self._zones_of: dict[Pattern[str], frozenset[tuple[str, str]]] = {}  # since the last change of a roster
 
     # Rosters
 
@@ -140,12 +142,25 @@ class CoverageBook:
             fleet.devices[device.id] = watched
             fleet.undeclared.pop(device.id, None)
         self.fleets[roster.fleet] = fleet
+        self._zones_of.clear()
         return fleet
 
     def forget(self, name: str) -> None:
         """Remove a fleet; further reports of its shards are ignored."""
         if self.fleets.pop(name, None) is not None:
             self.forgotten.add(name)
+            self._zones_of.clear()
+
+    def zones_of(self, fleets: Pattern[str]) -> frozenset[tuple[str, str]]:
+        """The zones (namespace, name) that the fleets called so have declared devices in."""
+        if (known := self._zones_of.get(fleets)) is None:
+            known = self._zones_of[fleets] = frozenset(
+                (fleet.namespace, watched.device.zone)
+                for fleet in self.fleets.values()
+                if fleets.fullmatch(fleet.name)
+                for watched in fleet.devices.values()
+            )
+        return known
 
     # Shards' reports
 
@@ -171,7 +186,8 @@ class CoverageBook:
         fleet = self.fleets.get(coverage.fleet)
         if fleet is None:
             fleet = self.fleets[coverage.fleet] = Fleet(coverage.fleet, derived=True)
-        changed = fleet.derived and self._derive(fleet, coverage, now)
+        if changed := fleet.derived and self._derive(fleet, coverage, now):
+            self._zones_of.clear()
         for gone in frozenset() if coverage.more else listed - names:
             if gone in fleet.devices:
                 fleet.devices[gone].sightings.pop(coverage.shard, None)

@@ -105,7 +105,7 @@ class DeviceRoutes:
         scope = request[PRINCIPAL].scope
         for fleet, watched in self._hub.coverage.book.devices():
             named = watched.device.id == request.match_info["device"]
-            if named and watched.picture and scope.has_zone(fleet.namespace, watched.device.zone):
+            if named and watched.picture and scope.has_device(fleet.name, watched.device.zone):
                 return picture_response(watched.picture)
         return picture_response(b"")
 
@@ -144,15 +144,15 @@ def _regions(device: Device) -> Iterator[Json]:
 def find_device(hub: Hub, request: web.Request) -> tuple[Fleet, Watched, bool]:
     """Find the fleet and the device that the path names; True if it is declared.
 
-    Refused if there is none, or none in the zones that the caller is limited to.
+    Refused if there is none, or none in the caller's scope.
     """
     names, scope = request.match_info, request[PRINCIPAL].scope
     name, book = f"{names['namespace']}/{names['kind']}/{names['fleet']}", hub.coverage.book
     declared = book.find(name, names["device"])
-    if declared and scope.has_zone(declared[0].namespace, declared[1].device.zone):
+    if declared and scope.has_device(name, declared[1].device.zone):
         return (*declared, True)
     undeclared = None if declared else book.undeclared_device(name, names["device"])
-    if undeclared is None or not scope.has_zone(names["namespace"], undeclared.device.zone):
+    if undeclared is None or not scope.has_device(name, undeclared.device.zone):
         raise Refused(404, f"{name} declares no device {names['device']}")
     return book.fleets[name], undeclared, False
 

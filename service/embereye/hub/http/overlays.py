@@ -40,11 +40,11 @@ class OverlayRoutes:
         return web.json_response({"overlays": overlays})
 
     def _is_visible(self, request: web.Request, fleet: str, device: str) -> bool:
-        """True if the caller is not limited to other zones than the device's."""
+        """True if the device is in the caller's scope."""
         scope, declared = request[PRINCIPAL].scope, self._hub.coverage.book.find(fleet, device)
         if declared is None:
             return not scope.is_limited
-        return scope.has_zone(declared[0].namespace, declared[1].device.zone)
+        return scope.has_device(fleet, declared[1].device.zone)
 
     @Route(
         "PUT", OVERLAY, Role.OPERATOR, "Lay a sensor's thermal picture over a camera's; it replaces an older one",

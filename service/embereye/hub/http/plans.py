@@ -62,14 +62,14 @@ class PlanRoutes:
         )
 
     def _is_shown(self, plan: Plan, scope: Scope) -> bool:
-        """True if a device of a zone in `scope` is on the plan."""
+        """True if a device in `scope` is on the plan."""
         return not scope.is_limited or any(self._is_in(key, scope) for key in plan.devices)
 
     def _is_in(self, key: DeviceKey, scope: Scope) -> bool:
         declared = self._hub.coverage.book.find(*key)
         if declared is None:
             return not scope.is_limited
-        return scope.has_zone(declared[0].namespace, declared[1].device.zone)
+        return scope.has_device(key[0], declared[1].device.zone)
 
     @Route(
         "GET", PLAN, Role.VIEWER, "One plan, with the places of its devices and their coverage",

@@ -27,7 +27,7 @@ from embereye.hub.database import StoreError
 from embereye.hub.databases.store import Store, StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import Principal, Role, read_scope
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
 from embereye.hub.services.feed import add_alarms
@@ -210,7 +210,8 @@ async def test_a_token_is_created_listed_revoked_and_stored_as_a_digest(site: Si
 
 async def test_tokens_and_sessions_survive_a_restart_and_revoked_ones_do_not(tmp_path: Path) -> None:
     async with running(tmp_path) as site:
-        valid = await site.hub.access.create_token(ME, "valid", Role.VIEWER)
+        scope = read_scope(["default/kitchen", "default/sensors/annex"])
+        valid = await site.hub.access.create_token(ME, "valid", Role.VIEWER, scope)
         revoked = await site.hub.access.create_token(ME, "revoked", Role.VIEWER)
         (cookie,), (ended,) = (await site.sign_in(token=valid)).values(), (await site.sign_in(token=revoked)).values()
         await site.hub.access.revoke(ME, "revoked")
@@ -219,6 +220,7 @@ async def test_tokens_and_sessions_survive_a_restart_and_revoked_ones_do_not(tmp
         assert (await site.ask("/v1/zones", token=revoked))[0] == 401
         access = site.hub.access
         assert access.resume(cookie, "10.0.0.1").name == "valid"
+        assert access.resume(cookie, "10.0.0.1").scope == access.identify(valid, "10.0.0.1").scope == scope
         with pytest.raises(DeniedError):
             access.resume(ended, "10.0.0.1")
 

@@ -1,4 +1,4 @@
-"""People and programs that are limited to zones see and change nothing of other zones, whichever route they ask."""
+"""People and programs that are limited to zones or fleets see and change nothing else, whichever route they ask."""
 
 import asyncio
 import json
@@ -27,7 +27,9 @@ from embereye.hub.roles import Principal, Role, read_scope
 from embereye.hub.tables.overlays import Overlay
 from embereye.hub.tables.plans import Place
 from embereye.process.http.server import bound_port, serve_http
-from embereye.units import DAY
+from embereye.units import DAY, SECOND
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
 
 from .house import CAMERAS, SENSORS, TOKEN, House, picture
 
@@ -36,6 +38,7 @@ NAMESPACE, OWN, OTHER = "default", "kitchen", "stairs"
 # Devices by zone, as House declares them.
 CAMERA = {OWN: "cam-0", OTHER: "cam-2"}
 SENSOR = {OWN: "s-00000", OTHER: "s-00002"}
+ANNEX, EMPTY, DELETED = "default/sensors/annex", "default/sensors/empty", "default/sensors/deleted"
 
 
 @dataclass
@@ -69,6 +72,17 @@ class Site:
             guard.request(method, self.house.base + path, json=body) as response,
         ):
             return response.status, (await response.read()).decode("utf-8", "replace")
+
+    async def limit_to(self, *patterns: str) -> None:
+        """Ask as a guard with another token from now on."""
+        access = self.house.hub.access
+        if any(token.name == "limited" for token in access.tokens()):
+            await access.revoke(ADMIN, "limited")
+        self.token = await access.create_token(ADMIN, "limited", Role.OPERATOR, read_scope(patterns))
+
+    async def names(self, path: str, kind: str, key: str) -> set[str]:
+        """The names in a list, as the guard sees it."""
+        return {entry[key] for entry in json.loads((await self.ask("GET", path))[1])[kind]}
 
     def secrets_of(self, zone: str) -> set[str]:
         """Everything that an answer about `zone` would contain."""
@@ -117,24 +131,43 @@ def body_of(route: Route) -> object:
     return {"reason": "steam", "minutes": 5, "fleet": SENSORS, "sensor": SENSOR[OTHER], **share}
 
 
-async def test_no_route_shows_or_changes_another_zone(site: Site) -> None:
-    hub = site.house.hub
-    other = {zone.name: zone.SerializeToString() for zone in hub.zones.messages() if zone.name != OWN}
+def others_of(hub: Hub) -> dict[str, bytes]:
+    """All that people can change of other zones."""
+    zones = {zone.name: zone for zone in hub.zones.messages() if zone.name != OWN}
+    for zone in zones.values():
+        for field in ("covered", "faults"):  # devices report only once here
+            zone.ClearField(field)
+    return {name: zone.SerializeToString() for name, zone in zones.items()}
+
+
+async def declare(site: Site, fleet: str, *devices: Device, epoch: int = 1) -> None:
+    roster = FleetRoster(fleet=fleet, epoch=epoch, deadline_ns=60 * SECOND, devices=devices)
+    await site.house.hub.coverage.set_roster(roster)
+
+
+async def ask_every_route(site: Site, zone: str) -> None:
+    """Ask every route for `zone`; no answer may show anything of it."""
     asked = 0
     for route in site.api.routes():
         if route.role is None or route.path == "/v1/access/logout":
             continue
-        path = site.path(route, OTHER)
-        for query in ("", "?order=urgent&limit=50", f"?zone={NAMESPACE}/{OTHER}"):
+        path = site.path(route, zone)
+        for query in ("", "?order=urgent&limit=50", f"?zone={NAMESPACE}/{zone}"):
             status, text = await site.ask(route.method, path + query, body_of(route))
             asked += 1
             if not route.scoped:
                 assert status == 403, (route.method, path, status, text[:200])
             if status < 400:
-                shown = {secret for secret in site.secrets_of(OTHER) if secret in text}
+                shown = {secret for secret in site.secrets_of(zone) if secret in text}
                 assert shown == set(), (route.method, path, query, text[:2000])
     assert asked > 100
-    assert {zone.name: zone.SerializeToString() for zone in hub.zones.messages() if zone.name != OWN} == other
+
+
+async def test_no_route_shows_or_changes_another_zone(site: Site) -> None:
+    hub = site.house.hub
+    others = others_of(hub)
+    await ask_every_route(site, OTHER)
+    assert others_of(hub) == others
     assert {silence.zone for silence in hub.silences.all(0)} == {OWN, OTHER}
     assert hub.false_alarms.find(site.alarms[OTHER]) is None
     assert len(hub.overlays.all()) == 2
@@ -153,6 +186,90 @@ async def test_every_route_for_zones_works_for_the_own_zone(site: Site) -> None:
     assert (status, json.loads(text)["who"]) == (200, "guard")
     status, text = await site.ask("GET", "/v1/access/me")
     assert json.loads(text) == {"name": "guard", "role": "operator", "zones": [f"{NAMESPACE}/{OWN}"]}
+
+
+async def test_no_route_shows_or_changes_a_zone_without_a_device_of_the_own_fleet(site: Site) -> None:
+    await declare(site, ANNEX, Device(id="annex-1", zone=OWN))
+    await site.limit_to(ANNEX)
+    await ask_every_route(site, OTHER)
+    assert {silence.zone for silence in site.house.hub.silences.all(0)} == {OWN, OTHER}
+    assert len(site.house.hub.overlays.all()) == 2
+
+
+async def test_fleets_without_devices_show_nothing_on_any_route(site: Site) -> None:
+    await declare(site, EMPTY)
+    await declare(site, DELETED, Device(id="gone", zone=OWN))
+    await site.house.hub.coverage.retain([SENSORS, CAMERAS, EMPTY])
+    await site.limit_to(EMPTY, DELETED, "default/sensors/unknown", "*/cameras/none-*")
+    await ask_every_route(site, OTHER)
+    assert await site.names("/v1/zones", "zones", "name") == set()
+    assert await site.names("/v1/devices", "devices", "id") == set()
+    assert await site.names("/v1/history", "events", "zone") == set()
+    assert (await site.ask("POST", f"/v1/zones/{NAMESPACE}/{OWN}/acknowledge", {}))[0] == 403
+
+
+async def test_a_fleet_shows_its_devices_and_the_alarms_of_their_zones(site: Site) -> None:
+    await declare(site, ANNEX, Device(id="annex-1", zone=OWN))
+    await site.limit_to(ANNEX)
+    assert await site.names("/v1/zones", "zones", "name") == {OWN}
+    assert await site.names("/v1/devices", "devices", "id") == {"annex-1"}
+    assert await site.names("/v1/alarms", "alarms", "zone") == {OWN}
+    assert await site.names("/v1/history", "events", "zone") == {OWN}
+    for path in (f"/v1/clips/{site.clips[OWN]}.mkv", f"/v1/alarms/{site.alarms[OWN]}/{CAMERA[OWN]}/4.jpg"):
+        assert (await site.ask("GET", path))[0] == 200, path
+    # The devices of other fleets in that zone are not shown.
+    for path in (f"/v1/devices/{SENSORS}/{SENSOR[OWN]}", f"/v1/devices/{CAMERAS}/{CAMERA[OWN]}/snapshot.jpg",
+                 f"/v1/devices/{CAMERAS}/{CAMERA[OWN]}/live", f"/v1/snapshot/{CAMERA[OWN]}.jpg"):  # fmt: skip
+        assert (await site.ask("GET", path))[0] == 404, path
+    assert await site.names("/v1/plans", "plans", "name") == set()
+    assert await site.names("/v1/overlays", "overlays", "sensor") == set()
+    status, text = await site.ask("POST", f"/v1/zones/{NAMESPACE}/{OWN}/acknowledge", {})
+    assert (status, json.loads(text)["who"]) == (200, "limited")
+
+
+async def test_a_fleet_shows_pictures_of_its_devices_only(site: Site) -> None:
+    await site.limit_to(CAMERAS)
+    assert await site.names("/v1/devices", "devices", "id") == {"cam-0", "cam-1", "cam-2"}
+    assert (await site.ask("GET", f"/v1/devices/{CAMERAS}/cam-0/snapshot.jpg"))[0] == 200
+    assert (await site.ask("GET", f"/v1/devices/{SENSORS}/s-00000/thermal"))[0] == 404
+    assert await site.names("/v1/zones", "zones", "name") == {"kitchen", "hall", "stairs"}
+
+
+async def test_a_scope_follows_its_fleet_through_each_roster(site: Site) -> None:
+    await declare(site, ANNEX, Device(id="annex-1", zone=OWN))
+    await site.limit_to(ANNEX, "default/hall")
+    assert await site.names("/v1/zones", "zones", "name") == {OWN, "hall"}
+    base, headers, silences = site.house.base, {"Authorization": f"Bearer {site.token}"}, site.house.hub.silences
+    events = list[tuple[str, str]]()
+    async with (
+        aiohttp.ClientSession(headers=headers) as guard,
+        guard.ws_connect(f"{base}/v1/alarms/ws") as feed,
+    ):
+        for epoch, (zone, reason) in enumerate([(OWN, "first"), (OTHER, "second"), ("hall", "last")], 2):
+            devices = [] if zone == "hall" else [Device(id="annex-1", zone=zone)]
+            await declare(site, ANNEX, *devices, epoch=epoch)
+            for each in (OWN, OTHER, "hall"):
+                await silences.begin(ADMIN, NAMESPACE, each, reason=reason, minutes=5, device="", who="")
+            while ("hall", reason) not in events:
+                event = json.loads((await asyncio.wait_for(feed.receive(), 60)).data)
+                events.append((event["zone"], event.get("silence", {}).get("reason", "")))
+    assert {each for each in events if each[1]} == {
+        (OWN, "first"), ("hall", "first"), (OTHER, "second"), ("hall", "second"), ("hall", "last"),
+    }  # fmt: skip
+    await site.house.hub.coverage.retain([SENSORS, CAMERAS])
+    assert await site.names("/v1/zones", "zones", "name") == {"hall"}
+
+
+async def test_a_link_of_a_fleet_follows_its_roster_too(site: Site) -> None:
+    await declare(site, ANNEX, Device(id="annex-1", zone=OWN))
+    await site.limit_to(ANNEX)
+    code = json.loads((await site.ask("POST", "/v1/access/links", {}))[1])["path"].partition("#")[2]
+    await declare(site, ANNEX, Device(id="annex-1", zone=OTHER), epoch=2)
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as window:
+        async with window.post(f"{site.house.base}/v1/session", json={"code": code}) as response:
+            assert (await response.json())["zones"] == [ANNEX]
+        async with window.get(f"{site.house.base}/v1/zones") as response:
+            assert [zone["name"] for zone in (await response.json())["zones"]] == [OTHER]
 
 
 async def test_lists_are_paged_within_the_own_zones(site: Site) -> None:
@@ -215,13 +332,47 @@ async def test_an_admin_cannot_be_limited(site: Site) -> None:
         ("plant-*/line-*", ("plant-b", "line-7"), True),
         ("default/h.ll", ("default", "hall"), False),
         ("*/*", ("a", "b"), True),
+        ("default/cameras/yard", ("default", "yard"), False),
+        ("default/cameras/*", ("default", "cameras"), False),
     ],
 )
 def test_a_pattern_covers_zones(pattern: str, zone: tuple[str, str], covered: bool) -> None:
     assert read_scope([pattern]).has_zone(*zone) is covered
 
 
-@pytest.mark.parametrize("pattern", ["", "kitchen", "/kitchen", "default/", "default/kit\nchen", f"a/{'b' * 400}"])
+@pytest.mark.parametrize(
+    ("pattern", "fleet", "covered"),
+    [
+        ("default/cameras/yard", "default/cameras/yard", True),
+        ("default/cameras/yard", "default/cameras/yard-2", False),
+        ("default/cameras/yard", "default/sensors/yard", False),
+        ("default/*/yard", "default/sensors/yard", True),
+        ("*/cameras/*", "plant-b/cameras/line-7", True),
+        ("default/cameras/*", "default-2/cameras/yard", False),
+        ("default/c*", "default/cameras/yard", False),  # zones that begin with c
+        ("default/*", "default/cameras/yard", True),
+    ],
+)
+def test_a_pattern_covers_devices(pattern: str, fleet: str, covered: bool) -> None:
+    assert read_scope([pattern]).has_device(fleet, "hall") is covered
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "kitchen",
+        "/kitchen",
+        "default/",
+        "default/kit\nchen",
+        f"a/{'b' * 400}",
+        "a/b/c",
+        "a/cameras/",
+        "/cameras/b",
+        "a/cameras/b/c",
+        "a/cameras/b_c",
+    ],
+)
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not of the form NAMESPACE/ZONE"):
         read_scope([pattern])

@@ -13,8 +13,13 @@ RULES = RoleRules(
         "chiefs": Role.ADMIN,
         "staff": Role.VIEWER,
         "lab": Role.OPERATOR,
+        "yard": Role.OPERATOR,
     },
-    {"guards": read_scope(["hall/*"]), "lab": read_scope(["lab/a", "lab/b"])},
+    {
+        "guards": read_scope(["hall/*"]),
+        "lab": read_scope(["lab/a", "lab/b"]),
+        "yard": read_scope(["hall/cameras/yard"]),
+    },
 )
 
 
@@ -23,6 +28,8 @@ RULES = RoleRules(
     [
         (["guards"], ["hall/*"]),
         (["guards", "lab"], ["hall/*", "lab/a", "lab/b"]),
+        (["yard"], ["hall/cameras/yard"]),
+        (["yard", "lab"], ["hall/cameras/yard", "lab/a", "lab/b"]),
         (["guards", "wardens"], []),  # one group that gives the role has no limit
         (["guards", "staff"], ["hall/*"]),  # a lower role adds no zones
         (["guards", "chiefs"], []),

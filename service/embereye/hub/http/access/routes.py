@@ -37,7 +37,8 @@ ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 ZONES = {
     **list_of({"type": "string", "pattern": f"^{PATTERN.pattern}$", "maxLength": MAX_PATTERN}),
     "maxItems": MAX_PATTERNS,
-    "description": "NAMESPACE/ZONE, with * for any characters; empty: all zones",
+    "description": "NAMESPACE/ZONE, or NAMESPACE/KIND/NAME for a fleet and its zones, with * for any characters; "
+    "empty: all zones",
 }
 NEW_TOKEN: Json = {
     **record({"name": {"type": "string", "pattern": f"^{NAME.pattern}$"}, "role": ROLE}, zones=ZONES),

@@ -50,7 +50,7 @@ class DeviceEntries:
         words = (device.id, device.zone, device.location, fleet.name, reason or "watched", "dark" * bool(reason))
         picture = bool(watched.picture_ns or watched.thermal) or "/cameras/" in fleet.name
         zone = f"{fleet.namespace}/{device.zone}"
-        facts = Facts(urgency, " ".join(words).lower(), picture, declared * state.severity, zone)
+        facts = Facts(urgency, " ".join(words).lower(), picture, declared * state.severity, zone, fleet.name)
         make = partial(self._safely, fleet, watched, declared=declared)
         return Source(f"{fleet.name}/{device.id}", make, facts)
 

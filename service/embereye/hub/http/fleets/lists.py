@@ -57,11 +57,12 @@ class Facts:
     picture: bool = False  # True if it has a picture
     severity: int = 0  # of its zone's state; greater: listed earlier in the order "alarm"
     zone: str = ""  # "namespace/zone"
+    fleet: str = ""  # of a device: "namespace/kind/name"
 
     def is_in(self, scope: Scope) -> bool:
-        """True if the entry's zone is in `scope`."""
+        """True if the entry's zone or device is in `scope`."""
         namespace, _, zone = self.zone.partition("/")
-        return scope.has_zone(namespace, zone)
+        return scope.has_device(self.fleet, zone) if self.fleet else scope.has_zone(namespace, zone)
 
 
 @dataclass(frozen=True)
