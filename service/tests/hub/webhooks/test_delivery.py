@@ -343,12 +343,13 @@ async def test_an_unstored_event_is_delivered_once(
     receiver.answers = [204, 503]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await eventually(lambda: len(receiver.accepted) == 1)
+        (webhook,) = hub.webhooks.all()
+        await eventually(lambda: webhook.position == 1)
+        assert await hub.committer.flush(10), "no write of the position is left to fail before the events"
         with monkeypatch.context() as fault:
             fault.setattr(Store, "commit", full)
             writing = asyncio.ensure_future(events(hub, 2, "attic"))
             await eventually(lambda: len(receiver.accepted) == 3)
-            (webhook,) = hub.webhooks.all()
             assert webhook.position == 1
         await asyncio.gather(writing, return_exceptions=True)
         await eventually(lambda: webhook.position == 3)
