@@ -95,13 +95,15 @@ def versions() -> str:
 
 
 def build_notes(version: str, changelog: str, commits: Sequence[str]) -> str:
-    """Join CHANGELOG.md's section of `version`, or else the unreleased one, and the subjects of `commits`."""
+    """Join the subjects of `commits` and CHANGELOG.md's sections of `version` and of what is unreleased."""
     sections = dict(re.findall(r"^## (\S+).*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
-    section = sections.get(version) or sections.get("Unreleased") or ""
+    written, unreleased = (sections.get(name, "").strip() for name in (version, "Unreleased"))
+    # A release is made from the whole tree, so it also has the changes after its section was written.
+    section = f"{written}\n\n## Changes since then\n{unreleased}" if written and unreleased else written or unreleased
     listed = "".join(f"- {subject}\n" for subject in commits[:MOST_COMMITS])
     if len(commits) > MOST_COMMITS:
         listed += f"- and {len(commits) - MOST_COMMITS} earlier ones\n"
-    return f"# EmberEye {version}\n\n{section.strip()}\n\n## Commits\n{listed}"
+    return f"# EmberEye {version}\n\n{section}\n\n## Commits\n{listed}"
 
 
 def build_krew(version: str, digest: str, url: str) -> str:
@@ -254,8 +256,9 @@ def finish(folder: Path, version: str, statement: dict[str, Any], key: Key | Non
 
 
 def commits() -> list[str]:
-    """Return the subjects since the last tag, newest first, without merges; all if there is no tag."""
-    tags = run("git", "tag", "--merged", "HEAD", "--sort=-creatordate", "--list", "v*").splitlines()
+    """Return the subjects since the tag before HEAD, newest first, without merges; all if there is no such tag."""
+    earlier = ("git", "tag", "--merged", "HEAD", "--no-contains", "HEAD", "--sort=-creatordate", "--list", "v*")
+    tags = run(*earlier).splitlines()
     return run("git", "log", "--no-merges", "--format=%s", *([f"{tags[0]}..HEAD"] if tags else [])).splitlines()
 
 

@@ -35,11 +35,10 @@ CHANGELOG = """# Changelog
 """
 
 
-def test_notes_are_of_the_version_and_name_its_commits() -> None:
+def test_notes_have_the_version_all_later_changes_and_its_commits() -> None:
     notes = release.build_notes("0.1.0", CHANGELOG, ["Put it right", "Begin"])
     assert notes.startswith("# EmberEye 0.1.0\n")
-    assert "- The first." in notes
-    assert "Something new" not in notes
+    assert "- The first.\n\n## Changes since then\n- Something new.\n" in notes
     assert notes.endswith("## Commits\n- Put it right\n- Begin\n")
 
 
@@ -51,6 +50,19 @@ def test_notes_list_no_more_commits_than_github_takes() -> None:
     notes = release.build_notes("0.1.0", CHANGELOG, ["x" * 72] * 3000)
     assert notes.endswith("- and 2700 earlier ones\n")
     assert len(notes) < 50_000
+
+
+def test_notes_of_a_tagged_commit_list_the_commits_since_the_tag_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    release.run("git", "init", "--quiet")
+    for subject, tag in (("Begin", "v0.1.0"), ("Mend it", ""), ("Put it right", "v0.2.0")):
+        who = ("-c", "user.name=releaser", "-c", "user.email=releaser@example.com")
+        release.run("git", *who, "commit", "--quiet", "--allow-empty", "--message", subject)
+        if tag:
+            release.run("git", "tag", tag)
+    assert release.commits() == ["Put it right", "Mend it"]
 
 
 @pytest.fixture
