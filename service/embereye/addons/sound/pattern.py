@@ -7,8 +7,9 @@ near 3,100 Hz (piezo) or 520 Hz (square wave, for sleepers).
 Levels are measured in dB, per frequency and each 10 ms. For each possible start and tempo, the levels in the pulses are
 compared with those in the gaps and pauses: every pulse must be louder than every gap, by as much as a room with echoes
 leaves of it. A pulse must also be steady, as loud as the others, a narrow line, and have their tone: the harmonics of
-voices change theirs. Two such groups in a row at the right distance and frequency, with no other group between them,
-are an alarm. Speech, music and machines fail one of these; beepers have other pauses.
+voices change theirs. A timer makes the pulses, so they begin at equal distances; notes of a melody rarely do. Two such
+groups in a row at the right distance and frequency, with the pause of the standard and no other group between them, are
+an alarm. Speech, music and machines fail one of these; beepers have other pauses.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,16 @@ class Template:
     unsteadiness: float  # dB, most standard deviation within a pulse
     neighbours: tuple[tuple[float, float], ...] = ()  # where one more pulse would be; echoes are loud there
 
+    @property
+    def spacing(self) -> float:
+        """From the start of a pulse to that of the next one."""
+        return self.pulses[1][0] - self.pulses[0][0]
+
+    @property
+    def rest(self) -> float:
+        """From the start of a group's last pulse to that of the next group."""
+        return self.period - self.spacing * (len(self.pulses) - 1)
+
 
 TEMPLATES = (
     Template(
@@ -74,6 +85,11 @@ TEMPLATES = (
 BEEP = 0.06  # … seconds in a pause may come nearer to the pulses than …
 BEEP_CONTRAST = 4.0  # … dB
 PERIOD_TOLERANCE = 0.1  # of the period
+# ISO 8201 allows 10 % for each phase. The distances of pulses are measured to 10 ms, so a pause less exactly.
+SPACINGS = np.linspace(0.9, 1.1, 21)  # of the nominal distance
+REST_TOLERANCE = 0.125  # of the pause with its pulse
+EDGE = 4  # frames before and after the start of a pulse whose levels are compared
+DEPTH = 15.0  # dB below a group's faintest pulse: fainter sounds do not count as the start of a pulse
 MISSED = 2.3  # periods without a group after which an alarm has ended
 MIN_LINES = 3  # frames of a group in which its tone is a line, at least
 BEFORE = int(1.7 * FRAMES)  # frames that a search needs before a group, and …
@@ -86,6 +102,7 @@ class Group:
 
     pattern: Pattern
     at: float  # start, seconds from the first sample
+    spacing: float  # from the start of a pulse to that of the next one, seconds
     frequency: float  # Hz
     level: float  # dB of full scale
     contrast: float  # dB, least between a pulse and a gap before or after it
@@ -185,6 +202,9 @@ def _is_next(template: Template, last: Group, group: Group, recent: Sequence[Gro
     distance = (group.at - last.at) / template.period
     if not _is_same_tone(last.frequency, group) or abs(distance - 1) > PERIOD_TOLERANCE:
         return False
+    rest = group.at - last.at - (last.spacing + group.spacing) / 2 * (len(template.pulses) - 1)
+    if abs(rest / template.rest - 1) > REST_TOLERANCE:
+        return False
     between = [other.at for other in recent if _is_same_tone(other.frequency, group)]
     return not any(min(at - last.at, group.at - at) > template.period / 4 for at in between)
 
@@ -280,6 +300,11 @@ class _Means:
         means /= (ends - begins)[..., None]
         return means
 
+    def values(self, column: int) -> NDArray[np.float64]:
+        """The values (frames,) of one bin."""
+        result: NDArray[np.float64] = np.diff(self._total[:, column])
+        return result
+
 
 @dataclass(frozen=True)
 class _Sums:
@@ -324,7 +349,32 @@ def _best(template: Template, sums: _Sums, columns: NDArray[np.intp], raw: Level
         return None
     if not any(low <= tone <= high for low, high in BANDS for tone in (frequency, frequency / FIFTH)):
         return None
-    return Group(template.pattern, at + row / FRAMES, frequency, float(faintest[place]), float(contrast[place]))
+    beat = _beat(template, sums.levels.values(int(place[2])), row, float(faintest[place]))
+    if beat is None:
+        return None
+    start, spacing = beat
+    return Group(
+        template.pattern, at + start / FRAMES, spacing, frequency, float(faintest[place]), float(contrast[place])
+    )
+
+
+def _beat(template: Template, levels: NDArray[np.float64], row: int, faintest: float) -> tuple[int, float] | None:
+    """The start in frames, near `row`, and the spacing in seconds at which every pulse of a group begins; None: none.
+
+    `levels` (frames,) are those of one bin. A pulse begins where they rise, to near the level of the `faintest` pulse.
+    """
+    total = np.cumsum(np.pad(np.clip(levels, faintest - DEPTH, faintest), (1, 0)))
+    rises = np.full(len(levels) + 1, -DEPTH)
+    rises[EDGE:-EDGE] = (total[2 * EDGE :] - 2 * total[EDGE:-EDGE] + total[: -2 * EDGE]) / EDGE
+    reach = round(template.spacing * FRAMES / 4)
+    starts, spacings = np.arange(row - reach, row + reach + 1), template.spacing * SPACINGS
+    pulses = np.arange(len(template.pulses))
+    frames = starts[:, None, None] + np.round(spacings[:, None] * pulses * FRAMES).astype(np.intp)
+    least = rises[BEFORE + frames].min(axis=2)
+    best = np.unravel_index(least.argmax(), least.shape)
+    if least[best] < template.gap_contrast:
+        return None
+    return int(starts[best[0]]), float(spacings[best[1]])
 
 
 def _frequency(column: int, raw: Levels) -> float:

@@ -102,6 +102,16 @@ def test_three_vowels_in_the_time_of_a_signal_but_of_other_tones_are_no_alarm(to
     assert list(heard(np.concatenate((SILENCE, steady, SILENCE)))[0]) == ["smoke"]
 
 
+@pytest.mark.parametrize("steps", [(0, 4, 9), (0, 5, 9)])
+def test_three_notes_of_a_riff_at_unequal_distances_are_no_alarm(steps):
+    """Sixteenths at 64 beats a minute, as `embereye bench sound --seed 20211 --kinds music` plays them."""
+    step, sound = 15 / 64.4, np.zeros(16 * RATE, np.float32)
+    for start in (2 + step * (number + 16 * bar) for bar in range(4) for number in steps):
+        part = slice(int(start * RATE), int((start + 2 * step) * RATE))
+        sound[part] = alarm("smoke", 1.0, tone=2959.0)[: part.stop - part.start]
+    assert heard(room(0.1 * sound, np.random.default_rng(1), decay=0.4))[0] == {}
+
+
 def test_five_minutes_of_noise_are_listened_to_by_a_command(capsys):
     assert main(["bench", "sound", "--hours", "0.01", "--kinds", "music"]) == 0
     assert capsys.readouterr().out.startswith("0 false alarms in 0.1 h (0.1 h of music: 0); 95 % sure of at most ")
