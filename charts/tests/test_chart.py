@@ -534,6 +534,7 @@ def test_the_hub_gets_the_identity_provider_and_starts_without_its_secret() -> N
     assert arguments == [
         "--oidc-issuer=https://accounts.example", "--oidc-client-id=embereye", "--oidc-scopes=openid profile email",
         "--oidc-claim=groups", "--oidc-role=operator=fire wardens", "--oidc-zone=hall/*=fire wardens",
+        "--oidc-zone=hall/cameras/yard=fire wardens",
         "--oidc-client-secret-file=/etc/embereye/oidc/client-secret",
     ]  # fmt: skip
     (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]
