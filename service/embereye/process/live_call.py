@@ -1,12 +1,12 @@
-"""The call by which a camera shard shows pictures to people who look at its cameras: `embereye.v1.Live/Show`.
+"""The call by which a shard shows live pictures to people who look at its devices: `embereye.v1.Live/Show`.
 
-The shard opens it when it starts, and sends its name. The hub answers with a roster of the cameras that somebody looks
-at, again with each change. The shard then sends coverage reports that contain only these cameras and their newest
+The shard opens it when it starts, and sends its name. The hub answers with a roster of the devices that somebody looks
+at, again with each change. The shard then sends coverage reports that contain only these devices and their newest
 pictures. Both messages are those of the calls `Roster/Set` and `Evidence/Report`.
 
-The roster names a camera once for each set of encodings that the browsers in front of it play: `source` contains them,
-such as "H264,H265". A status has in `picture` a JPEG or a fragment of MP4, in `state` the camera's encoding, and in
-`analysed_ns` the time of capture. A status with a `reason` refuses to show the camera.
+The roster names a device once for each set of encodings that the browsers in front of it play: `source` contains them,
+such as "H264,H265". A status has in `picture` a JPEG, a fragment of MP4 or a thermal picture, in `state` the camera's
+encoding, and in `analysed_ns` the time of capture. A status with a `reason` refuses to show the device.
 """
 
 from typing import Any

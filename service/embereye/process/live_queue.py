@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from embereye.wire.jpeg.header import SOI
 from embereye.wire.mp4 import is_start_of_video
+from embereye.wire.thermal_picture import MARK
 
 MAX_PICTURE = 2_000_000  # bytes of a picture or a fragment; gRPC takes messages of 4 MiB
 MAX_WAITING = 4_000_000  # bytes that wait for one reader
@@ -18,15 +19,20 @@ LATE_SECONDS = 2.0  # a reader that does not take a fragment for so long continu
 
 @dataclass(frozen=True, slots=True)
 class LivePicture:
-    """A JPEG, or one or more fragments of a video; see `LiveMuxer`."""
+    """A JPEG, a thermal picture (`pack_thermal`), or one or more fragments of a video (`LiveMuxer`)."""
 
     data: bytes
     taken_ns: int  # nanoseconds since the Unix epoch
     encoding: str = ""  # of the camera: H264, H265, or empty for pictures
 
+    @property
+    def is_still(self) -> bool:
+        """True if it needs no earlier one to be shown."""
+        return self.data.startswith((SOI, MARK))
+
 
 class LiveQueue:
-    """The queue of one reader for one camera."""
+    """The queue of one reader for one device."""
 
     def __init__(self) -> None:
         self.dropped = 0  # pictures and fragments
@@ -39,7 +45,7 @@ class LiveQueue:
 
     def offer(self, picture: LivePicture, now: float) -> None:
         """Add `picture`, which arrived at `now` (seconds of any clock), or drop it."""
-        still = picture.data.startswith(SOI)
+        still = picture.is_still
         if still or self._bytes > MAX_WAITING or (self._waiting and now - self._waiting[0][1] > LATE_SECONDS):
             self.dropped += len(self._waiting)
             self._waiting.clear()

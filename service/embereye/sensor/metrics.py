@@ -37,6 +37,9 @@ ARCHIVE_ITEMS = counter(
 ARCHIVE_FAILING = gauge(
     "embereye_sensor_archive_failing", "1 while the archive cannot be written.", only_where=WITH_ARCHIVE
 )
+LIVE_DEVICES = gauge("embereye_sensor_live_devices", "Sensors whose thermal pictures the shard sends to the hub live.")
+LIVE_BYTES = counter("embereye_sensor_live_bytes_total", "Bytes of live thermal pictures sent to the hub.")
+LIVE_DROPPED = counter("embereye_sensor_live_dropped_total", "Live thermal pictures that a newer one replaced.")
 GARBAGE = counter("embereye_sensor_garbage_total", "Invalid lines.", ["reason"])
 PACKETS = counter("embereye_sensor_packets_total", "Packets by outcome.", ["outcome"])
 SHED = counter("embereye_sensor_shed_total", "Packets shed, by reason.", ["reason"])
@@ -67,13 +70,16 @@ def shard_metrics(sessions: Sessions, batcher: TickBatcher, *, streams: int, gar
     yield HANDSHAKES_FAILED.value(sessions.handshakes_failed)
     yield STREAMS.value(streams)
     yield WAITING_BYTES.value(batcher.waiting)
-    yield TICKS.value(batcher.ticks)
+    yield TICKS.value(batcher.works.count)
     yield LATENCY.histograms([(("wait",), batcher.waits), (("analyse",), batcher.works)])
     yield RELAYED.value(sessions.relayed)
     yield RELAY_DROPPED.value(sessions.relay_dropped)
     if (archive := batcher.archive) is not None:
         yield ARCHIVE_ITEMS.counts({"written": archive.written, "dropped": archive.dropped})
         yield ARCHIVE_FAILING.value(bool(archive.failing))
+    yield LIVE_DEVICES.value(batcher.live.shown)
+    yield LIVE_BYTES.value(batcher.live.sent_bytes)
+    yield LIVE_DROPPED.value(batcher.live.dropped)
     yield GARBAGE.counts(garbage)
 
 

@@ -51,7 +51,7 @@ from embereye.shard.meter import Meter
 from embereye.shard.selftests import RunningTest
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
-from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, MarkedPlaces
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, SensorSettings
 from embereye.wire.device.commands import START
 from embereye.zone.canary import is_canary
@@ -129,6 +129,7 @@ class SensorShard:
         if context.options.data:
             self._recorder = await LineRecorder.start(context)
         context.tasks.start(self._tick(), name="sensor-tick")
+        context.tasks.start(self.batcher.live.run(context.links, self._live_hello), name="live-pictures")
         context.tasks.start(collect_garbage(), name="collect-garbage")
         if self._telemetry is not None:
             self._open_archive(self._telemetry, context)
@@ -168,6 +169,8 @@ class SensorShard:
             self._sessions.recheck()
             self._ingest.discard_pending()
         self.commands = settings.commands
+        for name in left:
+            self.batcher.live.forget(name)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._episodes.configure(settings.deadline_ns)
@@ -203,6 +206,9 @@ class SensorShard:
                 self._context.candidates.add(difference)
             if self._recorder and (device := self.fleet.owned_devices.get(difference.device)):
                 self._recorder.record_difference(difference, device, candidate.settings, self.fleet.name, now_ns)
+
+    def _live_hello(self) -> Coverage:
+        return Coverage(fleet=self.fleet.name, shard=self._context.options.shard if self._context else "")
 
     def analyse_batches(self, device: SensorDevice, batches: Sequence[Any], now_ns: int) -> None:
         """Analyse batches of `wire.batches.Request`; readings that were analysed before count as duplicates."""

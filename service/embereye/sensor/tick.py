@@ -29,6 +29,7 @@ from embereye.sensor.candidate import SensorCandidate
 from embereye.sensor.device.arrivals import Row
 from embereye.sensor.device.recent import PieceKind
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
+from embereye.sensor.live import LiveThermal
 from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import SensorSettings
@@ -83,6 +84,7 @@ class TickBatcher:
     def __init__(self, bands: BandTable, observe: Callable[[list[Sign], int], None]) -> None:
         self.archive: Archive | None = None
         self.candidate: SensorCandidate | None = None
+        self.live = LiveThermal()
         self._bands = bands
         self._observe = observe
         self._queue: deque[Source] = deque()
@@ -96,7 +98,6 @@ class TickBatcher:
         self.waiting = 0  # bytes
         self.analysed = 0  # packets
         self.offered = 0  # packets
-        self.ticks = 0
         self.waited = 0.0  # seconds that the first packet of the present tick has waited
         self.waits = LatencyHistogram()  # from the arrival of a tick's first packet until the tick
         self.works = LatencyHistogram()  # duration of ticks
@@ -153,7 +154,6 @@ class TickBatcher:
 
     def flush(self, until: float = float("inf")) -> None:
         """Analyse the queued sources; stop after the batch in which `until` (monotonic seconds) passed."""
-        self.ticks += 1
         started = time.monotonic()
         if self._queue:
             self.waited = started - self._since
@@ -307,6 +307,7 @@ class TickBatcher:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)
                     if signs := device.analyse_frame(frame.words, picture, extreme, frame.at_ns):
                         self._observe(signs, frame.at_ns)
+                    self.live.offer(device.spec.id, device.frames.picture, frame.at_ns)
                     if self.candidate is not None:
                         self.candidate.add_frame(device, frame.words, picture, extreme, frame.at_ns)
                 except Exception:

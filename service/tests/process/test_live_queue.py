@@ -24,6 +24,13 @@ def test_a_picture_replaces_the_one_that_waits() -> None:
     assert queue.dropped == 1
 
 
+def test_a_thermal_picture_replaces_the_one_that_waits() -> None:
+    queue = LiveQueue()
+    offer(queue, b"T\0 1", b"T\0 2")
+    assert take_all(queue) == [b"T\0 2"]
+    assert queue.dropped == 1
+
+
 def test_a_video_begins_at_a_key_frame_and_misses_nothing() -> None:
     queue = LiveQueue()
     offer(queue, OTHER, KEY, OTHER + b"1", KEY, OTHER + b"2")

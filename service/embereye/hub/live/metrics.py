@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from embereye.hub.live.viewers import Viewers
 from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
 
-VIEWERS = gauge("embereye_hub_live_viewers", "Live pictures of cameras that windows show now.")
+VIEWERS = gauge("embereye_hub_live_viewers", "Live pictures of devices that windows show now.")
 BYTES = counter("embereye_hub_live_bytes_total", "Bytes of live pictures that shards sent.")
 PICTURES = counter("embereye_hub_live_pictures_total", "Live pictures that shards sent.")
 SENT = counter("embereye_hub_live_sent_bytes_total", "Bytes of live pictures sent to windows.")

@@ -1,4 +1,4 @@
-"""The WebSocket of a camera's live pictures, for browsers."""
+"""The WebSocket of a device's live pictures, for browsers."""
 
 import asyncio
 import contextlib
@@ -36,8 +36,10 @@ class LiveRoutes:
 
     @Route(
         "GET", f"{DEVICE}/live", Role.VIEWER,
-        "A WebSocket of a camera's pictures as they arrive, one per binary message: the time at which it was taken, "
-        "eight bytes, nanoseconds since the Unix epoch, the highest byte first; then the JPEG. If the caller plays the "
+        "A WebSocket of a device's pictures as they arrive, one per binary message: the time at which it was taken, "
+        "eight bytes, nanoseconds since the Unix epoch, the highest byte first; then the JPEG or, of a thermal sensor, "
+        "T, a byte (0: °C, 1: raw counts) and 768 integers of 16 bits, the highest byte first: tenths of a degree or "
+        "counts, -32768 for pixels that were not measured. If the caller plays the "
         "camera's encoding: its video in fragments of MP4, with the head of a file before each key frame. A text "
         "message, JSON, names the encoding of a video that the caller does not play, before pictures of it; PRIVATE if "
         "privacy masks hide parts of the pictures",

@@ -1,8 +1,9 @@
-"""The people who look at cameras, and the shards that can show them.
+"""The people who look at devices, and the shards that can show them.
 
-Each viewer gets the camera's video, if its browser plays the encoding, else pictures. A slow browser gets the newest
-picture, or the video from its next key frame on. Who comes later to a video gets it from its latest key frame on. The
-number of viewers is limited. Shards learn of each change of the cameras that are looked at.
+Each viewer gets a sensor's thermal pictures, or a camera's video if its browser plays the encoding, else pictures. A
+slow browser gets the newest picture, or the video from its next key frame on. Who comes later to a video gets it from
+its latest key frame on. The number of viewers is limited. Shards learn of each change of the devices that are looked
+at.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 
 from embereye.process.addresses import place_of
 from embereye.process.live_queue import LATE_SECONDS, MAX_GROUP, LivePicture, LiveQueue
-from embereye.wire.jpeg.header import SOI
 from embereye.wire.mp4 import is_start_of_video
 
 MAX_VIEWERS = 64  # cameras that are looked at, counted once for each window
@@ -38,7 +38,7 @@ class Viewer:
 
     def offer(self, picture: LivePicture) -> None:
         """Pass `picture` on if it is meant for this window."""
-        if picture.data.startswith(SOI) != (picture.encoding in self.plays):
+        if picture.is_still != (picture.encoding in self.plays):
             self.queue.offer(picture, time.monotonic())
             self._wake.set()
 
@@ -176,7 +176,7 @@ class Viewers:
         """Pass a picture or fragment on to those who look at `camera`."""
         self.bytes += len(picture.data)
         self.pictures += 1
-        if camera in self._viewers and not picture.data.startswith(SOI):
+        if camera in self._viewers and not picture.is_still:
             self._groups.setdefault(camera, _Group()).add(picture, time.monotonic())
         for viewer in self._viewers.get(camera, ()):
             viewer.offer(picture)

@@ -2,7 +2,7 @@
 
 import { asked, pageName } from "./address.js";
 import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, drawClips, elapsed, fetchJson, get, hubNow, make, mayAct, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, svg, sync, amount, zoneName } from "./lib.js";
-import { endLive, liveAge, liveNote, liveReason, showLive } from "./live.js";
+import { endLive, liveAge, liveNote, liveReason, setAreas, showLive, showThermal } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawJudged, placesOf } from "./judged.js";
 import { drawAreas, drawMasks } from "./masks.js";
@@ -97,6 +97,8 @@ function drawPicture(device) {
   const live = get("device-live");
   if (device.fleet.includes("/cameras/") && !judging()) showLive(live, device);  // what was judged belongs to the still
   else endLive(live);
+  if (canvas.hidden || !device.declared) endLive(canvas);
+  else showThermal(canvas, device);
   let age = Infinity;
   if (hasPicture) {
     if (shown.pictureNs !== device.pictureNs && liveAge(live) === Infinity && shown.coming?.complete !== false) {
@@ -106,16 +108,17 @@ function drawPicture(device) {
     }
     age = Math.min(liveAge(live), shown.shownNs ? hubNow() - milliseconds(shown.shownNs) : Infinity);
   } else if (device.thermalNs !== "0") {
-    age = hubNow() - milliseconds(device.thermalNs);
-    if (shown.thermalNs !== device.thermalNs) {
+    age = Math.min(liveAge(canvas), hubNow() - milliseconds(device.thermalNs));
+    if (shown.thermalNs !== device.thermalNs && liveAge(canvas) === Infinity) {
       shown.thermalNs = device.thermalNs;
-      fetchJson(`${shown.path}/thermal`).then((body) => paint(canvas, body), () => { shown.thermalNs = ""; });
+      fetchJson(`${shown.path}/thermal`).then((body) => { setAreas(canvas, body.areas); if (liveAge(canvas) === Infinity) paint(canvas, body); }, () => { shown.thermalNs = ""; });
       canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
     }
   }
   say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : t("device.no-picture"));
   say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
-  say(get("device-why"), liveReason(live) ? t("device.not-live", { why: liveReason(live) }) : liveNote(live));
+  const why = liveReason(canvas.hidden ? live : canvas);
+  say(get("device-why"), why ? t("device.not-live", { why }) : liveNote(live));
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }
 

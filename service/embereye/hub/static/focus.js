@@ -4,7 +4,7 @@ import {
   ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
-import { endLive, liveAge, showLive } from "./live.js";
+import { endLive, liveAge, setAreas, showLive, showThermal } from "./live.js";
 import { markFalse, openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, locale, t } from "./messages.js";
@@ -207,15 +207,18 @@ function drawCamera(zone, device) {
 
 function drawThermal(canvas, device) {
   const at = `${deviceKey(device)} ${device.thermalNs}`;
-  if (focus.thermal !== at && !focus.painting) {
+  showThermal(canvas, device);
+  if (focus.thermal !== at && !focus.painting && liveAge(canvas) === Infinity) {
     focus.painting = true;
     fetchJson(`${devicePath(device)}/thermal`).then((body) => {
       focus.thermal = at;
       canvas.hidden = false;
-      paint(canvas, body);
+      setAreas(canvas, body.areas);
+      if (liveAge(canvas) === Infinity) paint(canvas, body);
     }, () => {}).finally(() => { focus.painting = false; });
   }
   canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
+  return Math.min(liveAge(canvas), hubNow() - milliseconds(device.thermalNs));
 }
 
 function caption(place, device, age) {
@@ -237,10 +240,11 @@ function drawPictures(zone) {
   heat.hidden = Boolean(camera) || !sensor;
   canvas.hidden = !camera || !sensor;
   if (!camera) { get("focus-screen").hidden = true; endLive(get("focus-live")); }
+  for (const unused of [heat, canvas]) if (unused.hidden) endLive(unused);
+  const age = sensor ? drawThermal(camera ? canvas : heat, sensor) : Infinity;
   if (camera) caption(get("focus-camera"), camera, drawCamera(zone, camera));
-  else caption(get("focus-camera"), sensor, sensor ? hubNow() - milliseconds(sensor.thermalNs) : Infinity);
-  if (sensor) drawThermal(camera ? canvas : heat, sensor);
-  if (camera && sensor) caption(get("focus-sensor"), sensor, hubNow() - milliseconds(sensor.thermalNs));
+  else caption(get("focus-camera"), sensor, age);
+  if (camera && sensor) caption(get("focus-sensor"), sensor, age);
   else caption(get("focus-sensor"));
   say(get("focus-none"), !known ? t("loading") : dark ? t("focus.dark", { id: camera.id, reason: camera.reason })
     : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? t("focus.loading") : camera || sensor ? "" : t("focus.no-pictures"));

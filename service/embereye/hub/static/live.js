@@ -1,8 +1,8 @@
-// Live pictures of cameras, each on a canvas, only while the canvas is on screen. A video is played, and its pictures are
-// drawn on the canvas; where a browser does not play it, the hub sends pictures.
+// Live pictures of devices, each on a canvas, only while the canvas is on screen. A video is played, and its pictures are
+// drawn on the canvas; where a browser does not play it, the hub sends pictures. Of a thermal sensor it sends each frame.
 
 import { onHub } from "./address.js";
-import { devicePath, elapsed, hubNow, sinceAnswer } from "./lib.js";
+import { devicePath, elapsed, hubNow, paint, sinceAnswer } from "./lib.js";
 import { t } from "./messages.js";
 import { closePlayer, openPlayer, play, playable } from "./player.js";
 
@@ -12,6 +12,9 @@ const AWAY_MS = 2500;        // without an answer for so long, the hub is away
 const START_MS = 8000;       // a video that shows nothing for so long is replaced by pictures
 const FAILURES = 3;          // of a video in a row, after which pictures replace it
 const MAX_SIDE = 1920;       // pixels of a drawn video
+const THERMAL = 0x54;        // the first byte of a thermal picture
+const PIXELS = 768;
+const MISSING = -32768;      // of a pixel that was not measured
 
 const views = new Map();     // canvas → its view
 let away = false;            // the hub did not answer
@@ -46,8 +49,20 @@ function take(view, data) {
   view.reason = "";
   if (typeof data === "string") { view.encoding = JSON.parse(data).encoding; return; }
   const start = new Uint8Array(data, 8, 2);
-  if (start[0] === 0xff && start[1] === 0xd8) { view.failed = 0; stop(view); view.next = data; show(view); }
+  if (start[0] === THERMAL) drawThermal(view, data);
+  else if (start[0] === 0xff && start[1] === 0xd8) { view.failed = 0; stop(view); view.next = data; show(view); }
   else playFragment(view, data);
+}
+
+/** Draw a thermal picture: °C in tenths, or raw counts. */
+function drawThermal(view, data) {
+  const message = new DataView(data), scale = message.getUint8(9) ? 1 : 10;
+  const celsius = Array.from({ length: PIXELS }, (_, pixel) => {
+    const value = message.getInt16(10 + 2 * pixel);
+    return value === MISSING ? null : value / scale;
+  });
+  paint(view.canvas, { celsius, areas: view.areas });
+  Object.assign(view, { at: Number(message.getBigInt64(0)) / 1e6, drawn: elapsed(), failed: 0 });
 }
 
 /** Play the next fragment of a video. */
@@ -110,11 +125,23 @@ export function showLive(canvas, device, over = null) {
   let view = views.get(canvas);
   if (view && view.path !== path) { endLive(canvas); view = undefined; }
   if (!view) {
-    view = { canvas, path, over, socket: null, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0 };
+    view = { canvas, path, over, socket: null, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0, thermal: false, areas: [] };
     views.set(canvas, view);
     observer.observe(canvas);
   }
   view.over = over;
+}
+
+/** Show the frames of a thermal sensor live on `canvas`, as long as it is called again; the canvas keeps the last one. */
+export function showThermal(canvas, device) {
+  showLive(canvas, device);
+  views.get(canvas).thermal = true;
+}
+
+/** Draw measuring areas over the frames on `canvas`. */
+export function setAreas(canvas, areas) {
+  const view = views.get(canvas);
+  if (view) view.areas = areas;
 }
 
 /** End the live view of `canvas`. */
@@ -124,8 +151,11 @@ export function endLive(canvas) {
   views.delete(canvas);
   observer.unobserve(canvas);
   turn(view);
-  canvas.classList.add("blank");
+  hide(view);
 }
+
+/** Hide what `view` has drawn; below a canvas of a camera is its latest still. */
+const hide = (view) => { if (!view.thermal) view.canvas.classList.add("blank"); };
 
 /** Milliseconds since the live picture on `canvas` was taken; Infinity: there is none. */
 export function liveAge(canvas) {
@@ -154,7 +184,7 @@ export function refreshLive() {
   for (const [canvas, view] of views) {
     if (!canvas.isConnected) { endLive(canvas); continue; }
     if (view.player && !view.playing && elapsed() - view.began > START_MS) { stop(view); view.broken = FAILURES; fail(view, ""); }
-    if (elapsed() - view.drawn >= CURRENT_MS) canvas.classList.add("blank");
+    if (elapsed() - view.drawn >= CURRENT_MS) hide(view);
     turn(view);
   }
 }

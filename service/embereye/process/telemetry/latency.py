@@ -22,6 +22,11 @@ class LatencyHistogram:
         if seconds > 0.0:
             self.sum += seconds
 
+    @property
+    def count(self) -> int:
+        """The number of durations."""
+        return sum(self._counts)
+
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts by upper bound, as Prometheus writes them."""
         return list(zip((*map(str, self._bounds), "+Inf"), map(float, accumulate(self._counts)), strict=True))

@@ -4,16 +4,20 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
+from itertools import count
 
 import numpy as np
 import pytest
 from harness.browser import Browser, run_browser
+from harness.eventually import eventually
 from harness.need import BROWSER
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
+from embereye.sensor.device.frames import ThermalImage
+from embereye.sensor.live import LiveThermal
 from embereye.shard.links import Links
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage
@@ -21,7 +25,7 @@ from embereye.wire.video.access_unit import AccessUnit
 from embereye.wire.video.nal import START_CODE
 
 from ...wire.video.coded import RATE, coded
-from .house import CAMERAS, TOKEN, House, picture
+from .house import CAMERAS, SENSORS, TOKEN, House, picture
 from .link import linked
 
 pytestmark = pytest.mark.needs(BROWSER)
@@ -68,6 +72,16 @@ class Camera:
             await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
 
 
+# The thermal picture on the device's page has a hottest pixel in this column; -1: it shows none.
+COLUMN = """(() => {
+  const canvas = document.querySelector('#device-thermal');
+  if (!canvas || canvas.hidden) return -1;
+  const pixels = canvas.getContext("2d").getImageData(0, 10, canvas.width, 1).data, size = canvas.width / 32;
+  const red = [...Array(32).keys()].map((column) => pixels[4 * Math.floor((column + 0.5) * size)]);
+  return red.indexOf(Math.max(...red));
+})()"""
+
+
 @pytest.fixture
 async def live(house: House) -> AsyncIterator[LivePictures]:
     """The live pictures of the cameras' shard, connected to the hub."""
@@ -82,6 +96,31 @@ async def shown_number(browser: Browser) -> int:
     """The number on the picture that the page shows now; -1: there is none."""
     number: int = await browser.ask("evaluate", script=NUMBER)
     return number
+
+
+async def test_thermal_frames_are_drawn_as_they_come(house: House, browser: Browser) -> None:
+    await house.furnish()
+    live = LiveThermal()
+    shard = live.run(Links(house.control), lambda: Coverage(fleet=SENSORS, shard="hall-0"))
+
+    async def burn() -> None:
+        """Send 16 frames a second; the hot column moves with each."""
+        for number in count():
+            pixels = np.full((24, 32), 21, np.float32)
+            pixels[:, number % 32] = 60
+            live.offer("s-00000", ThermalImage(pixels, relative=False), now_ns())
+            await asyncio.sleep(1 / 16)
+
+    async with beside(shard, name="shard"), beside(burn(), name="sensor"):
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={SENSORS}&id=s-00000'")
+        await eventually(lambda: "s-00000" in live.wanted)
+        columns = set[int]()
+        while len(columns) < 12:
+            columns.add(await browser.ask("evaluate", script=COLUMN))
+        await browser.until("document.querySelector('#device-age').textContent === 'live'")
+        await browser.ask("evaluate", script="location.hash = 'now'")
+        await eventually(lambda: "s-00000" not in live.wanted)
+        assert await browser.ask("problems") == []
 
 
 async def test_a_video_plays_in_the_console(house: House, browser: Browser, live: LivePictures) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import numpy as np
 import pytest
 from harness.eventually import eventually
 from prometheus_client import CollectorRegistry
 
-from embereye.camera import live as shard_limits
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
 from embereye.hub.databases.store import StoreThreads
@@ -24,12 +24,14 @@ from embereye.process.http.server import bound_port, serve_http
 from embereye.process.live_queue import LivePicture
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
+from embereye.shard import live as shard_limits
 from embereye.shard.links import Links
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 from embereye.wire.mp4 import is_start_of_video
+from embereye.wire.thermal_picture import pack_thermal
 from embereye.wire.video.access_unit import AccessUnit
 from embereye.wire.video.nal import START_CODE
 
@@ -94,6 +96,18 @@ async def test_a_picture_reaches_the_window_with_the_time_it_was_taken(site: Sit
         message = await window.receive_bytes(timeout=60)
     assert message[8:] == JPEG
     assert abs(struct.unpack(">q", message[:8])[0] - taken_ns) < 30 * SECOND
+
+
+async def test_a_thermal_picture_reaches_a_window_whatever_it_plays(site: Site) -> None:
+    thermal = pack_thermal(np.full((24, 32), 21.5, np.float32), relative=False)
+    viewer = limits.Viewer({"H264"})
+    viewer.offer(LivePicture(thermal, 1))
+    assert (await viewer.next()).data == thermal
+    async with site.view(plays="H264,H265") as window:
+        await eventually(lambda: "cam-1" in site.pictures.wanted)
+        site.pictures._is_shown("cam-1")
+        site.pictures._queue("cam-1", LivePicture(thermal, now_ns()))
+        assert (await window.receive_bytes(timeout=60))[8:] == thermal
 
 
 async def test_a_shard_sends_pictures_only_while_somebody_looks(site: Site) -> None:
@@ -181,14 +195,14 @@ async def test_a_window_that_does_not_play_the_encoding_gets_pictures_and_its_na
 async def test_a_shard_shows_a_limited_number_of_cameras_and_says_so(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_limits, "MAX_CAMERAS", 1)
+    monkeypatch.setattr(shard_limits, "MAX_DEVICES", 1)
     async with site.view() as first, site.view("cam-2") as second:
         await eventually(lambda: set(site.pictures.wanted) == {"cam-1", "cam-2"})
         site.pictures.offer("cam-1", JPEG, 1)
         site.pictures.offer("cam-2", JPEG, 1)
         assert (await first.receive_bytes(timeout=60))[8:] == JPEG
         message = await second.receive(timeout=60)
-        assert message.extra == "its shard shows 1 cameras already. Close one."
+        assert message.extra == "its shard shows 1 devices already. Close one."
     await eventually(lambda: not site.pictures.shown)
 
 
