@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from embereye.process.addons import addon_modules
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, missing
-from embereye_bench.hub.console_live import console_live
+from embereye_bench.hub.console_live import console_live, fleet_push_live
 from embereye_bench.hub.console_wall import console_paint, console_wall
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
 from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "fanout-binary": fanout_binary,
     "login-425": login_425,
     "console-live": console_live,
+    "fleet-push-live": fleet_push_live,
     "console-paint": console_paint,
     "console-wall": console_wall,
     "saturation": saturation,

@@ -4,6 +4,8 @@ Cameras push pictures to a shard, as in `fleet-push` but without a fire, and fou
 There are half as many as this machine bears without windows, which is measured first: a machine that is full drops
 pictures in any case. The baseline is the same without windows, in alternating rounds. Then alarms begin, and the delay
 from each event until the console shows *Acknowledge* is measured in a real browser.
+
+`fleet-push-live` is `fleet-push` itself, with four windows: whether live pictures take anything from the detectors.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device
-from embereye_bench.cameras.jpeg import RATE, Fleet, Round, assignment, fleet, quantile
+from embereye_bench.cameras.jpeg import CAMERAS, RATE, Fleet, Round, assignment, fleet, quantile
 from embereye_bench.films import draw_calm
 from embereye_bench.hub.alarm_path import Subscriber
 from embereye_bench.hub.chromium import Window, chromium
@@ -41,6 +43,7 @@ SENSORS = "bench/sensors/rooms"
 SHOWN_MOST = 0.5  # seconds from an alarm's event until the console shows *Acknowledge*
 RATE_LEAST = 0.9  # of the cameras' rate, in each window
 LATEST = 1.0  # seconds from the capture of a live picture until its window has it
+REACH = f"0 dropped, ≥ {RATE_LEAST * RATE:g} pictures/s, ≤ {LATEST:g} s old"
 # The time at which *Acknowledge* is in sight for a zone, milliseconds since the Unix epoch.
 SHOWN = """new Promise((done) => (function look() {
   const button = document.querySelector("#focus-actions [data-action=acknowledge]");
@@ -68,6 +71,41 @@ class _Seen:
 
     rates: list[float] = field(default_factory=list)  # pictures/s, of each window and round
     ages: list[float] = field(default_factory=list)  # seconds from capture to arrival
+
+
+@dataclass
+class _Rounds:
+    """The rounds with and without windows, in turns."""
+
+    alone: list[Round] = field(default_factory=list)
+    watched: list[Round] = field(default_factory=list)
+    seen: _Seen = field(default_factory=_Seen)
+
+    @property
+    def cores(self) -> tuple[float, float]:
+        """The shard's cores with windows, and without."""
+        watched, alone = ([measured.cores for measured in rounds] for rounds in (self.watched, self.alone))
+        return median(watched), median(alone)
+
+    @property
+    def age(self) -> float:
+        """Seconds from capture until a window has the picture, p99."""
+        return sorted(self.seen.ages)[int(0.99 * len(self.seen.ages))]
+
+    @property
+    def is_good(self) -> bool:
+        """True if the detectors lost nothing, and each window had its pictures in time."""
+        whole = not any(measured.dropped for measured in self.watched)
+        return whole and min(self.seen.rates) >= RATE_LEAST * RATE and self.age <= LATEST
+
+    def words(self, cameras: int) -> str:
+        """Describe the rounds with `cameras`."""
+        dropped, alone = (sum(measured.dropped for measured in rounds) for rounds in (self.watched, self.alone))
+        return (
+            f"cores with {VIEWERS} windows, {dropped} dropped of {cameras * RATE:,.0f} frames/s (alone {alone}),"
+            f" p99 {_p99(self.watched) * 1e3:.1f} ms (alone {_p99(self.alone) * 1e3:.1f}); a window gets"
+            f" {min(self.seen.rates):.1f} pictures/s or more, p99 {self.age * 1e3:.0f} ms after capture"
+        )
 
 
 async def _watch_live(session: aiohttp.ClientSession, hub: HubProcess, camera: int, seen: _Seen) -> None:
@@ -151,14 +189,20 @@ async def set_rosters(hub: HubProcess, *, cameras: int, rooms: int) -> None:
             await RosterStub(link).Set(roster, timeout=10)
 
 
-async def _measure(
-    running: Fleet, hub: HubProcess, scale: Scale, cameras: int
-) -> tuple[Sequence[Round], Sequence[Round], _Seen, list[float]]:
-    alone, watched, seen, delays, subscriber = [], [], _Seen(), list[float](), Subscriber()
+async def _rounds(running: Fleet, hub: HubProcess, scale: Scale, cameras: int) -> _Rounds:
     await set_rosters(hub, cameras=cameras, rooms=scale.rounds)
+    rounds = _Rounds()
     for _ in range(scale.rounds):
-        alone.append(await _round(running, hub, scale.seconds, None))
-        watched.append(await _round(running, hub, scale.seconds, seen))
+        rounds.alone.append(await _round(running, hub, scale.seconds, None))
+        rounds.watched.append(await _round(running, hub, scale.seconds, rounds.seen))
+    if not rounds.seen.ages:
+        raise RuntimeError("no window received a picture")
+    return rounds
+
+
+async def _delays(running: Fleet, hub: HubProcess, scale: Scale) -> list[float]:
+    """Seconds from the event of each alarm until the console shows *Acknowledge*."""
+    delays, subscriber = list[float](), Subscriber()
     running.sender.command("start")
     async with chromium() as window, beside(subscriber.run(hub.grpc, hub.token), name="bench-subscriber"):
         await sign_in(window, hub)
@@ -167,7 +211,11 @@ async def _measure(
             delays.append(await _shown_after(hub, window, subscriber, number))
             await asyncio.sleep(0.5)
     running.sender.command("stop")
-    return alone, watched, seen, delays
+    return delays
+
+
+async def _measure(running: Fleet, hub: HubProcess, scale: Scale, cameras: int) -> tuple[_Rounds, list[float]]:
+    return await _rounds(running, hub, scale, cameras), await _delays(running, hub, scale)
 
 
 def console_live(scale: Scale) -> Result:
@@ -177,24 +225,28 @@ def console_live(scale: Scale) -> Result:
         borne = _bearable(hub, scale.seconds)
         cameras = max(VIEWERS, int(SHARE * borne))
         with fleet("push", draw_calm(), cameras, hub=hub.control) as running:
-            alone, watched, seen, delays = asyncio.run(_measure(running, hub, scale, cameras))
+            rounds, delays = asyncio.run(_measure(running, hub, scale, cameras))
         asyncio.run(hub.end())
-    cores, baseline = median([measured.cores for measured in watched]), median([measured.cores for measured in alone])
-    dropped = sum(measured.dropped for measured in watched)
-    rate = min(seen.rates)
-    if not seen.ages:
-        raise RuntimeError("no window received a picture")
-    age = sorted(seen.ages)[int(0.99 * len(seen.ages))]
-    p99s, shown = (_p99(watched) * 1e3, _p99(alone) * 1e3), (median(delays) * 1e3, max(delays) * 1e3)
+    cores, baseline = rounds.cores
+    shown = median(delays) * 1e3, max(delays) * 1e3
     unit = (
-        f"cores with {VIEWERS} windows, {dropped} dropped of {cameras * RATE:,.0f} frames/s (this machine bears"
-        f" {borne * RATE:,.0f}), p99 {p99s[0]:.1f} ms (alone {p99s[1]:.1f}); a window gets {rate:.1f} pictures/s"
-        f" or more, p99 {age * 1e3:.0f} ms after capture;"
+        f"{rounds.words(cameras)} (this machine bears {borne * RATE:,.0f} frames/s);"
         f" Acknowledge shown {shown[0]:.0f} ms after the event, at most {shown[1]:.0f}"
     )
-    ok = not dropped and rate >= RATE_LEAST * RATE and age <= LATEST and max(delays) <= SHOWN_MOST
-    reach = f"0 dropped, ≥ {RATE_LEAST * RATE:g} pictures/s, ≤ {LATEST:g} s old, Acknowledge ≤ {SHOWN_MOST * 1e3:g} ms"
+    ok = rounds.is_good and max(delays) <= SHOWN_MOST
+    reach = f"{REACH}, Acknowledge ≤ {SHOWN_MOST * 1e3:g} ms"
     return Result("console-live", cores, unit, baseline, cores / baseline, reach, ok)
+
+
+def fleet_push_live(scale: Scale) -> Result:
+    """Measure 100 cameras that push, as in `fleet-push`, with four windows. Baseline: the same without windows."""
+    with disk_hub() as hub:
+        asyncio.run(hub.start())
+        with fleet("push", draw_calm(), hub=hub.control) as running:
+            rounds = asyncio.run(_rounds(running, hub, scale, CAMERAS))
+        asyncio.run(hub.end())
+    cores, baseline = rounds.cores
+    return Result("fleet-push-live", cores, rounds.words(CAMERAS), baseline, cores / baseline, REACH, rounds.is_good)
 
 
 def _p99(rounds: Sequence[Round]) -> float:
