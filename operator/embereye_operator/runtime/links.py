@@ -29,10 +29,15 @@ TIMEOUT = 1.0  # seconds; a shard that takes longer to report its status counts 
 CALL_SECONDS = 2 * TIMEOUT  # longest duration of a call
 IDLE = 60.0  # seconds without a call until a shard's channel is closed
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
+CONNECT_SECONDS = 15.0  # longest attempt to connect; a process on a busy machine needs several seconds
 # Many shards may be gone for long, so reconnects are slower than for readings.
-RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000))
+RECONNECT = (
+    ("grpc.min_reconnect_backoff_ms", int(CONNECT_SECONDS * 1000)),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
 # gRPC waits as long before it resolves a name again, and no option shortens that. A channel that is not connected so
-# many seconds after its creation is replaced, and the new one resolves the name at once.
+# many seconds after its creation is replaced, and the new one resolves the name at once. The old one may still connect.
 CONNECTED_SECONDS = 2.0
 
 
@@ -59,6 +64,7 @@ class _Caller:
     def __init__(self, credentials: Credentials | None) -> None:
         self.credentials = credentials
         self._open: dict[tuple[str, str], _Open] = {}
+        self._slow: dict[tuple[str, str], list[_Open]] = {}  # replaced channels that were still connecting
         self._over: set[grpc.aio.Channel] = set()  # replaced channels, closed once their calls have ended
         self._closing = Tasks()
 
@@ -67,12 +73,32 @@ class _Caller:
         certificate = self.credentials.current if self.credentials else None
         known = self._open.get((address, server_name))
         if known and known.shown is not certificate:
-            self._retire(address, server_name)
+            self._retire(self._open.pop((address, server_name)))
             known = None
+        if connected := self._connected(address, server_name, certificate):
+            if known:
+                self._retire(known)
+            known = self._open[address, server_name] = connected
         if known is None:
             link = control_channel(address, server_name, self.credentials, RECONNECT)
             known = self._open[address, server_name] = _Open(link, certificate, time.monotonic())
         return known.link
+
+    def _connected(self, address: str, server_name: str, certificate: Certificate | None) -> _Open | None:
+        """Return a replaced channel that has connected after all, and close the others once they fail."""
+        connected: _Open | None = None
+        for slow in self._slow.pop((address, server_name), ()):
+            state = slow.link.get_state()
+            if state is grpc.ChannelConnectivity.READY and slow.shown is certificate and connected is None:
+                connected = slow
+            elif state is grpc.ChannelConnectivity.CONNECTING and slow.shown is certificate and connected is None:
+                self._slow.setdefault((address, server_name), []).append(slow)
+            else:
+                self._retire(slow)
+        if connected:
+            for slow in self._slow.pop((address, server_name), ()):
+                self._retire(slow)
+        return connected
 
     def _note_failure(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
         """Record a failed call on `link`: if it is not even connected, the next call uses a new channel."""
@@ -80,22 +106,28 @@ class _Caller:
         if (
             known
             and known.link is link
-            and link.get_state() is not grpc.ChannelConnectivity.READY
+            and (state := link.get_state()) is not grpc.ChannelConnectivity.READY
             and time.monotonic() - known.since > CONNECTED_SECONDS
         ):
-            self._retire(address, server_name)
+            del self._open[address, server_name]
+            if state is grpc.ChannelConnectivity.CONNECTING:
+                self._slow.setdefault((address, server_name), []).append(known)
+            else:
+                self._retire(known)
 
     async def close(self) -> None:
         """Close all channels."""
         await self._closing.stop()
-        await asyncio.gather(self._close(list(self._open)), *(link.close(None) for link in self._over))
+        await asyncio.gather(self._close([*self._open, *self._slow]), *(link.close(None) for link in self._over))
         self._over.clear()
 
     async def _close(self, chosen: Collection[tuple[str, str]]) -> None:
-        await asyncio.gather(*(self._open.pop(key).link.close(None) for key in chosen if key in self._open))
+        closed = [self._open.pop(key) for key in chosen if key in self._open]
+        closed += [slow for key in chosen for slow in self._slow.pop(key, ())]
+        await asyncio.gather(*(known.link.close(None) for known in closed))
 
-    def _retire(self, address: str, server_name: str) -> None:
-        link = self._open.pop((address, server_name)).link
+    def _retire(self, known: _Open) -> None:
+        link = known.link
         self._over.add(link)
         self._closing.start(self._close_later(link), name="close-channel")
 

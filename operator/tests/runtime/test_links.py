@@ -1,6 +1,7 @@
 """Calls to shards and hubs: replaced and failed connections are closed, and a hub says if people are reached."""
 
 import asyncio
+import contextlib
 from collections.abc import Generator
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ import pytest
 from embereye.process.grpc_server import PEOPLE, GrpcServer, Service
 from embereye.v1.roster_pb2 import FleetRoster, RosterResponse, TellScalingResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
+from embereye.v1.shard_pb2 import AssignResponse, IdentifyResponse, InheritResponse, ShardStatus, StatusRequest
+from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime import links
 from embereye_operator.runtime.links import Address, Hub, Shards
@@ -101,6 +104,55 @@ async def test_a_channel_that_cannot_connect_is_replaced_to_resolve_the_name_aga
     assert len(created) == (1 if connected else 3)
     await shards.close()
     assert [len(link.closed) for link in created] == [1] * len(created)
+
+
+class Statuses(ShardServicer):
+    """A shard that answers."""
+
+    async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
+        return ShardStatus(epoch=7)
+
+    async def Assign(self, request: object, context: object) -> AssignResponse:
+        raise NotImplementedError
+
+    async def Identify(self, request: object, context: object) -> IdentifyResponse:
+        raise NotImplementedError
+
+    async def Inherit(self, request: object, context: object) -> InheritResponse:
+        raise NotImplementedError
+
+
+async def test_a_shard_whose_connections_take_longer_than_a_channel_gets_is_reached() -> None:
+    """On a busy machine, every channel was closed before it could connect, so that a shard looked dead for a minute."""
+    server = GrpcServer([Service(add_ShardServicer_to_server, Statuses(), "embereye.v1.Shard")], control=True)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client only after more than its time."""
+        await asyncio.sleep(2.5 * links.CONNECTED_SECONDS)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65_536):
+                    target.write(data)
+            target.close()
+
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    slow = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    shards = Shards()
+    address = Address("default", "hall-0", f"127.0.0.1:{slow.sockets[0].getsockname()[1]}")
+    answer = None
+    for _ in range(20):
+        if answer := await shards.status(address):
+            break
+    assert answer is not None
+    assert answer.epoch == 7
+    await shards.close()
+    slow.close()
+    await server.stop(0)
 
 
 async def test_the_hub_is_called_by_address_first_and_then_by_name(
