@@ -421,7 +421,10 @@ async function showAudit(before) {
 
 get("audit-open").onclick = () => showAudit(0);
 get("audit-close").onclick = () => get("audit").close();
-get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(problem(error)));
+get("sign-out").onclick = () => {
+  page.leaving = true; // requests of this moment are answered with 401, and must not lead elsewhere than `next`
+  postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => { page.leaving = false; toast(problem(error)); });
+};
 get("viewer-close").onclick = () => get("viewer").close();
 get("menu").onclick = () => get("menu").setAttribute("aria-expanded", String(document.querySelector("header").classList.toggle("open")));
 get("zones-more").onclick = () => get("zones-more").setAttribute("aria-pressed", String(get("zones-section").classList.toggle("open")));

@@ -24,7 +24,7 @@ export const RETRY_MS = 2000; // before a failed request is repeated, while the 
 export const STALE_MS = 4000; // without an answer for this time, the page must not look current
 
 export const page = {
-  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, timeZone: "", me: null,
+  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, timeZone: "", me: null, leaving: false,
 };
 
 export const get = (id) => document.getElementById(id);
@@ -217,7 +217,7 @@ function signInAgain() {
 export async function fetchJson(path, options = {}) {
   const response = await fetch(onHub(path), { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
     .catch((error) => { throw error instanceof TypeError ? new Error(t("hub.unreachable"), { cause: error }) : error; });
-  if (response.status === 401) signInAgain();
+  if (response.status === 401 && !page.leaving) signInAgain();
   // A proxy in front of a hub that is down answers with its error page.
   const body = await response.json().catch((error) => { if (response.ok || !(error instanceof SyntaxError)) throw error; return {}; });
   if (!response.ok) throw new Error(body.error || t("hub.answered", { status: response.status }));

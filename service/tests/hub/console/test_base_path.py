@@ -111,6 +111,7 @@ async def use(window: Browser, house: House, base: str, folder: Path) -> None:
     await window.ask("upload", selector="#plan-file", path=str(folder / "floor.jpg"))
     await window.ask("click", selector="#plan-form button")
     await window.until("document.querySelector('#plan-image').naturalWidth === 320")
+    assert await window.ask("problems") == []
     await window.ask("click", selector="#sign-out")
     await window.until(f"location.pathname === '{BASE}/login'")
-    assert await window.ask("problems") == []
+    assert not await window.ask("evaluate", script="location.search"), "nobody is told that the session has ended"
