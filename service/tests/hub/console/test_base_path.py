@@ -114,4 +114,4 @@ async def use(window: Browser, house: House, base: str, folder: Path) -> None:
     assert await window.ask("problems") == []
     await window.ask("click", selector="#sign-out")
     await window.until(f"location.pathname === '{BASE}/login'")
-    assert not await window.ask("evaluate", script="location.search"), "the page does not say that the session has ended"
+    assert not await window.ask("evaluate", script="location.search"), "the page says nothing of an ended session"
