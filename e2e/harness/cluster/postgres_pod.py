@@ -8,7 +8,7 @@ import base64
 import secrets
 
 from harness.cluster.cluster import Cluster, Json, script, until
-from harness.cluster.site import SYSTEM, VOLUME
+from harness.cluster.site import REQUESTS, SYSTEM, VOLUME
 
 NAME = "database"  # of its objects
 USER = 999  # user id of the image
@@ -99,6 +99,7 @@ def _manifests(node: str, password: str) -> list[Json]:
         "readinessProbe": {
             "exec": {"command": ["pg_isready", "--host", "/tmp", "--username", "embereye"]}, "periodSeconds": 1,
         },
+        "resources": {"requests": REQUESTS},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
             {"name": "data", "mountPath": "/data"}, {"name": "tmp", "mountPath": "/tmp"},

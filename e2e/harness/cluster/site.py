@@ -52,6 +52,8 @@ OUTSIDE = "outside"  # suffix of the Services by which tests get in
 SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
 SIMULATED_CAMERAS = {"c-1": "store-1", "c-2": "store-2"}
 CAMERA_PORT = 8093
+# Of cameras and databases: without requests, the release's pods leave them no CPU on a busy node.
+REQUESTS = {"cpu": "100m", "memory": "128Mi"}
 # The taints that autoscalers set on a node before they remove it.
 TAINTS = ("ToBeDeletedByClusterAutoscaler=1700000000:NoSchedule", "karpenter.sh/disrupted:NoSchedule")
 
@@ -555,6 +557,7 @@ def simulator(kind: str, arguments: Sequence[str], node: str, name: str = "") ->
                             "name": "simulator",
                             "image": SIMULATORS,
                             "args": ["simulate", kind, *arguments],
+                            "resources": {"requests": REQUESTS},
                             "securityContext": security,
                         }
                     ],
