@@ -92,9 +92,16 @@ async def owners_node_off(release: Release) -> AsyncIterator[None]:
     home = release.site.home_node
 
     async def owner_away() -> str:
-        """The owner's node. On the home node, which no fault may take, kill the owner so that another takes over."""
-        owner, *_ = await _hubs(release)
-        if (node := str(owner["spec"]["nodeName"])) == home:
+        """The owner's node. On the home node, which no fault may take, kill the owner so that another takes over.
+
+        After a node was lost, both hubs may be on the home node. Then delete the standby first, as a descheduler does.
+        """
+        owner, *standbys = await _hubs(release)
+        if (node := str(owner["spec"]["nodeName"])) != home:
+            return node
+        if crowded := [pod["metadata"]["name"] for pod in standbys if pod["spec"]["nodeName"] == home]:
+            await release.cluster.kubectl("delete", "pod", "--namespace", SYSTEM, *crowded)
+        else:
             await release.cluster.kill_container(owner)
         return node
 
