@@ -96,9 +96,12 @@ def _manifests(node: str, password: str) -> list[Json]:
         "name": "postgres", "image": "e2e-postgres:latest", "imagePullPolicy": "Never",
         "command": ["sh", "-c", START],
         "ports": [{"name": "postgres", "containerPort": 5432}],
-        "readinessProbe": {
+        "startupProbe": {
             "exec": {"command": ["pg_isready", "--host", "/tmp", "--username", "embereye"]}, "periodSeconds": 1,
+            "failureThreshold": int(READY_SECONDS),
         },
+        # Starts no program in the container each second.
+        "readinessProbe": {"tcpSocket": {"port": 5432}, "periodSeconds": 1},
         "resources": {"requests": REQUESTS},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
