@@ -132,7 +132,7 @@ class FloodingDevice:
 
     async def _send(self, writer: asyncio.StreamWriter, line: bytes) -> None:
         due, last = 0.0, time.monotonic()
-        while True:
+        while not writer.is_closing():
             now = time.monotonic()
             due, last = min(due + (now - last) * self.rate, self.rate), now
             writer.write(line * int(due))
