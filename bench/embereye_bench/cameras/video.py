@@ -45,6 +45,8 @@ DEFAULT_TARGET = 15.0  # frames/s of a fleet; above the sent rate, so that jitte
 SMALL = (640, 360)
 HD, HD_RATE = (1920, 1080), 15.0
 DECODED_SECONDS = 40  # of film that FFmpeg decodes in one run
+WALKING_EVERY = 20  # one in so many cameras of a calm fleet always shows a person
+CALM_SECONDS = 12.0  # until such a fleet is calm
 FRIGATE_CAMERAS = 12  # ffmpeg processes; their cost is per camera
 OVERLOAD = 4  # times the machine's decoding capacity
 MEMORY_CAMERAS = {SMALL: 40, HD: 8}
@@ -105,18 +107,18 @@ class Served:
     sender: Sender
     films: Films
     encoding: str
-    cameras: int
+    cameras: Sequence[int]  # their numbers, which choose their films
     rate: float
     folder: Path
 
     def urls(self, query: str = "") -> list[str]:
         """The addresses of all cameras."""
         port = self.sender.introduction["port"]
-        return [f"rtsp://{HOST}:{port}/{number}{query}" for number in range(self.cameras)]
+        return [f"rtsp://{HOST}:{port}/{number}{query}" for number in self.cameras]
 
     def decoding(self) -> float:
         """Cores that FFmpeg needs to decode all cameras; 0 if ffmpeg is missing."""
-        shown = [self.films.film_of(camera) for camera in range(self.cameras)]
+        shown = [self.films.film_of(camera) for camera in self.cameras]
         costs = {}
         for film in set(shown):
             path = coded_file(self.films, self.encoding, self.rate, film, self.folder)
@@ -127,30 +129,33 @@ class Served:
 
 @contextlib.contextmanager
 def served(
-    films: Films, cameras: int, rate: float, encoding: str = "H264", loss: float = 0.0
+    films: Films, cameras: int | Sequence[int], rate: float, encoding: str = "H264", loss: float = 0.0
 ) -> Iterator[tuple[Served, str]]:
-    """Run simulated `cameras` that serve `films`; yield them, and the address of the hub in their process."""
+    """Run simulated `cameras`, a count or their numbers, that serve `films`; yield them and their process's hub."""
+    numbers = range(cameras) if isinstance(cameras, int) else cameras
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         films.save(folder / "films")
         hub = f"{HOST}:{free_ports(1)[0]}"
-        options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
+        count = str(max(numbers) + 1)
+        options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", count, "--rate", str(rate)]
         options += ["--codec", encoding, "--loss", str(loss)]
         sender = stack.enter_context(Sender("rtsp", *options))
-        yield Served(sender, films, encoding, cameras, rate, folder), hub
+        yield Served(sender, films, encoding, numbers, rate, folder), hub
 
 
 @contextlib.contextmanager
 def video_fleet(
-    films: Films, cameras: int, rate: float, encoding: str = "H264", *, fps_min: float = 2.0, query: str = "",
-    loss: float = 0.0,
+    films: Films, cameras: int | Sequence[int], rate: float, encoding: str = "H264", *, fps_min: float = 2.0,
+    query: str = "", loss: float = 0.0, calms: bool = False,
 ) -> Iterator[tuple[Served, Fleet]]:  # fmt: skip
-    """Run simulated cameras, and a shard that analyses all of their pictures."""
+    """Run simulated cameras, and a shard that analyses all of their pictures, or `calms`: key frames while calm."""
     with served(films, cameras, rate, encoding, loss) as (sending, hub), contextlib.ExitStack() as stack:
         wanted = assignment(sending.urls(query), fps_min=fps_min, target=max(DEFAULT_TARGET, rate))
+        wanted.camera.key_frames_while_calm = calms
         shard = stack.enter_context(CameraShardProcess(wanted, sending.folder, hub))
-        shard.wait_ready(cameras)
-        _wait_streaming(shard, cameras)
+        shard.wait_ready(len(sending.cameras))
+        _wait_streaming(shard, len(sending.cameras))
         yield sending, Fleet(shard, sending.sender)
 
 
@@ -185,6 +190,44 @@ def h264_fleet(scale: Scale) -> Result:
     ok = rate >= 0.99 * CAMERAS * RATE and not dropped and p99 <= 100 and 0 < ratio <= 1.3
     reach = "≤ 1.3 of FFmpeg's decoding alone, 0 dropped, p99 ≤ 100 ms"
     return Result("h264-fleet", cores, unit + _note(baseline), baseline, ratio, reach, ok)
+
+
+def _calm_cameras(films: Films) -> list[int]:
+    """The numbers of CAMERAS cameras, of which one in WALKING_EVERY always shows a person and the others nothing."""
+    shown = {place: [number for number in range(10 * CAMERAS) if films.film_of(number) == place] for place in (0, 1)}
+    walking = CAMERAS // WALKING_EVERY
+    return [*shown[0][: CAMERAS - walking], *shown[1][:walking]]
+
+
+def _calm_result(name: str, encoding: str, scale: Scale) -> Result:
+    rounds, baselines, calm = [], [], []
+    films = small_films()
+    with video_fleet(films, _calm_cameras(films), RATE, encoding, fps_min=1.0, calms=True) as (sending, running):
+        time.sleep(CALM_SECONDS)
+        for _ in range(scale.rounds):
+            baselines.append(sending.decoding())
+            rounds.append(running.round(scale.seconds))
+            calm.append(running.shard.counters().total("embereye_camera_calm"))
+    cores, baseline = median([measured.cores for measured in rounds]), median(baselines)
+    rate = median([measured.rate for measured in rounds])
+    ratio, cameras = cores / baseline if baseline else 0.0, median(calm)
+    unit = (
+        f"cores, {cameras:.0f} of {CAMERAS} cameras calm, {rate:,.0f} of {CAMERAS * RATE:,.0f} frames/s analysed;"
+        f" senders {median([measured.sender for measured in rounds]):.2f} cores"
+    )
+    ok = 0 < ratio <= 0.35 and cameras >= 0.9 * CAMERAS * (1 - 1 / WALKING_EVERY)
+    reach = "≤ 0.35 of FFmpeg's decoding of all pictures"
+    return Result(name, cores, unit + _note(baseline), baseline, ratio, reach, ok)
+
+
+def h264_calm(scale: Scale) -> Result:
+    """Measure 100 cameras of which 95 are calm, with key frames only while calm. Baseline: FFmpeg decodes all."""
+    return _calm_result("h264-fleet-calm", "H264", scale)
+
+
+def h265_calm(scale: Scale) -> Result:
+    """Measure the same with H.265."""
+    return _calm_result("h265-fleet-calm", "H265", scale)
 
 
 def h264_frigate(scale: Scale) -> Result:
@@ -386,6 +429,8 @@ def h264_loss(scale: Scale) -> Result:
 
 BENCHMARKS: dict[str, report.Benchmark] = {
     "h264-fleet": h264_fleet,
+    "h264-fleet-calm": h264_calm,
+    "h265-fleet-calm": h265_calm,
     "h264-frigate": h264_frigate,
     "h264-1080p": h264_hd,
     "h265-1080p": h265_hd,

@@ -232,6 +232,12 @@ class Decoding(Resource):
         "The node's hardware decoder. If it is unavailable, software decodes, and the shard is degraded.",
         default="none",
     )
+    while_calm: Literal["all", "keyFrames"] = described(
+        "The pictures to decode while nothing happens in front of a camera. With keyFrames, those between two key "
+        "frames stay compressed, and are decoded later if a key frame shows a change. That needs a key frame every "
+        "2 s or more often, and as often as fps.min.",
+        default="all",
+    )
 
 
 @dataclass(frozen=True, slots=True)

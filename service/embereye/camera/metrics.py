@@ -41,6 +41,7 @@ AGE = histogram(
 )
 SOURCES = gauge("embereye_camera_sources", "Cameras by state of their source.", ["state"])
 SUSPECTS = gauge("embereye_camera_suspects", "Cameras that suspect fire.")
+CALM = gauge("embereye_camera_calm", "Cameras of which only key frames are decoded, because nothing happens.")
 DEGRADED = gauge("embereye_camera_degraded", "Cameras with limited detection.")
 RECORD_FAILING = gauge(
     "embereye_camera_record_failing", "Cameras whose record stream fails, so that their clips use the detect stream."
@@ -97,6 +98,7 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     """Yield the numbers of cameras by condition at `now_ns`."""
     yield SOURCES.counts(Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras))
     yield SUSPECTS.value(sum(camera.status.level > Level.CLEAR for camera in cameras))
+    yield CALM.value(sum(camera.arrivals.calm.is_calm for camera in cameras))
     yield DEGRADED.value(sum(bool(camera.status.degraded(now_ns)) for camera in cameras))
     yield RECORD_FAILING.value(sum(camera.status.is_record_failing for camera in cameras))
     yield SLOWED.value(sum(camera.arrivals.mailbox.rate_controller.is_limited for camera in cameras))
@@ -127,7 +129,7 @@ def _per_camera(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
         labels = camera.device.id, camera.device.zone
         controller = camera.arrivals.mailbox.rate_controller
         for bound, value in (
-            ("in_force", controller.rate),
+            ("in_force", camera.arrivals.rate_in_force),
             ("target", controller.target),
             ("least", controller.least),
         ):

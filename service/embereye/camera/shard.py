@@ -373,7 +373,11 @@ class CameraShard:
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
-            queue_depth=sum(mailbox.ledger.waiting for mailbox in mailboxes),
+            # frames that are set aside need no capacity
+            queue_depth=sum(
+                camera.arrivals.mailbox.ledger.waiting - camera.arrivals.video.aside.count
+                for camera in self._cameras.values()
+            ),
             oldest_age_ns=max((now - max(frame.received_ns, since) for frame in waiting), default=0),
         )
 

@@ -6,7 +6,7 @@ from embereye.v1.shard_pb2 import Assignment
 
 # Fields in which 0 or empty is a valid value; messages among them may be missing.
 OPTIONAL = {
-    "CameraSettings": {"flame_threshold", "smoke_threshold", "smoke_scene", "model", "access"},
+    "CameraSettings": {"flame_threshold", "smoke_threshold", "smoke_scene", "model", "access", "key_frames_while_calm"},
     "SensorSettings": {"access"},
     "HeatThresholds": {"pre_alarm_c", "alarm_c", "critical_c", "rise_allowance_c"},
     "PercentThresholds": {"pre_alarm", "alarm"},

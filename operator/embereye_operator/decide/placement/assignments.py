@@ -195,6 +195,7 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
         flame_threshold=spec.detection.flame.threshold,
         smoke_threshold=spec.detection.smoke.threshold,
         smoke_scene=_value(SmokeScene, spec.detection.smoke.scene),
+        key_frames_while_calm=spec.decoding.while_calm == "keyFrames",
         detectors=spec.detection.detectors,
         evidence_before_ns=spec.evidence.before,
         evidence_after_ns=spec.evidence.after,

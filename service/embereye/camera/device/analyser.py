@@ -223,6 +223,13 @@ class Analyser:
         return detail
 
     @property
+    def is_quiet(self) -> bool:
+        """True if nothing is found, tested or wrong here, so that more pictures would show no more."""
+        if self.fault or self._self_test is not None or (self.observation is not None and self.observation.suspected):
+            return False
+        return self._pictures.detector.is_quiet
+
+    @property
     def idle_detectors(self) -> str:
         """The reason why nothing can be detected here at all, or ''."""
         if self.model or self.setup.has_builtin:

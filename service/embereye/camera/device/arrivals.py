@@ -8,6 +8,7 @@ next frame is worth reading. `judge_rate` and `fault` derive the problems that t
 from collections import deque
 
 from embereye.camera.device.arrival_quality import WINDOW_NS, ArrivalQuality
+from embereye.camera.device.calm_mode import CalmMode
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
 from embereye.camera.scheduling.rate_controller import least_rate
@@ -38,6 +39,7 @@ class Arrivals:
         self.refused = ""  # why this shard cannot serve the camera; empty: it can
         self.deadline_ns = 0
         self.least_rate = 0.0  # frames/s
+        self.calm = CalmMode(self.video, watch)
         self._watch = watch
         self._latest_ns = 0  # capture time of the latest frame
         self._unfinished_ns = 0  # when the latest analysed JPEG without an end marker arrived; 0: never
@@ -47,7 +49,7 @@ class Arrivals:
     def configure(self, *, target: float, least: float, deadline_ns: int) -> None:
         """Set the analysed frame rates in frames/s, and the deadline, which raises the minimum rate if needed."""
         self.deadline_ns = deadline_ns
-        self.least_rate = least_rate(least, deadline_ns)
+        self.least_rate = self.calm.least_rate = least_rate(least, deadline_ns)
         self.mailbox.rate_controller.configure(target, self.least_rate)
 
     def admit_pushed(self, data: bytes, time_ns: int, now_ns: int, tally: Tally, *, urgent: bool) -> str:
@@ -74,6 +76,7 @@ class Arrivals:
         else:
             capture_ns = time_ns if abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
         self._note_heard(capture_ns, now_ns)
+        self.calm.note_unit(unit, now_ns)
         reason = self.video.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._is_unserved(now_ns))
         self.quality.record_frame(1.0 if reason else 0.0, now_ns)
 
@@ -175,6 +178,11 @@ class Arrivals:
         """Frames per second that arrive and are wanted; 0: all, without limit."""
         target = self.mailbox.rate_controller.target
         return min(target, self.frame_rate(now_ns) or target)
+
+    @property
+    def rate_in_force(self) -> float:
+        """Frames per second that are analysed, at most; of a calm video, its key frames."""
+        return self.calm.key_rate if self.calm.is_calm else self.mailbox.rate_controller.rate
 
     def unfinished(self, now_ns: int) -> str:
         """Return the limitation that its JPEGs lack their end marker, or ''."""

@@ -3,6 +3,9 @@
 A frame arrives by `push_frame` or `offer_frame`, waits in the mailbox for its turn in the pool, is decoded as
 `decode_order` says, and ends in `finish_turn`. Frames of a video that need no analysis join the next frame, so that one
 turn decodes all of them.
+
+While a video is calm, only its key frames are decoded (`CalmMode`). One that shows a change is postponed until the
+frames before it have been analysed.
 """
 
 import logging
@@ -102,6 +105,7 @@ class CameraDevice:
             self._forget_pictures()
         self.clip_ns = settings.evidence_before_ns, settings.evidence_after_ns
         self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=settings.deadline_ns)
+        self.arrivals.calm.is_wanted = settings.key_frames_while_calm
         self.analyser.configure(device, settings, settings.deadline_ns)
 
     def push_frame(self, data: bytes, time_ns: int, tally: Tally) -> str:
@@ -150,7 +154,13 @@ class CameraDevice:
             self._submit(self)
 
     def submit_overdue(self, now: int) -> None:
-        """Queue a frame that has waited too long to join the next one, which may never come. Call it regularly."""
+        """Queue a frame that has waited too long to join the next one, which may never come. Call it regularly.
+
+        The calm ends here too, if people look at the camera or its next key frame is late.
+        """
+        if self.arrivals.calm.is_wanted or self.arrivals.calm.is_calm:
+            self.arrivals.calm.follow(now, is_busy=not self.encoding or self.device.id in self._links.live.wanted)
+            self._submit_ready()
         waiting = self.arrivals.mailbox.waiting
         if waiting and now - waiting.received_ns > OVERDUE_NS:
             self._submit(self)
@@ -272,10 +282,26 @@ class CameraDevice:
         try:
             self._use_result(turn)
         finally:
+            self.arrivals.calm.wake_if_due()
             self._submit_ready()
 
+    def _is_postponed(self, frame: VideoFrame, result: object, now: int) -> bool:
+        """True if `frame`, a check of a calm video, is analysed only after frames before it that were set aside."""
+        detector = self.analyser.pictures.detector
+        decoded = result if isinstance(result, Decoded) and result.unit == frame.units[-1].number else None
+        if not self.arrivals.calm.judge_check(frame, decoded.image if decoded else None, detector.ignored, now):
+            return False
+        assert decoded
+        self.analyser.cost.cpu_seconds += decoded.cpu_seconds
+        self.analyser.pictures.postpone(frame, decoded)
+        return True
+
     def _use_result(self, turn: Turn) -> None:
-        frame, result, decoding = turn.frame, turn.result, 0.0
+        frame, result, decoding, calm = turn.frame, turn.result, 0.0, self.arrivals.calm
+        if isinstance(frame, VideoFrame) and calm.is_check(frame) and self._is_postponed(frame, result, self._clock()):
+            return
+        if isinstance(result, Decoded):
+            result = self.analyser.pictures.resume(frame, result)
         decoded = result if isinstance(result, Decoded) else None
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
@@ -288,7 +314,17 @@ class CameraDevice:
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
             self._links.analysed(self, frame, decoded)
-        elif isinstance(result, PictureDelayedError):
+            if decoded and isinstance(frame, VideoFrame):
+                self._follow_calm(frame, decoded, now)
+        else:
+            self._count_failure(frame, result, now)
+
+    def _count_failure(self, frame: Frame, result: object, now: int) -> None:
+        calm = self.arrivals.calm
+        if calm.is_wanted:
+            calm.note_busy(now)
+        if isinstance(result, PictureDelayedError):
+            calm.note_delayed(now)
             self._count_shed(frame, "delayed by the decoder")
         elif isinstance(result, ContextLostError):
             self._count_shed(frame, "decoder lost")
@@ -306,6 +342,15 @@ class CameraDevice:
             for counted in (*_joined(frame), frame):
                 self.arrivals.mailbox.count_failed(counted, "analysis failed", detail, now)
 
+    def _follow_calm(self, frame: VideoFrame, decoded: Decoded, now: int) -> None:
+        calm = self.arrivals.calm
+        if not calm.is_wanted:
+            return
+        if decoded.unit != frame.units[-1].number:
+            calm.note_delayed(now)
+        ignored = self.analyser.pictures.detector.ignored
+        calm.note_analysed(decoded.image, frame.time_ns, ignored, now, is_quiet=self.analyser.is_quiet)
+
     def _count_shed(self, frame: Frame, reason: str) -> None:
         for counted in (*_joined(frame), frame):
             self.arrivals.mailbox.count_shed(counted.tally, reason)
@@ -321,8 +366,9 @@ class CameraDevice:
         for counted in (*_joined(frame), frame):
             self.analyser.cost.record_frame(analysed.cpu_seconds / count)
             self.arrivals.count_analysed(counted, urgent=seen.urgent)
-            self._links.delays.observe((now - counted.received_ns) / SECOND)
-            self._links.ages.observe((now - counted.time_ns) / SECOND)
+            if not (isinstance(counted, VideoFrame) and counted.is_late):
+                self._links.delays.observe((now - counted.received_ns) / SECOND)
+                self._links.ages.observe((now - counted.time_ns) / SECOND)
         self._watch.analysed_ns = now
         self._store_picture(frame, analysed, suspected=seen.suspected)
         if analysed.clip_frame:

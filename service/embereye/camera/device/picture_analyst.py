@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import ClipFrame
-from embereye.camera.decode.image import Decoded, DecodeOrder
+from embereye.camera.decode.image import NO_IMAGE, Decoded, DecodeOrder
 from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector, without
@@ -60,6 +60,8 @@ class PictureAnalyst:
     _close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the frame that is being decoded
     _wanted: Observation | None = field(default=None, init=False)  # findings to mark in the still of the next frame
     _seen: Observation = field(default=Observation(0), init=False)  # in the latest picture
+    # a frame that was decoded and will be again, after earlier ones: its close-ups, and what was made of it
+    _postponed: tuple[Frame, tuple[Box, ...] | None, Decoded] | None = field(default=None, init=False)
 
     @property
     def judged_close_ups(self) -> tuple[Box, ...] | None:
@@ -74,7 +76,8 @@ class PictureAnalyst:
         """Return how to decode `frame` for `analyse_picture`."""
         is_repeat = self.is_repeat(frame)
         scale = working_scale(frame.header.width, frame.header.height)
-        self._close_ups = None if frame.lost else self.detector.due_inspection(frame.time_ns)
+        judged = self._postponed is not None and self._postponed[0] is frame
+        self._close_ups = None if frame.lost or judged else self.detector.due_inspection(frame.time_ns)
         if has_close_up(self._close_ups) and not self.close_ups.allow(frame.received_ns):
             self._close_ups = tuple(box for box in self._close_ups or () if box == FOR_SMOKE)
         if is_repeat and self._close_ups is None:
@@ -85,6 +88,23 @@ class PictureAnalyst:
         self._wanted = None
         still = [finding.box for finding in shown.findings if finding.box and finding.level > Level.CLEAR]
         return DecodeOrder(scale, still, smoothed=smoothed, close_ups=self._close_ups, detail=detail)
+
+    def postpone(self, frame: Frame, decoded: Decoded) -> None:
+        """Keep what was made of `frame` until it has been `decoded` again: earlier frames are analysed first."""
+        self._postponed = frame, self._close_ups, replace(decoded, image=NO_IMAGE, detail=None)
+
+    def resume(self, frame: Frame, decoded: Decoded) -> Decoded:
+        """Return `decoded` with what was made of `frame` when it was postponed, if it was."""
+        if self._postponed is None or self._postponed[0] is not frame:
+            return decoded
+        _, self._close_ups, before = self._postponed
+        self._postponed = None
+        return replace(
+            decoded,
+            logits=before.logits,
+            still=before.still or decoded.still,
+            picture=decoded.picture or before.picture,
+        )
 
     def _wanted_detail(self, frame: Frame, scale: int) -> Box | None:
         """The part of `frame` to decode with more pixels than `scale` gives; None if there is none."""

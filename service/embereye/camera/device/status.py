@@ -87,6 +87,11 @@ class CameraStatus:
     def state(self, now_ns: int) -> str:
         """Describe the state of its sources for people."""
         watched = self._watched_state(now_ns)
+        calm = self._arrivals.calm
+        if calm.is_calm:
+            watched = f"{watched}; calm: key frames"
+        elif why := calm.hindrance(now_ns):
+            watched = f"{watched}; never calm: {why}"
         return f"{watched}; record stream: {self.record_state}" if self.is_record_failing else watched
 
     @property
@@ -128,7 +133,7 @@ class CameraStatus:
 
     def _terms(self, now_ns: int) -> list[Term]:
         arrivals, model = self._arrivals, self._analyser.model
-        rate = arrivals.mailbox.rate_controller.rate
+        rate = arrivals.rate_in_force
         terms = [
             Term(name="fps", value=arrivals.frame_rate(now_ns), unit="1/s"),
             Term(name="fps.target", value=rate, threshold=arrivals.least_rate, unit="1/s"),

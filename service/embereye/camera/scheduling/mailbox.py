@@ -8,6 +8,7 @@ A `VideoMailbox` puts the frames of a video into the same slot.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
@@ -116,6 +117,16 @@ class Mailbox:
         while len(self._slot) >= slots and (superseded := self.take_frame()):
             self.count_shed(superseded.tally, "superseded")
         self._slot.append(frame)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """All waiting frames, oldest first; they stay in their slots."""
+        return tuple(self._slot)
+
+    def replace_waiting(self, frames: Iterable[Frame]) -> None:
+        """Let `frames` wait instead of those that do, however many they are."""
+        self._slot.clear()
+        self._slot.extend(frames)
 
     def reject(self, reason: str, detail: str, now_ns: int) -> str:
         """Count a frame as unusable for `reason`, the ledger's label; return `detail`."""

@@ -48,6 +48,7 @@ class PictureGroup:
     """A key frame and the units after it, without those that no other refers to."""
 
     given_up: bool = False  # it cannot be decoded, and waiting frames of it are dropped
+    is_retained: bool = False  # its camera is calm: all units may be needed again
     _units: list[CodedUnit] = field(default_factory=list)
     _dropped: int = 0  # units removed from the front of `_units`
     _sent: int = 0  # units that a decoder has received
@@ -62,7 +63,7 @@ class PictureGroup:
             return
         self._units.append(unit)
         self._bytes += len(unit.data)
-        if len(self._units) > MAX_REPLAYED or self._bytes > REPLAYED_BYTES:
+        if not self.is_retained and (len(self._units) > MAX_REPLAYED or self._bytes > REPLAYED_BYTES):
             self._drop(self._sent)
         if self._bytes > SENT_BYTES:
             self.give_up()
@@ -83,6 +84,11 @@ class PictureGroup:
         """True if so many units wait that they have to be decoded now."""
         unsent = self._units[max(0, self._sent - self._dropped) :]
         return len(unsent) >= MAX_UNSENT or sum(len(unit.data) for unit in unsent) > UNSENT_BYTES
+
+    @property
+    def is_sent(self) -> bool:
+        """True if a decoder has received its key frame."""
+        return self._sent > 0
 
     def unsent(self, until: int) -> Sequence[CodedUnit] | None:
         """Return the unsent units before position `until` and mark them as sent; None if some are lost."""

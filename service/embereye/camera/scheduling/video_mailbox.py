@@ -2,12 +2,15 @@
 
 Pictures of a video refer to each other. Its units are therefore collected in a `PictureGroup` from each key frame on,
 also those of shed frames. `with_units` adds the units to decode to a frame when its turn comes.
+
+While the camera is calm, only key frames get a turn, and `aside` has the frames between them until `release`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.mailbox import Frame, Mailbox
+from embereye.camera.scheduling.set_aside import CALM, SetAside
 from embereye.camera.scheduling.video import SENT_BYTES, SENT_UNITS, CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.wire.jpeg.header import JpegHeader
 from embereye.wire.video.access_unit import AccessUnit
@@ -16,6 +19,7 @@ REMEMBERED_UNITS = 256  # units with a remembered capture time; decoders return 
 # Frames that may wait while the pool has spare time. All are decoded in any case and analysing them is cheap, so a
 # short delay in the camera, network or shard loses nothing.
 VIDEO_SLOTS = 3
+RELEASED_SLOTS = 128  # frames that may wait while those that were set aside get their turns
 WAITS_FOR_KEY = "waits for a key frame"
 
 
@@ -32,6 +36,7 @@ class VideoFrame(Frame):
     unreferenced_unit: CodedUnit | None = None  # its unit, if no other unit refers to it
     units: Sequence[CodedUnit] = ()  # units to decode; the last one's picture is analysed
     joined: Sequence["VideoFrame"] = ()  # frames before it that are decoded with it but not analysed
+    is_late: bool = False  # it was set aside, or follows frames that were
 
 
 @dataclass
@@ -42,6 +47,8 @@ class VideoMailbox:
     depth: Depth = Depth.ALL  # the pictures to decode while no fire is suspected
     slots: int = 1  # frames that may wait, each for its own turn
     flow: VideoFlow = field(default_factory=VideoFlow)
+    calms_down: bool = False  # from the next key frame on, set the frames between key frames aside
+    aside: "SetAside[VideoFrame]" = field(default_factory=SetAside)
     _group: PictureGroup | None = None  # None: nothing can be decoded until the next key frame
     _number: int = 0  # number of the latest unit
     _times: dict[int, int] = field(default_factory=dict)  # capture times by unit
@@ -74,7 +81,7 @@ class VideoMailbox:
             self._group = None
         elif not reason:
             if unit.key:
-                self._group = PictureGroup()
+                self._group = PictureGroup(is_retained=self.calms_down or self.aside.is_active)
             assert self._group is not None
             if unit.reference:
                 self._group.add(coded)
@@ -85,7 +92,8 @@ class VideoMailbox:
             return ""
         group, rate = self._group, mailbox.rate_controller
         assert group is not None
-        if not boosted and (reason := rate.admit_frame(received_ns)) and not group.is_full:
+        is_check = unit.key and (self.calms_down or self.aside.is_active)
+        if not (boosted or is_check) and (reason := rate.admit_frame(received_ns)) and not group.is_full:
             mailbox.count_shed(None, reason)
             return ""
         header = JpegHeader(*unit.size, 3, is_multi_scan=False, complete=True)
@@ -93,8 +101,56 @@ class VideoMailbox:
             header, time_ns, received_ns, rate.is_limited, encoding=unit.encoding, group=group, until=len(group),
             unreferenced_unit=None if unit.reference else coded,
         )  # fmt: skip
-        mailbox.put(frame, self.slots)
+        self._put(frame, key=unit.key)
         return ""
+
+    def _put(self, frame: VideoFrame, *, key: bool) -> None:
+        mailbox, aside = self.mailbox, self.aside
+        if key and self.calms_down:
+            aside.begin()
+        if aside.is_active and not key:
+            aside.add(frame)
+            return
+        if aside.is_active:
+            self._count_unneeded(aside.add_check(frame))
+        slots = max(self.slots, RELEASED_SLOTS if mailbox.count > self.slots else 0)
+        if mailbox.count >= slots and isinstance(oldest := mailbox.waiting, VideoFrame) and aside.is_check(oldest):
+            aside.note_result(oldest)  # it is superseded
+        mailbox.put(frame, slots)
+
+    def _count_unneeded(self, frames: Iterable[VideoFrame]) -> None:
+        for frame in frames:
+            self.mailbox.count_shed(frame.tally, CALM)
+
+    def accept_check(self, frame: VideoFrame) -> None:
+        """Note that the check `frame` shows no change: the frames before it are never decoded."""
+        self._count_unneeded(self.aside.discard_before(frame))
+
+    def release(self) -> bool:
+        """Let all frames that are set aside wait for their turns; False if the result of a check has to come first.
+
+        What a decoder has received since then is decoded again, from the key frame before them.
+        """
+        aside = self.aside
+        self.calms_down = False
+        if aside.in_work is not None:
+            return False
+        groups = [check.group for check in aside.checks]
+        if any(group.is_sent for group in groups[1:]):
+            self._rewind(groups)
+        earlier = [frame for frame in self.mailbox.frames if not aside.is_check(frame)]
+        released = aside.release()
+        for frame in released:
+            frame.is_late = True
+        self.mailbox.replace_waiting([*earlier, *released])
+        for group in groups:
+            group.is_retained = False
+        return True
+
+    @staticmethod
+    def _rewind(groups: Iterable[PictureGroup]) -> None:
+        for group in groups:
+            group.rewind()
 
     def _skipped(self, unit: AccessUnit, *, boosted: bool) -> str:
         """Return the ledger's reason for not decoding `unit`, or ''."""
@@ -109,13 +165,18 @@ class VideoMailbox:
     def with_units(self, frame: VideoFrame) -> VideoFrame | None:
         """Set the units to decode for `frame`, taken from its slot; None if they are lost, so that it is shed."""
         units = None if frame.group.given_up else frame.group.unsent(frame.until)
+        is_check = self.aside.is_check(frame)
         if units is not None:
             frame.units = [*units, frame.unreferenced_unit] if frame.unreferenced_unit else units
             if len(frame.units) <= SENT_UNITS and sum(len(unit.data) for unit in frame.units) <= SENT_BYTES:
+                if is_check:
+                    self.aside.in_work = frame
                 return frame
             frame.group.give_up()
         if frame.group is self._group:
             self._group = None
+        if is_check:
+            self.aside.note_result(frame)
         self.mailbox.count_shed(frame.tally, WAITS_FOR_KEY)
         return None
 
@@ -125,6 +186,8 @@ class VideoMailbox:
 
     def restart_decoding(self, *, replay: bool) -> None:
         """Note that the decoder lost the video's context: decode the group again (`replay`) or wait for a key frame."""
+        if replay:
+            self._rewind(check.group for check in self.aside.checks)
         if self._group is not None:
             if replay:
                 self._group.rewind()

@@ -32,7 +32,7 @@ from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
 from embereye.detect.vision.smoke_likeness import SmokeLikeness
-from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
+from embereye.detect.vision.thresholds import CALM, FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
 from embereye.levels import Kind, Level
 from embereye.units import WHOLE, Box, PixelBox, pixels_of
@@ -79,6 +79,22 @@ class Detector:
         self._detected_ns = 0  # when `detect` last analysed a picture
         self._observation = Observation(0)
         self._calm = False
+
+    @property
+    def ignored(self) -> npt.NDArray[np.bool_] | None:
+        """The pixels of the latest picture that masks cover; None: there are none."""
+        return self._ignored
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if the latest picture showed nothing that more pictures could clarify."""
+        if self._observation.suspected or self._observation.motion > CALM.motion_max:
+            return False
+        if self.flame and not self.flame.is_idle:
+            return False
+        if self._likeness and self._likeness.is_fire_like:
+            return False
+        return not (self._smoke_likeness and self._smoke_likeness.is_suspected)
 
     def due_inspection(self, time_ns: int) -> tuple[Box, ...] | None:
         """Return the close-ups that the appearance network should judge in addition to the picture of `time_ns`.

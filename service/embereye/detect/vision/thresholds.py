@@ -331,6 +331,24 @@ class MotionThresholds:
 
 
 @dataclass(frozen=True)
+class CalmThresholds:
+    """Limits by which a camera counts as calm, so that fewer of its pictures are decoded. Levels are 8-bit counts."""
+
+    difference_min: float = 8.0  # of half-size green, between two pictures about a second apart
+    over_noise: float = 8.0  # times the median difference: five standard deviations of noise
+    few: int = 1  # half-size pixels: as many may change by chance
+    learn_ns: int = 900_000_000  # between two compared pictures
+    usual_share: float = 0.25  # of the comparisons in which a place changes, from which it says nothing
+    usual_rate: float = 1 / 60  # weight of the newest comparison
+    usual_after: int = 20  # comparisons; before that nothing is usual
+    motion_max: float = 0.003  # share of the picture that may differ from the background
+    quiet_ns: int = 5_000_000_000  # without anything, after which a camera is calm
+
+
+CALM = CalmThresholds()
+
+
+@dataclass(frozen=True)
 class HealthThresholds:
     """Limits of the picture health. Levels are 8-bit counts; times are nanoseconds."""
 

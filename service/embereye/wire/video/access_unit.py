@@ -36,6 +36,7 @@ class AccessUnit:
     refreshing: bool = False  # damaged, but needed to end the damage: it must be decoded all the same
     encoding: str = "H264"
     damages_following: bool = False  # damaged, and so are the next ones, until decoding can start again
+    weak_key: bool = False  # decoding can start here, but its type does not promise that it refers to no other picture
 
 
 @dataclass(eq=False, slots=True)
@@ -234,6 +235,7 @@ class Assembler:
             refreshing,
             self._codec.name,
             damages_following,
+            key and not unit.key,
         )
 
 

@@ -310,6 +310,11 @@ class FlameDetector:
         return suspect
 
     @property
+    def is_idle(self) -> bool:
+        """True if nothing flame-coloured has swung in the last seconds."""
+        return self._memory is None
+
+    @property
     def interest(self) -> Interest:
         """The importance of the network's opinion now."""
         if self._memory and self._memory.is_persisting:
