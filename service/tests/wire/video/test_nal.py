@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embereye.wire.video.access_unit import Assembler
 from embereye.wire.video.bits import BitReader, BitsError, without_emulation_prevention
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
@@ -170,3 +171,13 @@ def test_an_endless_number_is_not_read_byte_by_byte():
 
 def test_the_number_of_nal_units_split_is_limited():
     assert len(list(split_joined(b"\x67abc" + b"\0\0\1\x09" * 1_000_000))) == JOINED
+
+
+@pytest.mark.parametrize(("options", "weak"), [("intra-refresh=1:bframes=0", True), ("bframes=0", False)])
+def test_a_key_frame_that_may_refer_to_earlier_pictures_is_marked(options, weak):
+    assembler, units = Assembler(CODECS["H264"]), []
+    for timestamp, nals in coded("H264", 36, gop=12, x264=options):
+        units += [assembler.add(nal, timestamp) for nal in nals]
+    keys = [unit for unit in units if unit and unit.key and not unit.damaged][1:]
+    assert keys
+    assert all(unit.weak_key == weak for unit in keys)
