@@ -53,7 +53,7 @@ def test_a_change_behind_a_mask_does_not_count():
     assert not watched().has_changed(with_part(seen(9), (40, 160, 250)), ignored)
 
 
-def test_a_clock_in_the_picture_does_not_count_after_a_while_except_in_the_colour_of_a_flame():
+def test_a_clock_does_not_count_after_a_while_unless_it_has_the_colour_of_a_flame():
     assert watched(5, clock=True).has_changed(with_part(seen(9), 120, 2, 2, 6))
     scene = watched(CALM.usual_after + 2, clock=True)
     assert not scene.has_changed(with_part(seen(9), 120, 2, 2, 6))
