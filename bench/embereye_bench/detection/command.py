@@ -35,7 +35,7 @@ from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, to_working_size, working_scale
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
-from embereye_bench.detection import distant
+from embereye_bench.detection import calm, distant
 from embereye_bench.detection.changed import CHANGES
 from embereye_bench.detection.day import detection_digest, results_of, watch_day
 from embereye_bench.detection.folds import LabelledClip, labelled_clips
@@ -123,6 +123,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="FOLDER is a public set: score it as ONFIRE does videos, D-Fire pictures")  # fmt: skip
     parser.add_argument("--smaller", action="store_true",
                         help="with --folds: only count the fires found when made 2 to 8 times smaller")  # fmt: skip
+    parser.add_argument("--calm", action="store_true",
+                        help="with --folds: only compare with decoding key frames only while calm")  # fmt: skip
     parser.add_argument("--hours", type=float, default=0.0, metavar="N",
                         help="with --folds: only count false alarms over N hours without fire")  # fmt: skip
     parser.add_argument("--part", default="1/1", metavar="I/N",
@@ -144,13 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
         outcomes = list(watch_all(clips_of_all, load_networks(arguments.networks), arguments.changed or ""))
         return report(outcomes, as_json=arguments.json)
     if arguments.folds:
-        folders = arguments.folder or [FOLDER, DATA / "video2"]
-        clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
-        if arguments.hours:
-            return _score_day(clips_of_all, arguments)
-        if arguments.smaller:
-            return _score_smaller(clips_of_all, arguments)
-        return score_folds(clips_of_all, arguments.cache, arguments.networks, as_json=arguments.json)
+        return _score_folds(arguments)
     labels = [clip for folder in arguments.folder or [FOLDER] for clip in read_labels(folder)]
     if arguments.cost:
         return _score_cost(labels, as_json=arguments.json)
@@ -178,6 +174,18 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(_table(clips))
         console.print(results_table("detection", results))
     return 0 if all(result.ok for result in results) else 1
+
+
+def _score_folds(arguments: argparse.Namespace) -> int:
+    folders = arguments.folder or [FOLDER, DATA / "video2"]
+    clips_of_all = [clip for folder in folders for clip in read_labels(folder)]
+    if arguments.hours:
+        return _score_day(clips_of_all, arguments)
+    if arguments.smaller:
+        return _score_smaller(clips_of_all, arguments)
+    if arguments.calm:
+        return _score_calm(clips_of_all, arguments)
+    return score_folds(clips_of_all, arguments.cache, arguments.networks, as_json=arguments.json)
 
 
 def _score_public(arguments: argparse.Namespace) -> int:
@@ -226,6 +234,15 @@ def _score_smaller(clips: list[LabelledClip], arguments: argparse.Namespace) -> 
                                            lambda text: progress.update(task, description=text)))  # fmt: skip
     console.print(results_table("fires made smaller, with and without close-ups", distant.results_of(distant_fires)))
     return 0
+
+
+def _score_calm(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
+    with Progress(TextColumn("{task.description:64}"), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=None)
+        pairs = list(calm.compare(clips, arguments.cache, lambda text: progress.update(task, description=text)))
+    results = calm.results_of(pairs)
+    Console().print(results_table("key frames only while calm, against all pictures", results))
+    return 0 if all(result.ok for result in results) else 1
 
 
 def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
