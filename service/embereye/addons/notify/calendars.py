@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -118,9 +118,9 @@ class Calendars:
             return f"Its calendar names people without a route: {', '.join(list(unknown)[:3])}. Add them to people."
         return ""
 
-    def problems(self) -> list[str]:
-        """A sentence for each stale calendar."""
-        return [f"duty {name}: {self.problem(name)}" for name in self.duties if self.is_stale(name)]
+    def problems(self, names: Collection[str]) -> list[str]:
+        """A sentence for each stale calendar of the duties called `names`."""
+        return [f"duty {name}: {self.problem(name)}" for name in self.duties if name in names and self.is_stale(name)]
 
     async def follow(self, name: str) -> None:
         """Read the calendar of one duty at its interval, until cancelled."""

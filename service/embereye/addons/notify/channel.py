@@ -18,7 +18,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from embereye.addons.notify import mail
 from embereye.addons.notify.buttons import add_buttons, has_buttons
 from embereye.addons.notify.messages import Message
 from embereye.addons.notify.options import Calendar, NotifyOptions, Route
+from embereye.addons.notify.readers import Reader
 from embereye.hub.webhooks.guard import RefusedAddressError, check_address
 from embereye.hub.webhooks.sender import MAX_WAIT_SECONDS, Refusal
 from embereye.process.fields import Network
@@ -226,6 +227,10 @@ class Channel:
         self._route = route
         self._clock = clock
         self._abandoned: list[threading.Thread] = []
+
+    def readers(self) -> Collection[Reader]:
+        """The limits of those who get a version of each message; others get all of it."""
+        return ()
 
     async def send(self, message: Message) -> Refusal | None:
         """Make one attempt; None if the service accepted the message."""

@@ -28,6 +28,8 @@ from embereye.addons.notify.options import (
     Shift,
     Step,
 )
+from embereye.hub.refusals import InvalidError
+from embereye.hub.roles import EVERYWHERE, Scope, read_scope
 from embereye.process.fields import Fields, shown_duration
 from embereye.process.timing.hours import DAYS, EVERY_DAY, Hours, read_clock, read_days, read_time_zone
 from embereye_cli.declared import parse_declared, read_declared
@@ -131,7 +133,21 @@ def _route(fields: Fields, folder: Path) -> Route:
         give_up=fields.duration("giveUpAfter", USUAL.give_up, 10, 30 * DAY),
         quiet=tuple(fields.items("quiet", _quiet, most=MAX_QUIET)),
         canary=fields.part("canary", _canary),
+        scope=_scope(fields),
     )
+
+
+def _scope(fields: Fields) -> Scope:
+    """The zones that a route is limited to."""
+    if "zones" not in fields:
+        return EVERYWHERE
+    patterns = fields.texts("zones")
+    if not patterns:
+        raise fields.error("zones", "it is empty. Leave it out for all zones.")
+    try:
+        return read_scope(patterns)
+    except InvalidError as error:
+        raise fields.error("zones", str(error)) from error
 
 
 def _check_scheme(fields: Fields, url: str) -> None:

@@ -14,6 +14,7 @@ from embereye.addons.notify.links import BadLinkError
 from embereye.addons.notify.notifier import Notifier, Outlet
 from embereye.addons.notify.options import OCCASIONS, Escalation
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, UNPROVED, WAITING
+from embereye.addons.notify.readers import View
 from embereye.addons.notify.replies import PATH, is_signed, spoken
 from embereye.addons.notify.webpush import Devices
 from embereye.hub.access.keeper import add_entry
@@ -52,39 +53,48 @@ class NotifyRoutes:
     @Route(
         "GET", "/v1/notify/push", Role.VIEWER, "The hub's key for Web Push, and the routes that use it",
         {200: answer("the key in base64url", record({"key": WORD, "routes": list_of(WORD)}))},
+        scoped=True,
     )  # fmt: skip
-    async def _push_key(self, _: web.Request) -> web.Response:
-        routes = [name for name, outlet in self._notifier.outlets.items() if outlet.route.is_web_push]
+    async def _push_key(self, request: web.Request) -> web.Response:
+        outlets = self._view(request).outlets
+        routes = [name for name, outlet in outlets.items() if outlet.route.is_web_push]
         return web.json_response({"key": self._devices.public_key() if routes else "", "routes": routes})
 
     @Route(
-        "POST", "/v1/notify/push", Role.VIEWER, "Subscribe a browser to Web Push",
+        "POST", "/v1/notify/push", Role.VIEWER, "Subscribe a browser to Web Push, to news about the caller's zones",
         {200: answer("it is subscribed", record({}))},
         fails=CHANGES,
         body=json_body(record({"endpoint": WORD, "keys": record({"p256dh": WORD, "auth": WORD})})),
+        scoped=True,
     )  # fmt: skip
     async def _subscribe(self, request: web.Request) -> web.Response:
-        self._devices.add(await read_json(request), request[PRINCIPAL].name)
+        self._devices.add(await read_json(request), request[PRINCIPAL])
         return web.json_response({})
 
     @Route(
         "GET", "/v1/notify", Role.VIEWER, "Routes to people, and how they do",
         {200: answer("in the order of their declaration", reference("Notify"))},
+        scoped=True,
     )  # fmt: skip
-    async def _status(self, _: web.Request) -> web.Response:
+    async def _status(self, request: web.Request) -> web.Response:
         for name, outlet in self._notifier.outlets.items():
             if not self._services.get(name):
                 self._services[name] = service_of(outlet.route)
-        return web.json_response(status(self._notifier, self._services))
+        return web.json_response(status(self._view(request), self._services))
+
+    def _view(self, request: web.Request) -> View:
+        """The notifications of the caller's zones."""
+        return self._notifier.view(request[PRINCIPAL].scope)
 
     @Route(
         "POST", "/v1/notify/routes/{route}/test", Role.OPERATOR, "Send a test message by a route",
         {200: answer("the outcome", record({"failed": WORD}))},
         fails=(404, 503),
+        scoped=True,
     )  # fmt: skip
     async def _test(self, request: web.Request) -> web.Response:
         by, name = request[PRINCIPAL], request.match_info["route"]
-        self._notifier.find(name)
+        self._view(request).find(name)
         await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "test route", name))
         refusal = await self._notifier.test(name, by.name)
         return web.json_response({"failed": refusal.why if refusal else ""})
@@ -92,20 +102,22 @@ class NotifyRoutes:
     @Route(
         "GET", "/v1/notify/dead", Role.VIEWER, "News that a route gave up",
         {200: answer("the oldest first", record({"dead": list_of(reference("DeadNews"))}))},
+        scoped=True,
     )  # fmt: skip
-    async def _dead(self, _: web.Request) -> web.Response:
-        dead = sorted(self._notifier.incidents.dead(), key=lambda each: each.dead_ns)
+    async def _dead(self, request: web.Request) -> web.Response:
+        dead = sorted(self._view(request).visible(self._notifier.incidents.dead()), key=lambda each: each.dead_ns)
         return web.json_response({"dead": [self._described(each) for each in dead[:1_000]]})
 
     @Route(
         "POST", "/v1/notify/dead/resend", Role.OPERATOR, "Send news again that routes gave up",
         {200: answer("how many", record({"resent": whole()}))},
         fails=(503,),
+        scoped=True,
     )  # fmt: skip
     async def _resend(self, request: web.Request) -> web.Response:
         by = request[PRINCIPAL]
         await self._notifier.hub.committer.commit(lambda draft: add_entry(draft, by, "resend", "notifications"))
-        return web.json_response({"resent": self._notifier.resend()})
+        return web.json_response({"resent": self._notifier.resend(scope=by.scope)})
 
     @Route(
         "GET", "/n/{token}", None, "Ask before the link of a message acts", {200: file_of("the page", HTML)},
@@ -169,21 +181,25 @@ def _page(text: str, status: int = 200) -> web.Response:
     return web.Response(text=text, content_type=HTML, status=status, headers=headers)
 
 
-def status(notifier: Notifier, services: Mapping[str, str]) -> Json:
-    """Describe all routes, whose `services` have names."""
-    reachable, options, at = notifier.reachable(), notifier.options, notifier.local()
-    calendars = notifier.calendars
+def status(view: View, services: Mapping[str, str]) -> Json:
+    """Describe the notifications in `view`; the `services` of all routes have names."""
+    notifier = view.notifier
+    reachable, calendars, at = notifier.reachable(view), notifier.calendars, notifier.local()
     return {
         "reachable": not reachable.problems,
         "reached": reachable.reached,
         "sentence": reachable.sentence,
-        "unrouted": [incident.title for incident in notifier.incidents.unrouted()],
-        "routes": [_route(notifier, outlet, services[name]) for name, outlet in notifier.outlets.items()],
+        "unrouted": [incident.title for incident in notifier.incidents.unrouted() if view.has_incident(incident)],
+        "routes": [_route(view, outlet, services[name]) for name, outlet in view.outlets.items()],
         "duties": [
-            {"name": name, "routes": list(calendars.on_duty(duty, at)), "problem": calendars.problem(name)}
-            for name, duty in options.duties.items()
+            {
+                "name": name,
+                "routes": [route for route in calendars.on_duty(duty, at) if route in view.outlets],
+                "problem": calendars.problem(name),
+            }
+            for name, duty in view.duties.items()
         ],
-        "escalations": [_escalation(escalation) for escalation in options.escalations],
+        "escalations": [_escalation(escalation) for escalation in view.escalations],
     }
 
 
@@ -195,18 +211,23 @@ def _escalation(escalation: Escalation) -> Json:
     }  # fmt: skip
 
 
-def _route(notifier: Notifier, outlet: Outlet, service: str) -> Json:
-    name = outlet.route.name
+def _route(view: View, outlet: Outlet, service: str) -> Json:
+    notifier, name = view.notifier, outlet.route.name
     return {
         "name": name,
         "service": service,
         "failing": outlet.failing.why,
-        "waiting": len(notifier.incidents.pending(name)),
-        "deadLetters": len(notifier.incidents.dead(name)),
+        "waiting": len(view.visible(notifier.incidents.pending(name))),
+        "deadLetters": len(view.visible(notifier.incidents.dead(name))),
         "proof": notifier.proofs[name].state(outlet.route.canary, notifier.now_ns()),
         "sent": outlet.sent,
         "sentNs": str(outlet.sent_ns),
-        "recent": [{"timeNs": str(each.time_ns), "title": each.title, "failed": each.why} for each in outlet.recent],
+        "zones": list(outlet.route.scope.patterns) if not view.scope.is_limited else [],
+        "recent": [
+            {"timeNs": str(each.time_ns), "title": title, "failed": each.why}
+            for each in outlet.recent
+            if (title := view.title(each))
+        ],
     }
 
 
@@ -218,7 +239,9 @@ def schemas() -> Mapping[str, Json]:
             "service": {"type": "string", "description": "such as ntfy; empty: its file cannot be read"},
             "failing": {"type": "string", "description": "why its latest attempt failed; empty: it did not"},
             "proof": {"type": "string", "enum": [CONFIRMED, WAITING, UNCONFIRMED, UNPROVED]},
-            "waiting": whole(), "deadLetters": whole(), "sent": whole(), "sentNs": NANOSECONDS,
+            "waiting": whole(), "deadLetters": whole(),
+            "sent": {**whole(), "description": "messages about all zones"}, "sentNs": NANOSECONDS,
+            "zones": {**list_of(WORD), "description": "that it is limited to; empty: all, or not for the caller"},
             "recent": list_of(record({"timeNs": NANOSECONDS, "title": WORD, "failed": WORD})),
         }
     )  # fmt: skip

@@ -67,7 +67,7 @@ class NotifyAddon(Addon):
         def clock() -> float:
             return (hub.timeline.now_ns() + hub.timeline.stepped_ns()) / SECOND
 
-        devices = Devices(lambda: notifier.rows)
+        devices = Devices(lambda: notifier.rows, hub.coverage.book, hub.access)
 
         def make(route: Route) -> Channel:
             return (

@@ -252,10 +252,14 @@ class Incidents:
             escalation.name: Progress(now_ns)
             for escalation in self._options.escalations
             if escalation.is_for(occasion or incident.occasion, incident.namespace, incident.zone, profile)
+            and any(self._is_for(route, incident) for route in self._options.routes_of(escalation))
         }
         self.incidents[incident.key] = incident
         self._zones[incident.namespace, incident.zone].add(incident.key)
         self.changed.add(("incident", incident.key))
+
+    def _is_for(self, route: str, incident: Incident) -> bool:
+        return self._options.is_for(route, incident.namespace, incident.zone)
 
     def _end(self, incident: Incident, state: str, who: str, now_ns: int) -> None:
         """Stop the escalations, and let the notified routes know."""
@@ -296,23 +300,28 @@ class Incidents:
     def _step(
         self, incident: Incident, escalation: Escalation, progress: Progress, now_ns: int, at: datetime, news: str = ""
     ) -> None:
-        """Begin the next step, with `news` instead of the incident's occasion."""
+        """Begin the next step, with `news` instead of the incident's occasion.
+
+        If none of its routes serves the incident's zone, the step after it is due at once.
+        """
         if progress.step == len(escalation.steps):
             progress.began_ns, progress.step = now_ns, 0
             progress.round += 1
         number = progress.step
         progress.step += 1
         incident.reached[escalation.name] = max(progress.step, incident.reached.get(escalation.name, 0))
-        progress.routes = list(self._options.expand(escalation.steps[number].routes, at, self._on_duty))
+        routes = self._options.expand(escalation.steps[number].routes, at, self._on_duty)
+        progress.routes = [route for route in routes if self._is_for(route, incident)]
+        if not progress.routes and progress.step < len(escalation.steps):
+            progress.began_ns = now_ns - int(escalation.steps[progress.step].after * SECOND)
         self.changed.add(("incident", incident.key))
         for route in progress.routes:
-            if route in self._options.routes:
-                self._add(
-                    Delivery(
-                        incident.key, incident.generation, escalation.name, progress.round, number, route,
-                        news or incident.occasion, now_ns,
-                    )
-                )  # fmt: skip
+            self._add(
+                Delivery(
+                    incident.key, incident.generation, escalation.name, progress.round, number, route,
+                    news or incident.occasion, now_ns,
+                )
+            )  # fmt: skip
 
     def hurry(self, failing: Collection[str], now_ns: int, at: datetime) -> None:
         """Begin the next step of escalations whose previous step reached nobody: all of its routes are `failing`."""

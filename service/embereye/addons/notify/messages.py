@@ -1,11 +1,12 @@
 """The texts of messages: what burns where, why, and what to do (pure)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from embereye.addons.notify.incidents import ACKNOWLEDGED, ESCALATED, FOLLOW_UP, OPEN, OVER, Delivery, Incident
 from embereye.addons.notify.options import ALARM, CRITICAL, FAULT, PRE_ALARM
+from embereye.addons.notify.readers import Reader
 from embereye.units import SECOND
 
 MAX_NAMES = 100  # incidents named in one message: services make a file of a message of more than 4,000 bytes
@@ -27,6 +28,11 @@ class Message:
     link: str = ""  # that acknowledges or confirms; '': none
     code: str = ""  # that does the same by a reply, instead of the link; '': none
     console: str = ""  # address of the console; '': unknown
+    versions: "Mapping[Reader, Message] | None" = None  # for readers with limits; None: it is for them, too
+
+    def version_for(self, reader: Reader) -> "Message | None":
+        """The message as `reader` gets it; None if nothing in it is for them."""
+        return self if self.versions is None or not reader.is_limited else self.versions.get(reader)
 
     @property
     def verb(self) -> str:

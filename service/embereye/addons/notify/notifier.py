@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
@@ -25,6 +25,7 @@ from embereye.addons.notify.links import BadLinkError, Link
 from embereye.addons.notify.messages import MAX_NAMES, Message, News, compose
 from embereye.addons.notify.options import ALARM, FIRES, NORMAL, Canary, NotifyOptions, Route
 from embereye.addons.notify.proof import CONFIRMED, UNCONFIRMED, Proofs, Reachable
+from embereye.addons.notify.readers import Reader, View
 from embereye.addons.notify.rows import Rows
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.actions import Action
@@ -33,7 +34,7 @@ from embereye.hub.database import StoreError
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub, RouteProof
 from embereye.hub.refusals import UnknownNameError
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import EVERYWHERE, Principal, Role, Scope
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.webhooks.sender import Refusal
 from embereye.levels import ZoneState
@@ -59,6 +60,9 @@ MAX_DEAD = 10_000  # dead letters; the oldest ones go first
 class Sender(Protocol):
     """Sends the messages of one route."""
 
+    def readers(self) -> Collection[Reader]:
+        """The limits of those who get a version of each message; others get all of it."""
+
     async def send(self, message: Message) -> Refusal | None:
         """Make one attempt; None if the service accepted the message."""
 
@@ -70,6 +74,7 @@ class Attempt:
     time_ns: int  # by the wall clock
     title: str
     why: str = ""  # it failed; '': the service accepted the message
+    zones: frozenset[tuple[str, str]] = frozenset()  # that it was about; empty: a test
 
 
 @dataclass(eq=False)
@@ -107,7 +112,9 @@ class Notifier:
         *,
         backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
     ) -> None:
-        self.options = options
+        book = hub.coverage.book
+        routes = {name: replace(route, scope=route.scope.by(book)) for name, route in options.routes.items()}
+        self.options = options = replace(options, routes=routes)
         self.rows = Rows(hub.committer)
         self.calendars = Calendars(options, self.rows, self.now_ns, self.local)
         self.incidents = Incidents(options, self._profile_of, self.calendars.on_duty)
@@ -272,9 +279,14 @@ class Notifier:
         """Make one attempt to send one message with all `news`, and note its outcome."""
         name, loop = outlet.route.name, asyncio.get_running_loop()
         composed, states = self.wall_ns() // SECOND, [each.incident.state for each in news]
-        message = await self._compose(outlet.route, news, composed)
+        notified = self._open_incidents(outlet.route)
+        message = await self._compose(outlet, news, notified, composed)
         refusal = await outlet.sender.send(message)
-        self._note_attempt(outlet, message, refusal)
+        about = {each.incident.key: each.incident for each in news}
+        if len(about) > 1:
+            about |= {each.key: each for each in notified}
+        zones = frozenset((each.namespace, each.zone) for each in about.values())
+        self._note_attempt(outlet, message, refusal, zones)
         if refusal is None:
             for each, state in zip(news, states, strict=True):
                 self.incidents.note_delivered(each.delivery, composed, state, self.now_ns())
@@ -296,8 +308,10 @@ class Notifier:
         self._store()
         outlet.quiet_until = loop.time() + max(outlet.backoff.next(), refusal.wait)
 
-    def _note_attempt(self, outlet: Outlet, message: Message, refusal: Refusal | None) -> None:
-        outlet.recent.appendleft(Attempt(self.wall_ns(), message.title, refusal.why if refusal else ""))
+    def _note_attempt(
+        self, outlet: Outlet, message: Message, refusal: Refusal | None, zones: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        outlet.recent.appendleft(Attempt(self.wall_ns(), message.title, refusal.why if refusal else "", zones))
         if refusal is None:
             outlet.sent += 1
             outlet.failures = 0
@@ -314,16 +328,35 @@ class Notifier:
         for delivery in sorted(dead, key=lambda each: each.dead_ns)[: max(0, len(dead) - MAX_DEAD)]:
             self.incidents.discard(delivery)
 
-    async def _compose(self, route: Route, news: Sequence[News], now: int) -> Message:
-        notified = [
+    def _open_incidents(self, route: Route) -> list[Incident]:
+        """The incidents that the route was notified of and nobody has acknowledged."""
+        return [
             incident
             for incident in self.incidents.incidents.values()
             if incident.state == OPEN and route.name in incident.notified
         ]
+
+    async def _compose(self, outlet: Outlet, news: Sequence[News], notified: Sequence[Incident], now: int) -> Message:
+        route = outlet.route
         still = await self._still(news) if route.still else b""
         link = self._acknowledge_link(route, [each.incident for each in news], notified, now)
         message = compose(news, notified, self.local(), still=still, link=link, console=self.options.public_url)
-        return self._with_code(route, message)
+        versions = {
+            reader: self._version(route, reader, visible, notified, now)
+            for reader in outlet.sender.readers()
+            if (visible := [each for each in news if self.view(reader.scope).has_incident(each.incident)])
+        }
+        return replace(self._with_code(route, message), versions=versions)
+
+    def _version(
+        self, route: Route, reader: Reader, news: Sequence[News], notified: Sequence[Incident], now: int
+    ) -> Message:
+        """The message about `news` for `reader`. Its link names each of its alarms, or there is none."""
+        visible = [incident for incident in notified if self.view(reader.scope).has_incident(incident)]
+        link = ""
+        if reader.may_act:
+            link = self._acknowledge_link(route, [each.incident for each in news], visible, now, is_limited=True)
+        return compose(news, visible, self.local(), still=b"", link=link, console=self.options.public_url)
 
     def _with_code(self, route: Route, message: Message) -> Message:
         """Give a message that can be answered a code in place of its link."""
@@ -378,10 +411,11 @@ class Notifier:
         message = Message("EmberEye: please confirm", body, "info", link=self._address(link))
         return self._with_code(route, message)
 
-    def reachable(self) -> Reachable:
-        """Say how many routes reach people."""
+    def reachable(self, view: View | None = None) -> Reachable:
+        """Say how many routes reach people, of those in `view`."""
         now_ns, confirmed, problems, oldest_ns = self.now_ns(), 0, [], 0
-        for name, outlet in self.outlets.items():
+        view = view or View(self, EVERYWHERE)
+        for name, outlet in view.outlets.items():
             proof = self.proofs[name]
             if outlet.is_dead:
                 problems.append(f"route {name} is dead: {outlet.failing.why}")
@@ -391,9 +425,11 @@ class Notifier:
             elif state == CONFIRMED:
                 confirmed += 1
                 oldest_ns = max(oldest_ns, now_ns - proof.confirmed_ns)
-        reached = len(self.outlets) - len(problems)
-        problems += self.calendars.problems()
-        return Reachable(len(self.outlets), reached, confirmed, tuple(problems), oldest_ns)
+        reached = len(view.outlets) - len(problems)
+        if not view.outlets:
+            problems.append("no route is for these zones")
+        problems += self.calendars.problems(view.duties)
+        return Reachable(len(view.outlets), reached, confirmed, tuple(problems), oldest_ns)
 
     # Links
 
@@ -403,13 +439,26 @@ class Notifier:
             return ""
         return f"{self.options.public_url}/n/{links.sign(link, self.rows.get('key', 'links'))}"
 
-    def _acknowledge_link(self, route: Route, news: Sequence[Incident], notified: Sequence[Incident], now: int) -> str:
-        """The address that acknowledges the fires of a message; '' if there is none to acknowledge, or no address."""
+    def _acknowledge_link(
+        self,
+        route: Route,
+        news: Sequence[Incident],
+        notified: Sequence[Incident],
+        now: int,
+        *,
+        is_limited: bool = False,
+    ) -> str:
+        """The address that acknowledges the fires of a message; '' if there is none to acknowledge, or no address.
+
+        One that `is_limited` covers only alarms that it names; '' if these are too many.
+        """
         fires = [incident for incident in news if incident.state == OPEN and incident.occasion in FIRES]
         if not route.acknowledge or not fires:
             return ""
         keys = tuple(dict.fromkeys(incident.key for incident in fires))
-        if len(keys) > links.MAX_ALARMS or (len(keys) > 1 and notified):
+        if is_limited and len(keys) > links.MAX_ALARMS:
+            return ""
+        if not is_limited and (len(keys) > links.MAX_ALARMS or (len(keys) > 1 and notified)):
             keys = ()
         return self._address(Link(links.ACKNOWLEDGE, route.name, now + int(self.options.link_life), keys, now))
 
@@ -472,15 +521,13 @@ class Notifier:
 
     # Requests by people
 
-    def find(self, name: str) -> Outlet:
-        """Return the route called `name`; UnknownNameError."""
-        if name not in self.outlets:
-            raise UnknownNameError(f'no route "{name[:80]}" is declared. There are {", ".join(self.outlets)}.')
-        return self.outlets[name]
+    def view(self, scope: Scope) -> View:
+        """The share of it all that somebody with `scope` sees."""
+        return View(self, scope)
 
     async def test(self, name: str, by: str) -> Refusal | None:
         """Send a test message by the route called `name`; None if the service accepted it. UnknownNameError."""
-        outlet = self.find(name)
+        outlet = self.view(EVERYWHERE).find(name)
         at = f"{self.local():%Y-%m-%d %H:%M:%S}"
         body = f"{by} tests this route at {at}. Nothing burns."
         message = Message("EmberEye: test message", body, "info", console=self.options.public_url)
@@ -488,11 +535,15 @@ class Notifier:
         self._note_attempt(outlet, message, refusal)
         return refusal
 
-    def resend(self, route: str = "") -> int:
-        """Send dead letters again, of one route or of all; return their number. UnknownNameError."""
+    def resend(self, route: str = "", scope: Scope = EVERYWHERE) -> int:
+        """Send dead letters about zones in `scope` again, of one route or of all; return their number.
+
+        UnknownNameError if there is no such route.
+        """
+        view, now_ns = self.view(scope), self.now_ns()
         if route:
-            self.find(route)
-        dead, now_ns = self.incidents.dead(route), self.now_ns()
+            view.find(route)
+        dead = view.visible(self.incidents.dead(route))
         for delivery in dead:
             self.incidents.revive(delivery, now_ns)
         self._store()

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from embereye.hub.roles import EVERYWHERE, Scope
 from embereye.process.fields import Network
 from embereye.process.timing.hours import Hours
 
@@ -55,6 +56,7 @@ class Route:
     give_up: float = 3_600.0  # seconds after which an undelivered message becomes a dead letter
     quiet: tuple[Quiet, ...] = ()
     canary: Canary | None = None
+    scope: Scope = EVERYWHERE  # it gets news about these zones only
 
     @property
     def is_web_push(self) -> bool:
@@ -100,6 +102,12 @@ class Duty:
         """The routes to those on duty at `at`, in the hub's time zone."""
         on_duty = [route for shift in self.shifts if shift.hours.includes(at) for route in shift.routes]
         return tuple(dict.fromkeys(on_duty)) or self.otherwise
+
+    @property
+    def all_routes(self) -> frozenset[str]:
+        """The routes to everybody who is ever on duty."""
+        people = self.calendar.people.values() if self.calendar else ()
+        return frozenset([*people, *(route for shift in self.shifts for route in shift.routes), *self.otherwise])
 
 
 OnDuty = Callable[[Duty, datetime], Sequence[str]]  # the routes to those on duty at a time
@@ -162,6 +170,16 @@ class NotifyOptions:
             route for name in names for route in (on_duty(self.duties[name], at) if name in self.duties else (name,))
         ]
         return tuple(dict.fromkeys(routes))
+
+    def routes_of(self, escalation: Escalation) -> frozenset[str]:
+        """All routes that the steps of `escalation` can use."""
+        names = {name for step in escalation.steps for name in step.routes}
+        duties = [self.duties[name].all_routes for name in names & self.duties.keys()]
+        return frozenset(names & self.routes.keys()).union(*duties)
+
+    def is_for(self, route: str, namespace: str, zone: str) -> bool:
+        """True if `route` is declared and not limited to other zones."""
+        return route in self.routes and self.routes[route].scope.has_zone(namespace, zone)
 
     def local(self, wall_ns: int) -> datetime:
         """The time `wall_ns` in the hub's time zone."""

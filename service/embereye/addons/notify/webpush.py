@@ -6,8 +6,8 @@ service worker of the console shows. A subscription that the push service calls 
 
 import base64
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pywebpush
@@ -17,8 +17,11 @@ from py_vapid import Vapid02
 from embereye.addons.notify.channel import Channel, attempting, failure_of
 from embereye.addons.notify.messages import Message
 from embereye.addons.notify.options import Route
+from embereye.addons.notify.readers import Reader
 from embereye.addons.notify.rows import Rows
+from embereye.hub.access.keeper import Access
 from embereye.hub.refusals import InvalidError
+from embereye.hub.roles import Principal, Role, Rosters, Scope
 from embereye.hub.webhooks.sender import Refusal
 
 MAX_DEVICES = 200
@@ -29,11 +32,21 @@ GONE = (404, 410)
 CONTACT = "mailto:embereye@example.com"  # for the push service, if the hub has no public address
 
 
+class Device(NamedTuple):
+    """A subscribed browser."""
+
+    subscription: Mapping[str, Any]
+    reader: Reader
+
+
 class Devices:
     """The subscribed browsers, and the hub's key."""
 
-    def __init__(self, rows: Callable[[], Rows]) -> None:
+    def __init__(self, rows: Callable[[], Rows], rosters: Rosters, access: Access) -> None:
+        """`rosters` has the zones of the fleets that subscribers are limited to, `access` their tokens."""
         self._rows = rows
+        self._rosters = rosters
+        self._access = access
 
     def key(self) -> Vapid02:
         """The hub's VAPID key, made at the first call."""
@@ -51,16 +64,35 @@ class Devices:
         point = self.key().public_key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         return base64.urlsafe_b64encode(point).decode().rstrip("=")
 
-    def all(self) -> list[Mapping[str, Any]]:
-        """The subscriptions."""
-        return [document["subscription"] for _, document in self._rows().all("device")]
+    def all(self) -> list[Device]:
+        """The subscriptions, with the limits of those who subscribed; without those whose token was revoked."""
+        return [
+            Device(
+                document["subscription"],
+                # Those of older versions have no limits.
+                Reader(Scope(tuple(document.get("zones", ()))).by(self._rosters), document.get("acknowledges", True)),
+            )
+            for _, document in self._rows().all("device")
+            if not self._is_revoked(document)
+        ]
 
-    def add(self, subscription: object, who: str) -> None:
-        """Store a browser's subscription; InvalidError if it is not one."""
+    def _is_revoked(self, document: Mapping[str, Any]) -> bool:
+        """True if the token by which the device subscribed was revoked; a later one of that name is another."""
+        name, made_ns = document.get("token", ("", 0))
+        known_ns = self._access.token_made_ns(name)
+        return known_ns is None or known_ns != made_ns
+
+    def add(self, subscription: object, by: Principal) -> None:
+        """Store the browser's subscription with the limits of `by`; InvalidError if it is not one."""
         document = _checked(subscription)
+        for endpoint, stored in list(self._rows().all("device")):
+            if self._is_revoked(stored):
+                self._rows().put("device", endpoint, None)
         if len(self.all()) >= MAX_DEVICES and self._rows().get("device", document["endpoint"]) is None:
             raise InvalidError(f"{MAX_DEVICES} devices are subscribed, which is the maximum")
-        self._rows().put("device", document["endpoint"], {"subscription": document, "who": who})
+        limits = {"zones": list(by.scope.patterns), "acknowledges": by.role >= Role.OPERATOR}
+        limits["token"] = [by.token, self._access.token_made_ns(by.token)]
+        self._rows().put("device", document["endpoint"], {"subscription": document, "who": by.name, **limits})
         self._rows().commit()
 
     def remove(self, endpoint: str) -> None:
@@ -89,9 +121,13 @@ class PushChannel(Channel):
         super().__init__(route, clock)
         self._devices = devices
         self._contact = contact if contact.startswith("https://") else CONTACT
-        self._listed: list[Mapping[str, Any]] = []
+        self._listed: list[Device] = []
         self._key: Vapid02 | None = None
         self._gone: list[str] = []
+
+    def readers(self) -> Collection[Reader]:
+        """The limits of the subscribed browsers that have any."""
+        return {device.reader for device in self._devices.all() if device.reader.is_limited}
 
     async def send(self, message: Message) -> Refusal | None:
         """Make one attempt; None if a device's push service accepted the message."""
@@ -102,9 +138,15 @@ class PushChannel(Channel):
         return refusal
 
     def _attempt(self, message: Message) -> Refusal | None:
-        refusals = [self._push(device, message) for device in self._listed]
-        if not refusals:
+        if not self._listed:
             return Refusal("no device has subscribed. Open the console on it, and choose Notify this device.")
+        refusals = [
+            self._push(device.subscription, version)
+            for device in self._listed
+            if (version := message.version_for(device.reader))
+        ]
+        if not refusals:
+            return Refusal("all devices that have subscribed are limited to other zones")
         return None if None in refusals else refusals[0]
 
     def _push(self, device: Mapping[str, Any], message: Message) -> Refusal | None:

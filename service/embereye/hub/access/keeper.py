@@ -248,6 +248,12 @@ class Access:
         """All created tokens by name."""
         return [self._names[name] for name in sorted(self._names)]
 
+    def token_made_ns(self, name: str) -> int | None:
+        """The creation time of the token `name`; 0: the admin's token, or none; None: unknown or revoked."""
+        if name in {"", ADMIN}:
+            return 0
+        return self._names[name].made_ns if name in self._names else None
+
     async def create_token(self, by: Principal, name: str, role: Role, scope: Scope = EVERYWHERE) -> str:
         """Create a token, for the zones in `scope`, and return its text, which is stored nowhere.
 

@@ -398,6 +398,8 @@ async function followMe() {
   while (!page.me) {
     try { page.me = await fetchJson("/v1/access/me"); draw(); } catch { await wait(1000); }
   }
+  // The hub refuses pages about all zones to people who are limited to some.
+  for (const name of ["fleets", "figures"]) document.querySelector(`nav a[href="#${name}"]`).hidden = Boolean(page.me.zones);
 }
 
 let audited = 0;

@@ -13,6 +13,7 @@ from embereye.hub.actions import Action
 from embereye.hub.http import past
 from embereye.hub.http.fleets import lists
 from embereye.hub.plans.images import make_plan_image
+from embereye.hub.roles import Principal, Role, read_scope
 from embereye.hub.tables.overlays import Overlay
 from embereye.hub.tables.plans import Place
 from embereye.levels import Kind, Level, Sense
@@ -27,6 +28,7 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 pytestmark = pytest.mark.needs(BROWSER)
 HOUR_MS = 3_600_000
 AN_HOUR_BACK = f"{{ const now = Date.now; Date.now = () => now() - {HOUR_MS}; }}"
+ADMIN = Principal("admin", Role.ADMIN, "admin")
 ASKED = "performance.getEntriesByType('resource').filter(({ name }) => name.includes(%r)).length"
 
 
@@ -135,6 +137,26 @@ async def test_on_a_phone_every_page_is_named_and_the_verdict_is_complete(house:
     await asyncio.sleep(0.1)
     hidden = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('#verdict-detail'))"
     assert await browser.ask("evaluate", script=hidden) <= 0
+
+
+async def test_a_person_with_limits_sees_their_zones_and_no_error(house: House, browser: Browser) -> None:
+    await house.furnish(dark=0)
+    token = await house.hub.access.create_token(ADMIN, "cook", Role.OPERATOR, read_scope(["default/kitchen"]))
+    await browser.sign_in(house.base, token)
+    await browser.until("document.querySelector('nav a[href=\"#fleets\"]').hidden")
+    for zone, device in (("stairs", "s-00002"), ("kitchen", "s-00000")):
+        await house.burn(zone, device=device)
+    await browser.until("document.querySelector('#verdict-word').textContent === 'ALARM · kitchen'")
+    await browser.ask("click", selector="#focus:not(.moving) [data-action=acknowledge]")
+    await browser.until("document.querySelector('#focus[data-state=acknowledged]')")
+    for page in ("day", "history", "plan", "devices", "wall"):
+        await browser.ask("evaluate", script=f"location.hash = '{page}'")
+        await browser.until(f"!document.querySelector('#page-{page}').hidden")
+        await asyncio.sleep(0.5)
+        shown = await browser.text("main")
+        assert "stairs" not in shown, page
+        assert "limited to" not in shown, page
+    assert await browser.ask("problems") == []
 
 
 async def test_rates_are_shown_per_second(house: House, browser: Browser) -> None:

@@ -56,6 +56,7 @@ async function test(name) {
 
 const condition = (route) => [
   route.failing || (route.sentNs === "0" ? t("notify.unused") : t("notify.delivers")),
+  route.zones.length ? t("notify.only", { zones: route.zones.join(", ") }) : "",
   route.waiting ? t("notify.number-waiting", { n: route.waiting }) : "", route.deadLetters ? t("notify.number-given-up", { n: route.deadLetters }) : "",
 ].filter(Boolean).join(", ");
 

@@ -81,7 +81,7 @@ async def running(
     hub = Hub(store, retention_ns=10**18)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
-    devices = Devices(lambda: notifier.rows)
+    devices = Devices(lambda: notifier.rows, hub.coverage.book, hub.access)
 
     def clock() -> float:
         return notifier.wall_ns() / 1e9

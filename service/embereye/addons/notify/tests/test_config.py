@@ -54,6 +54,18 @@ def test_everything_that_the_file_says_is_read() -> None:
     assert not fire.is_for(FAULT, "default", "hall")
 
 
+def test_a_route_can_be_for_some_zones() -> None:
+    text = "routes: [{name: a, url: 'ntfys://a', zones: [hall/kitchen, 'hall/sensors/*']}, {name: b, url: 'ntfys://b'}]"
+    options = parse_config(text)
+    assert options.routes["a"].scope.patterns == ("hall/kitchen", "hall/sensors/*")
+    assert options.is_for("a", "hall", "kitchen")
+    assert not options.is_for("a", "hall", "attic")
+    assert options.is_for("b", "hall", "attic")
+    for zones, why in (("[]", "it is empty"), ("kitchen", "is not of the form NAMESPACE/ZONE"), ("3", "is not a list")):
+        with pytest.raises(DeclaredError, match=why):
+            parse_config(f"routes: [{{name: a, url: 'ntfys://a', zones: {zones}}}]")
+
+
 def test_times_of_day_need_no_quotes() -> None:
     quoted, bare = (parse_config(text) for text in (FULL, FULL.replace('"22:00"', "22:00").replace('"18:00"', "18:00")))
     assert bare.routes["phone"].quiet == quoted.routes["phone"].quiet

@@ -85,7 +85,7 @@ async def test_an_alarm_by_mqtt_needs_no_address_but_the_brokers(tmp_path: Path)
         async with running(Stored(tmp_path), wanted) as site:
             site.ignite()
             await eventually(lambda: texts)
-            why = await eventually(lambda: site.notifier.find("refused").failing.why)
+            why = await eventually(lambda: site.notifier.outlets["refused"].failing.why)
         task.cancel()
     finally:
         broker.stop()

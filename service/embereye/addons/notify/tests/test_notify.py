@@ -116,7 +116,7 @@ async def test_a_refusing_service_is_tried_again_when_it_says(stored: Stored, se
     async with running(stored, options(route("phone", service.url))) as site:
         site.ignite()
         await eventually(lambda: len(service.requests) == 4)
-        outlet = site.notifier.find("phone")
+        outlet = site.notifier.outlets["phone"]
         await eventually(lambda: outlet.sent)
         assert (outlet.failed, outlet.failing.why) == (3, "")
 
@@ -128,7 +128,7 @@ async def test_a_step_whose_routes_fail_does_not_wait_for_the_next(stored: Store
     async with running(stored, wanted) as site:
         site.ignite()
         await eventually(lambda: mail.received)
-        assert site.notifier.find("phone").failing.why == "it cannot be reached: Connection refused"
+        assert site.notifier.outlets["phone"].failing.why == "it cannot be reached: Connection refused"
 
 
 async def test_a_new_alarm_does_not_wait_for_a_route_that_is_known_to_fail(stored: Stored, mail: MailServer) -> None:
@@ -139,7 +139,7 @@ async def test_a_new_alarm_does_not_wait_for_a_route_that_is_known_to_fail(store
         for number, zone in enumerate(("hall", "attic")):
             site.ignite(zone)
             await eventually(lambda count=number + 1: len(mail.received) == count)
-        assert site.notifier.find("phone").failed == 1
+        assert site.notifier.outlets["phone"].failed == 1
     assert mail.subjects() == ["ALARM: default/hall", "ALARM: default/attic"]
 
 
@@ -167,9 +167,9 @@ async def test_a_slow_service_delays_no_other(stored: Stored, mail: MailServer, 
         async with running(stored, wanted) as site:
             site.ignite()
             await eventually(lambda: mail.received and service.requests)
-            await eventually(lambda: site.notifier.find("silent").failing)
-            assert "no answer within 1 s" in site.notifier.find("silent").failing.why or "timed out" in str(
-                site.notifier.find("silent").failing.why
+            await eventually(lambda: site.notifier.outlets["silent"].failing)
+            assert "no answer within 1 s" in site.notifier.outlets["silent"].failing.why or "timed out" in str(
+                site.notifier.outlets["silent"].failing.why
             )
 
 
@@ -178,7 +178,7 @@ async def test_an_address_of_this_machine_is_refused(stored: Stored, service: Ht
     url = service.url.replace("127.0.0.1", host)
     async with running(stored, options(route("phone", url, allow=()))) as site:
         site.ignite()
-        why = await eventually(lambda: site.notifier.find("phone").failing.why)
+        why = await eventually(lambda: site.notifier.outlets["phone"].failing.why)
     assert "is this machine's address" in why
     assert "the route's allow" in why
     assert not service.requests
@@ -192,7 +192,7 @@ async def test_no_log_line_has_a_secret(stored: Stored, service: HttpService) ->
     url = service.url.replace("127.0.0.1", "user:hunter2-secret@127.0.0.1").replace("alarms", "secret-topic-99")
     async with running(stored, options(route("phone", url))) as site:
         site.ignite()
-        await eventually(lambda: site.notifier.find("phone").sent)
+        await eventually(lambda: site.notifier.outlets["phone"].sent)
     logging.getLogger().removeHandler(handler)
     assert "route phone fails: it answers 403" in lines.getvalue()
     assert "hunter2" not in lines.getvalue()

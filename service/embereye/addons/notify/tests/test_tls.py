@@ -45,9 +45,9 @@ async def test_mail_goes_only_to_a_server_that_the_authority_vouches_for(mode: s
         async with running(Stored(tmp_path), options(trusting, route("strange", url))) as site:
             site.ignite()
             await eventually(lambda: server.received)
-            why = await eventually(lambda: site.notifier.find("strange").failing.why)
+            why = await eventually(lambda: site.notifier.outlets["strange"].failing.why)
             assert "certificate" in why.lower()
-            await eventually(lambda: site.notifier.find("trusting").sent == 1)
+            await eventually(lambda: site.notifier.outlets["trusting"].sent == 1)
     finally:
         controller.stop()
 

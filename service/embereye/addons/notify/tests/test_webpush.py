@@ -1,8 +1,10 @@
 """Web Push to an endpoint that decrypts, as a browser does, and the console's part."""
 
 import base64
+import contextlib
 import json
 import os
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +34,7 @@ class Browser:
     headers: list[dict[str, str]] = field(default_factory=list)
     status: int = 201
     port: int = 0
+    path: str = "/push/1"
 
     async def push(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -44,16 +47,36 @@ class Browser:
     def subscription(self) -> dict[str, Any]:
         point = self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         keys = {"p256dh": text_of(point), "auth": text_of(self.secret)}
-        return {"endpoint": f"http://127.0.0.1:{self.port}/push/1", "keys": keys, "expirationTime": None}
+        return {"endpoint": f"http://127.0.0.1:{self.port}{self.path}", "keys": keys, "expirationTime": None}
+
+    def text(self) -> str:
+        """All messages."""
+        return json.dumps([[message["title"], message["body"]] for message in self.messages])
 
 
-async def test_a_subscribed_browser_gets_alarms_encrypted_and_signed(stored: Stored) -> None:
-    browser, app = Browser(), web.Application()
-    app.router.add_post("/push/1", browser.push)
+@contextlib.asynccontextmanager
+async def push_service(*browsers: Browser) -> AsyncIterator[None]:
+    """Run the push services of `browsers`."""
+    app = web.Application()
+    for number, browser in enumerate(browsers, 1):
+        browser.path = f"/push/{number}"
+        app.router.add_post(browser.path, browser.push)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    browser.port = int(runner.addresses[0][1])
+    for browser in browsers:
+        browser.port = int(runner.addresses[0][1])
+    yield
+    await runner.cleanup()
+
+
+async def test_a_subscribed_browser_gets_alarms_encrypted_and_signed(stored: Stored) -> None:
+    browser = Browser()
+    async with push_service(browser):
+        await subscribe_and_burn(stored, browser)
+
+
+async def subscribe_and_burn(stored: Stored, browser: Browser) -> None:
     wanted = options(route("browsers", "webpush://"), public_url="https://hub.invalid")
     async with running(stored, wanted, http=True) as site:
         headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -82,4 +105,3 @@ async def test_a_subscribed_browser_gets_alarms_encrypted_and_signed(stored: Sto
         refusal = await site.notifier.test("browsers", "ada")
         assert refusal is not None
         assert "no device has subscribed" in refusal.why
-    await runner.cleanup()
