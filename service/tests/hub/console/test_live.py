@@ -1,6 +1,7 @@
 """The console plays a camera's H.264 as the camera sends it, and shows pictures where a browser cannot."""
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from harness.need import BROWSER
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
+from embereye.hub.actions import Action
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.device.frames import ThermalImage
@@ -25,7 +27,7 @@ from embereye.wire.video.access_unit import AccessUnit
 from embereye.wire.video.nal import START_CODE
 
 from ...wire.video.coded import RATE, coded
-from .house import CAMERAS, SENSORS, TOKEN, House, picture
+from .house import ADA, CAMERAS, SENSORS, TOKEN, House, picture
 from .link import linked
 
 pytestmark = pytest.mark.needs(BROWSER)
@@ -72,9 +74,9 @@ class Camera:
             await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
 
 
-# The thermal picture on the device's page has a hottest pixel in this column; -1: it shows none.
+# A thermal picture on a page has a hottest pixel in this column; -1: it shows none.
 COLUMN = """(() => {
-  const canvas = document.querySelector('#device-thermal');
+  const canvas = document.querySelector('#%s');
   if (!canvas || canvas.hidden) return -1;
   const pixels = canvas.getContext("2d").getImageData(0, 10, canvas.width, 1).data, size = canvas.width / 32;
   const red = [...Array(32).keys()].map((column) => pixels[4 * Math.floor((column + 0.5) * size)]);
@@ -98,13 +100,13 @@ async def shown_number(browser: Browser) -> int:
     return number
 
 
-async def test_thermal_frames_are_drawn_as_they_come(house: House, browser: Browser) -> None:
-    await house.furnish()
+@contextlib.asynccontextmanager
+async def hot_sensor(house: House) -> AsyncIterator[LiveThermal]:
+    """Run a shard with a thermal sensor of 16 frames a second; the hot column moves with each."""
     live = LiveThermal()
     shard = live.run(Links(house.control), lambda: Coverage(fleet=SENSORS, shard="hall-0"))
 
     async def burn() -> None:
-        """Send 16 frames a second; the hot column moves with each."""
         for number in count():
             pixels = np.full((24, 32), 21, np.float32)
             pixels[:, number % 32] = 60
@@ -112,13 +114,43 @@ async def test_thermal_frames_are_drawn_as_they_come(house: House, browser: Brow
             await asyncio.sleep(1 / 16)
 
     async with beside(shard, name="shard"), beside(burn(), name="sensor"):
+        yield live
+
+
+async def see_columns(browser: Browser, canvas: str) -> None:
+    """Wait until the hot column was drawn at twelve places; shards report no more than one of them a second."""
+    columns = set[int]()
+    while len(columns) < 12:
+        columns.add(await browser.ask("evaluate", script=COLUMN % canvas))
+
+
+async def test_thermal_frames_are_drawn_as_they_come(house: House, browser: Browser) -> None:
+    await house.furnish()
+    async with hot_sensor(house) as live:
         await browser.ask("evaluate", script=f"location.hash = 'device?fleet={SENSORS}&id=s-00000'")
         await eventually(lambda: "s-00000" in live.wanted)
-        columns = set[int]()
-        while len(columns) < 12:
-            columns.add(await browser.ask("evaluate", script=COLUMN))
+        await see_columns(browser, "device-thermal")
         await browser.until("document.querySelector('#device-age').textContent === 'live'")
         await browser.ask("evaluate", script="location.hash = 'now'")
+        await eventually(lambda: "s-00000" not in live.wanted)
+        assert await browser.ask("problems") == []
+
+
+@pytest.mark.parametrize(
+    ("cameras", "canvas", "caption"), [(3, "focus-thermal", "focus-sensor"), (0, "focus-heat", "focus-camera")]
+)
+async def test_the_alarm_in_focus_draws_thermal_frames_as_they_come(
+    house: House, browser: Browser, cameras: int, canvas: str, caption: str
+) -> None:
+    await house.furnish(cameras=cameras)
+    async with hot_sensor(house) as live:
+        await house.burn()
+        await eventually(lambda: "s-00000" in live.wanted)
+        await see_columns(browser, canvas)
+        await browser.until(f"document.querySelector('#{caption}').textContent === 's-00000wall 0live'")
+        # With the alarm, its live picture ends, too.
+        await house.hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "kitchen")
+        await house.hub.actions.perform(Action.RESET, ADA, "default", "kitchen")
         await eventually(lambda: "s-00000" not in live.wanted)
         assert await browser.ask("problems") == []
 
