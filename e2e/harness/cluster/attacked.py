@@ -258,6 +258,6 @@ async def running_release(
                 await release.prometheus.follow(site.cluster, lapsed_rules())
         yield release
     finally:
-        await site.stop()
-        await asyncio.shield(site.clean())
-        stack.close()
+        with stack:  # even if the cluster is gone
+            await site.stop()
+            await asyncio.shield(site.clean())
