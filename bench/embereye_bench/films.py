@@ -27,16 +27,16 @@ class Films:
     """Loops of JPEG frames; each camera shows one of them, with a time offset."""
 
     films: tuple[tuple[bytes, ...], ...]
+    walking_every: int = 5  # one in so many cameras shows a person
 
     def frame(self, camera: int, number: int) -> bytes:
-        """Frame `number` of `camera`: most are quiet, one in five shows a person, two in a hundred a fire."""
+        """Frame `number` of `camera`: most are quiet, some show a person, two in a hundred a fire."""
         film = self.films[self.film_of(camera)]
         return film[(number + 7 * camera) % len(film)]
 
-    @staticmethod
-    def film_of(camera: int) -> int:
+    def film_of(self, camera: int) -> int:
         """The index of the film that `camera` shows."""
-        name = BURNING if camera % 50 == 0 else WALKING if camera % 5 == 1 else QUIET
+        name = BURNING if camera % 50 == 0 else WALKING if camera % self.walking_every == 1 else QUIET
         return (QUIET, WALKING, BURNING).index(name)
 
     @property
@@ -47,6 +47,7 @@ class Films:
     def save(self, path: Path) -> None:
         """Write all films to `path`."""
         with path.open("wb") as out:
+            out.write(LENGTH.pack(len(self.films), self.walking_every))
             for number, film in enumerate(self.films):
                 for frame in film:
                     out.write(LENGTH.pack(number, len(frame)) + frame)
@@ -54,13 +55,14 @@ class Films:
 
 def load(path: Path) -> Films:
     """Load the films saved in `path`."""
-    data, offset = path.read_bytes(), 0
+    data, offset = path.read_bytes(), LENGTH.size
+    _, walking_every = LENGTH.unpack_from(data)
     films: dict[int, list[bytes]] = {}
     while offset < len(data):
         number, size = LENGTH.unpack_from(data, offset)
         offset += LENGTH.size + size
         films.setdefault(number, []).append(data[offset - size : offset])
-    return Films(tuple(tuple(film) for _, film in sorted(films.items())))
+    return Films(tuple(tuple(film) for _, film in sorted(films.items())), walking_every)
 
 
 @cache
@@ -86,10 +88,10 @@ def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: 
     return Films(tuple(tuple(detailed(frame) for frame in loop[:]) for loop in loops))
 
 
-def draw_calm() -> Films:
+def draw_calm(width: int = 640, height: int = 480, walking_every: int = 5) -> Films:
     """Draw the films without a fire, for benchmarks in which no camera alarms."""
-    quiet, walking, _ = draw().films
-    return Films((quiet, walking, quiet))
+    quiet, walking, _ = draw(width, height).films
+    return Films((quiet, walking, quiet), walking_every)
 
 
 def enlarge(films: Films, width: int, height: int, count: int = 12, *, options: tuple[int, ...] = ()) -> Films:

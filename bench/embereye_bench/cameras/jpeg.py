@@ -40,7 +40,7 @@ from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
 from embereye_bench.certificate import certificate
-from embereye_bench.films import Films, draw, enlarge
+from embereye_bench.films import Films, draw, draw_calm, enlarge
 from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
@@ -59,6 +59,8 @@ SHED, REJECTED = "embereye_camera_frames_shed_total", "embereye_camera_frames_re
 DELAY, AGE = "embereye_camera_frame_delay_seconds_bucket", "embereye_camera_frame_age_seconds_bucket"
 RATE_NAME = "embereye_camera_rate_hertz"
 BACK_MOST = 3.0  # seconds until rates have recovered
+CALM_WALKING_EVERY = 20  # one in so many cameras of a calm fleet always shows a person
+CALM_SECONDS = 12.0  # until such a fleet is calm
 TLS_MOST = 1.2  # times the cores without TLS
 COST = "embereye_camera_analysis_cpu_seconds_total"
 
@@ -120,10 +122,10 @@ class Fleet:
     shard: CameraShardProcess
     sender: Sender
 
-    def round(self, seconds: float) -> Round:
+    def round(self, seconds: float, warm_up: float = WARM_UP) -> Round:
         """Send and measure for `seconds`, after a warm-up."""
         self.sender.command("start")
-        time.sleep(WARM_UP)
+        time.sleep(warm_up)
         earlier, before = self.sender.command("ask"), self.shard.counters()
         began, spent = self.shard.used()  # the cost of asking is not the fleet's
         time.sleep(seconds)
@@ -149,10 +151,12 @@ def fleet(
     fps_min: float = 5.0,
     tls: Path | None = None,
     hub: str = "",
+    calms: bool = False,
 ) -> Iterator[Fleet]:
     """Run `cameras` that send `rate` frames/s each by `kind`, and a shard that analyses all of them.
 
     `tls` is the folder of the certificate for cameras that push, `hub` the address of a real hub for the shard.
+    `calms`: of cameras that push, decode two pictures a second while nothing happens.
     """
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -162,6 +166,7 @@ def fleet(
         options = ["--hub", simulated, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
         if kind == "push":
             wanted = assignment(["push:"] * cameras, fps_min=fps_min, target=max(RATE, rate))
+            wanted.camera.key_frames_while_calm = calms
             certificate_options = ["--tls", str(tls)] if tls else []
             shard = stack.enter_context(CameraShardProcess(wanted, folder, hub, *certificate_options))
             shard.wait_ready(cameras)
@@ -251,6 +256,24 @@ def _fleet_result(kind: str, scale: Scale) -> Result:
 def fleet_push(scale: Scale) -> Result:
     """Measure 100 cameras that push over gRPC, each on a separate connection."""
     return _fleet_result("push", scale)
+
+
+def fleet_push_calm(scale: Scale) -> Result:
+    """Measure 100 cameras that push, of which 95 are calm. Baseline: decoding all pictures."""
+    films = draw_calm(walking_every=CALM_WALKING_EVERY)
+    rounds, baselines = [], []
+    with fleet("push", films, fps_min=1.0, calms=True) as running:
+        for _ in range(scale.rounds):
+            baselines.append(decoding(films, 0.1 * scale.seconds))
+            rounds.append(running.round(scale.seconds, warm_up=CALM_SECONDS))
+    cores, baseline = median([measured.cores for measured in rounds]), median(baselines) * CAMERAS * RATE
+    unit = (
+        f"cores, {median([measured.rate for measured in rounds]):,.0f} of {CAMERAS * RATE:,.0f} frames/s analysed;"
+        f" senders {median([measured.sender for measured in rounds]):.2f} cores"
+    )
+    return Result(
+        "fleet-push-calm", cores, unit, baseline, cores / baseline, "≤ 0.3 of decoding all", cores <= 0.3 * baseline
+    )
 
 
 def fleet_push_tls(scale: Scale) -> Result:
@@ -595,6 +618,7 @@ def neighbour(scale: Scale) -> Result:
 
 BENCHMARKS: dict[str, report.Benchmark] = {
     "fleet-push": fleet_push,
+    "fleet-push-calm": fleet_push_calm,
     "fleet-push-tls": fleet_push_tls,
     "fleet-rtp": fleet_rtp,
     "fleet-mjpeg": fleet_mjpeg,

@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def image_field(frame: bytes) -> bytes:
 
 async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
     """Push every camera's frames on a separate connection and stream."""
-    images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
+    images = replace(films, films=tuple(tuple(map(image_field, film)) for film in films.films))
     tls = None
     if arguments.ca:
         tls = trusting(arguments.ca)
@@ -143,7 +144,9 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
     """Serve every camera as multipart/x-mixed-replace at /NUMBER."""
     clients: dict[int, socket.socket] = {}
     head = b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n"
-    parts = Films(tuple(tuple(head % len(jpeg) + jpeg + b"\r\n" for jpeg in film) for film in films.films))
+    parts = replace(
+        films, films=tuple(tuple(head % len(jpeg) + jpeg + b"\r\n" for jpeg in film) for film in films.films)
+    )
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
     unsent: dict[int, memoryview] = {}
 

@@ -235,7 +235,7 @@ class Decoding(Resource):
     while_calm: Literal["all", "keyFrames"] = described(
         "The pictures to decode while nothing happens in front of a camera. With keyFrames, those between two key "
         "frames stay compressed, and are decoded later if a key frame shows a change. That needs a key frame every "
-        "2 s or more often, and as often as fps.min.",
+        "2 s or more often, and as often as fps.min. Of JPEG, two pictures a second are decoded, or fps.min.",
         default="all",
     )
 

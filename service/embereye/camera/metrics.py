@@ -41,7 +41,9 @@ AGE = histogram(
 )
 SOURCES = gauge("embereye_camera_sources", "Cameras by state of their source.", ["state"])
 SUSPECTS = gauge("embereye_camera_suspects", "Cameras that suspect fire.")
-CALM = gauge("embereye_camera_calm", "Cameras of which only key frames are decoded, because nothing happens.")
+CALM = gauge(
+    "embereye_camera_calm", "Cameras of which only key frames, or two pictures a second, are decoded: nothing happens."
+)
 DEGRADED = gauge("embereye_camera_degraded", "Cameras with limited detection.")
 RECORD_FAILING = gauge(
     "embereye_camera_record_failing", "Cameras whose record stream fails, so that their clips use the detect stream."

@@ -101,11 +101,14 @@ def _demand(name: str, camera: CameraDevice) -> Demand:
 def _want(camera: CameraDevice, now_ns: int) -> Want:
     """Return the demand of `camera` on the pool; for a video, all units are wanted and key frames are the minimum.
 
-    A calm video wants key frames only.
+    A calm camera wants its checks only.
     """
     arrivals, flow = camera.arrivals, camera.arrivals.video.flow
     if camera.encoding and flow.is_known:
         if arrivals.calm.is_calm:
             return Want(flow.key_rate, flow.key_rate, (flow.key_seconds or flow.cost) + flow.analysis_seconds)
         return Want(flow.rate, flow.work(Depth.KEYS) / flow.cost, flow.cost, camera.urgent)
+    if arrivals.calm.is_calm:
+        rate = min(arrivals.calm.check_rate, arrivals.wanted_rate(now_ns))
+        return Want(rate, min(rate, arrivals.least_rate), camera.analyser.cost.frame_seconds)
     return Want(arrivals.wanted_rate(now_ns), arrivals.least_rate, camera.analyser.cost.frame_seconds, camera.urgent)

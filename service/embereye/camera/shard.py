@@ -375,7 +375,7 @@ class CameraShard:
         return self._meter.load(
             # frames that are set aside need no capacity
             queue_depth=sum(
-                camera.arrivals.mailbox.ledger.waiting - camera.arrivals.video.aside.count
+                camera.arrivals.mailbox.ledger.waiting - camera.arrivals.aside_count
                 for camera in self._cameras.values()
             ),
             oldest_age_ns=max((now - max(frame.received_ns, since) for frame in waiting), default=0),

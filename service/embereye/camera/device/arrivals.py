@@ -11,6 +11,7 @@ from embereye.camera.device.arrival_quality import WINDOW_NS, ArrivalQuality
 from embereye.camera.device.calm_mode import CalmMode
 from embereye.camera.scheduling.backpressure import FLUSH_NS, REJECTED_NS, PushBackpressure
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Tally
+from embereye.camera.scheduling.picture_aside import PictureAside
 from embereye.camera.scheduling.rate_controller import least_rate
 from embereye.camera.scheduling.shortfall import Shortfall
 from embereye.camera.scheduling.video import Depth
@@ -39,7 +40,8 @@ class Arrivals:
         self.refused = ""  # why this shard cannot serve the camera; empty: it can
         self.deadline_ns = 0
         self.least_rate = 0.0  # frames/s
-        self.calm = CalmMode(self.video, watch)
+        self.pictures = PictureAside(self.mailbox)
+        self.calm = CalmMode(self.video, self.pictures)
         self._watch = watch
         self._latest_ns = 0  # capture time of the latest frame
         self._unfinished_ns = 0  # when the latest analysed JPEG without an end marker arrived; 0: never
@@ -128,8 +130,12 @@ class Arrivals:
         if self._is_unserved(now_ns):
             self.mailbox.refuse_frame(tally)
             return ""
+        put = None
+        if self.calm.is_wanted or self.calm.is_calm:
+            self.calm.note_picture(now_ns)
+            put = self.pictures.put
         reason = self.mailbox.offer_frame(
-            data, capture_ns, now_ns, tally=tally, boosted=urgent, lost=lost, early_ns=early_ns
+            data, capture_ns, now_ns, tally=tally, boosted=urgent, lost=lost, early_ns=early_ns, put=put
         )
         self.quality.record_frame(1.0 if reason else min(1.0, sum(w * h for _, _, w, h in lost)), now_ns)
         return reason
@@ -180,9 +186,14 @@ class Arrivals:
         return min(target, self.frame_rate(now_ns) or target)
 
     @property
+    def aside_count(self) -> int:
+        """The number of frames that are set aside because the camera is calm."""
+        return self.video.aside.count + self.pictures.aside.count
+
+    @property
     def rate_in_force(self) -> float:
-        """Frames per second that are analysed, at most; of a calm video, its key frames."""
-        return self.calm.key_rate if self.calm.is_calm else self.mailbox.rate_controller.rate
+        """Frames per second that are analysed, at most; of a calm camera, its checks."""
+        return self.calm.check_rate if self.calm.is_calm else self.mailbox.rate_controller.rate
 
     def unfinished(self, now_ns: int) -> str:
         """Return the limitation that its JPEGs lack their end marker, or ''."""
@@ -208,7 +219,12 @@ class Arrivals:
     def _key_frames_only(self) -> str:
         """Return why fewer video pictures are decoded now than fps.min or the deadline requires, or ''."""
         rate = self.video.flow.key_rate
-        if not self.mailbox.encoding or self.video.depth is not Depth.KEYS or rate >= self.least_rate:
+        if (
+            self.calm.is_calm
+            or not self.mailbox.encoding
+            or self.video.depth is not Depth.KEYS
+            or rate >= self.least_rate
+        ):
             return ""
         return (
             f"the shard is overloaded: only key frames are decoded, {rate:.2g}/s instead of {self.least_rate:g}/s."

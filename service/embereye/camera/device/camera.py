@@ -4,7 +4,7 @@ A frame arrives by `push_frame` or `offer_frame`, waits in the mailbox for its t
 `decode_order` says, and ends in `finish_turn`. Frames of a video that need no analysis join the next frame, so that one
 turn decodes all of them.
 
-While a video is calm, only its key frames are decoded (`CalmMode`). One that shows a change is postponed until the
+While a camera is calm, only some frames are decoded (`CalmMode`). One that shows a change is postponed until the
 frames before it have been analysed.
 """
 
@@ -159,7 +159,7 @@ class CameraDevice:
         The calm ends here too, if people look at the camera or its next key frame is late.
         """
         if self.arrivals.calm.is_wanted or self.arrivals.calm.is_calm:
-            self.arrivals.calm.follow(now, is_busy=not self.encoding or self.device.id in self._links.live.wanted)
+            self.arrivals.calm.follow(now, is_busy=self.device.id in self._links.live.wanted)
             self._submit_ready()
         waiting = self.arrivals.mailbox.waiting
         if waiting and now - waiting.received_ns > OVERDUE_NS:
@@ -221,6 +221,7 @@ class CameraDevice:
         mailbox, joined = self.arrivals.mailbox, list[VideoFrame]()
         while frame := mailbox.take_frame():
             if not isinstance(frame, VideoFrame):
+                self.arrivals.pictures.note_taken(frame)
                 return frame
             if ready := self.arrivals.video.with_units(frame):
                 joined.append(ready)
@@ -285,10 +286,12 @@ class CameraDevice:
             self.arrivals.calm.wake_if_due()
             self._submit_ready()
 
-    def _is_postponed(self, frame: VideoFrame, result: object, now: int) -> bool:
-        """True if `frame`, a check of a calm video, is analysed only after frames before it that were set aside."""
+    def _is_postponed(self, frame: Frame, result: object, now: int) -> bool:
+        """True if `frame`, a check of a calm camera, is analysed only after frames before it that were set aside."""
         detector = self.analyser.pictures.detector
-        decoded = result if isinstance(result, Decoded) and result.unit == frame.units[-1].number else None
+        decoded = result if isinstance(result, Decoded) and result.image.size else None
+        if decoded and isinstance(frame, VideoFrame) and decoded.unit != frame.units[-1].number:
+            decoded = None
         if not self.arrivals.calm.judge_check(frame, decoded.image if decoded else None, detector.ignored, now):
             return False
         assert decoded
@@ -298,7 +301,7 @@ class CameraDevice:
 
     def _use_result(self, turn: Turn) -> None:
         frame, result, decoding, calm = turn.frame, turn.result, 0.0, self.arrivals.calm
-        if isinstance(frame, VideoFrame) and calm.is_check(frame) and self._is_postponed(frame, result, self._clock()):
+        if calm.is_check(frame) and self._is_postponed(frame, result, self._clock()):
             return
         if isinstance(result, Decoded):
             result = self.analyser.pictures.resume(frame, result)
@@ -314,7 +317,7 @@ class CameraDevice:
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
             self._links.analysed(self, frame, decoded)
-            if decoded and isinstance(frame, VideoFrame):
+            if decoded:
                 self._follow_calm(frame, decoded, now)
         else:
             self._count_failure(frame, result, now)
@@ -342,11 +345,11 @@ class CameraDevice:
             for counted in (*_joined(frame), frame):
                 self.arrivals.mailbox.count_failed(counted, "analysis failed", detail, now)
 
-    def _follow_calm(self, frame: VideoFrame, decoded: Decoded, now: int) -> None:
+    def _follow_calm(self, frame: Frame, decoded: Decoded, now: int) -> None:
         calm = self.arrivals.calm
         if not calm.is_wanted:
             return
-        if decoded.unit != frame.units[-1].number:
+        if isinstance(frame, VideoFrame) and decoded.unit != frame.units[-1].number:
             calm.note_delayed(now)
         ignored = self.analyser.pictures.detector.ignored
         calm.note_analysed(decoded.image, frame.time_ns, ignored, now, is_quiet=self.analyser.is_quiet)
@@ -366,7 +369,7 @@ class CameraDevice:
         for counted in (*_joined(frame), frame):
             self.analyser.cost.record_frame(analysed.cpu_seconds / count)
             self.arrivals.count_analysed(counted, urgent=seen.urgent)
-            if not (isinstance(counted, VideoFrame) and counted.is_late):
+            if not counted.is_late:
                 self._links.delays.observe((now - counted.received_ns) / SECOND)
                 self._links.ages.observe((now - counted.time_ns) / SECOND)
         self._watch.analysed_ns = now

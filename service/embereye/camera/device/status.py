@@ -89,7 +89,7 @@ class CameraStatus:
         watched = self._watched_state(now_ns)
         calm = self._arrivals.calm
         if calm.is_calm:
-            watched = f"{watched}; calm: key frames"
+            watched = f"{watched}; calm: {calm.words}"
         elif why := calm.hindrance(now_ns):
             watched = f"{watched}; never calm: {why}"
         return f"{watched}; record stream: {self.record_state}" if self.is_record_failing else watched

@@ -8,7 +8,7 @@ A `VideoMailbox` puts the frames of a video into the same slot.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
@@ -40,6 +40,7 @@ class Frame:
     hurried: bool = False  # the pool is overloaded: optional work is left out for this frame
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
+    is_late: bool = False  # it was set aside while its camera was calm, or follows frames that were
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -86,8 +87,9 @@ class Mailbox:
         boosted: bool = False,
         lost: tuple[Box, ...] = (),
         early_ns: int = 0,
+        put: "Callable[[Picture], None] | None" = None,
     ) -> str:
-        """Put a frame in the slot, in place of a waiting one. Returns the reason for its rejection, or ''.
+        """Put a frame in the slot, in place of a waiting one, or `put` it. Returns the reason for its rejection, or ''.
 
         A frame above the rate is shed, not rejected. `boosted` admits it nevertheless: flicker analysis needs every
         frame. `early_ns`: how long before its time a frame may come while the rate is cut.
@@ -109,7 +111,8 @@ class Mailbox:
             self.count_shed(tally, reason)
             return ""
         self.encoding = ""
-        self.put(Picture(header, time_ns, received_ns, rate.is_limited, tally, lost, data=data, radiometric=thermal))
+        put = put or self.put
+        put(Picture(header, time_ns, received_ns, rate.is_limited, tally, lost, data=data, radiometric=thermal))
         return ""
 
     def put(self, frame: Frame, slots: int = 1) -> None:

@@ -1,9 +1,9 @@
-"""The frames of a calm video that are not decoded yet.
+"""The frames of a calm camera that are not decoded yet.
 
-While a camera is calm, only its key frames are decoded: its checks. The frames after each are set aside, compressed. A
-check that shows no change makes the frames before it unnecessary (`discard_before`). Otherwise all frames without a
-result are decoded at last, in order (`release`): those before the check, the check again, and those after it. No frame
-gets two results.
+While a camera is calm, only some frames are decoded: its checks, which are the key frames of a video. The frames after
+each are set aside, compressed. A check that shows no change makes the frames before it unnecessary (`discard_before`).
+Otherwise all frames without a result are decoded at last, in order (`release`): those before the check, the check
+again, and those after it. No frame gets two results.
 
 | | checks | frames between them |
 | --- | --- | --- |
@@ -19,6 +19,7 @@ from embereye.camera.scheduling.mailbox import Frame
 from embereye.units import SECOND
 
 MAX_ASIDE_NS = 4 * SECOND  # how long a frame is set aside, at most
+RELEASED_SLOTS = 128  # frames that may wait while those that were set aside get their turns
 CALM = "calm"  # the ledger's reason for frames that are never decoded because nothing happened
 
 F = TypeVar("F", bound=Frame)

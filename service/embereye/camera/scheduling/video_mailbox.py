@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.mailbox import Frame, Mailbox
-from embereye.camera.scheduling.set_aside import CALM, SetAside
+from embereye.camera.scheduling.set_aside import CALM, RELEASED_SLOTS, SetAside
 from embereye.camera.scheduling.video import SENT_BYTES, SENT_UNITS, CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.wire.jpeg.header import JpegHeader
 from embereye.wire.video.access_unit import AccessUnit
@@ -19,7 +19,6 @@ REMEMBERED_UNITS = 256  # units with a remembered capture time; decoders return 
 # Frames that may wait while the pool has spare time. All are decoded in any case and analysing them is cheap, so a
 # short delay in the camera, network or shard loses nothing.
 VIDEO_SLOTS = 3
-RELEASED_SLOTS = 128  # frames that may wait while those that were set aside get their turns
 WAITS_FOR_KEY = "waits for a key frame"
 
 
@@ -36,7 +35,6 @@ class VideoFrame(Frame):
     unreferenced_unit: CodedUnit | None = None  # its unit, if no other unit refers to it
     units: Sequence[CodedUnit] = ()  # units to decode; the last one's picture is analysed
     joined: Sequence["VideoFrame"] = ()  # frames before it that are decoded with it but not analysed
-    is_late: bool = False  # it was set aside, or follows frames that were
 
 
 @dataclass
@@ -158,7 +156,7 @@ class VideoMailbox:
             return ""
         if self._group is None:
             return WAITS_FOR_KEY if self.depth < Depth.KEYS or boosted else "overload"
-        if boosted or self.depth is Depth.ALL:
+        if boosted or self.depth is Depth.ALL or self.aside.is_active:  # what is set aside costs no decoding
             return ""
         return "overload" if self.depth is Depth.KEYS or not unit.reference else ""
 

@@ -1,19 +1,20 @@
-"""While a video is calm only its key frames are decoded; what happens between two of them is analysed all the same."""
+"""While a camera is calm only some frames are decoded; what happens between two of them is analysed all the same."""
 
 from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embereye.camera.decode.image import Decoded, PictureDelayedError, UndecodableError
+from embereye.camera.decode.image import NOT_DECODED, Decoded, PictureDelayedError, UndecodableError, decode_frame
 from embereye.camera.decode.pool import ContextLostError
 from embereye.camera.device.calm_mode import CalmMode
-from embereye.camera.scheduling.mailbox import Mailbox
+from embereye.camera.scheduling.mailbox import Mailbox, Tally
+from embereye.camera.scheduling.picture_aside import PictureAside
 from embereye.camera.scheduling.set_aside import CALM
 from embereye.camera.scheduling.video_mailbox import VideoMailbox
-from embereye.shard.coverage import Watch
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -200,7 +201,8 @@ def test_a_lost_key_frame_leaves_the_others_in_order(scene):
     ],
 )
 def test_a_camera_that_cannot_be_calm_says_why(interval, fps_min, weak, why):
-    calm = CalmMode(VideoMailbox(Mailbox()), Watch())
+    mailbox = Mailbox()
+    calm = CalmMode(VideoMailbox(mailbox), PictureAside(mailbox))
     calm.is_wanted, calm.least_rate, now = True, fps_min, SECOND
     coded = AccessUnit(b"", 0, (640, 360), key=True, weak_key=weak)
     for _ in range(5):
@@ -273,6 +275,55 @@ def _happen(scene, event):
         scene.serve()
     else:
         scene.changes_at = scene.number if event == "change" else 1_000_000
+
+
+class Pictures(Hall):
+    """A camera that pushes JPEGs of a room, with a lighter part from `changes_at` on."""
+
+    def __init__(self, changes_at=1_000_000):
+        super().__init__(self.decode_picture, settings=SETTINGS)
+        self.changes_at, self.number, self.tally = changes_at, 0, Tally()
+
+    def decode_picture(self, order, frame):
+        return decode_frame(order, frame.data, frame.header.width, frame.header.height) if order.image else NOT_DECODED
+
+    def run(self, count):
+        for _ in range(count):
+            image = ROOM + NOISE[self.number % len(NOISE)]
+            if self.number >= self.changes_at:
+                image[30:40, 60 : 70 + self.number % 7] = 200
+            self.number += 1
+            self.now += STEP
+            self.camera.push_frame(cv2.imencode(".jpg", image)[1].tobytes(), self.now, self.tally)
+            self.serve()
+
+
+def test_two_pictures_a_second_of_a_calm_camera_are_decoded_and_all_around_a_change():
+    pictures = Pictures()
+    pictures.run(CALM_AFTER + 10)
+    assert pictures.camera.arrivals.calm.is_calm
+    analysed = pictures.ledger.analysed
+    pictures.run(50)
+    assert pictures.ledger.analysed - analysed in {9, 10, 11}
+    assert "calm: 2 pictures/s" in pictures.camera.message(pictures.now).state
+    pictures.changes_at = pictures.number + 2
+    pictures.run(20)
+    assert not pictures.camera.arrivals.calm.is_calm
+    times = [seen.time_ns for seen in pictures.seen]
+    assert all(later - earlier == STEP for earlier, later in pairwise(times[-20:]))
+    assert pictures.ledger.waiting == 0
+    assert (
+        pictures.ledger.offered
+        == pictures.ledger.analysed + pictures.ledger.shed[CALM]
+        == pictures.tally.analysed + (pictures.tally.shed)
+    )
+
+
+def test_a_camera_that_sends_a_video_instead_of_pictures_leaves_none_behind():
+    pictures = Pictures()
+    pictures.run(CALM_AFTER + 13)
+    pictures.camera.offer_frame(access_units(count=1)[0], pictures.now + STEP)
+    assert pictures.camera.arrivals.aside_count == 0
 
 
 def test_a_real_video_is_decoded_again_from_the_key_frame_before_a_change():
