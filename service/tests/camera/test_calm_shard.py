@@ -41,6 +41,6 @@ async def test_a_fire_in_a_quiet_room_is_found_from_key_frames(running, encoding
         assert {term.name: term.value for term in calm.latest}["fps.target"] == pytest.approx(1.0, abs=0.2)
         await eventually(lambda: any(item.kind == Kind.FLAME and item.level >= Level.ALARM for item in reports), 60)
         after = status_of(shard, "hall")
-        assert "calm" not in after.state
+        assert "calm: key frames" not in after.state
         assert after.ledger.shed["calm"] > 10
         assert not set(after.ledger.rejected)

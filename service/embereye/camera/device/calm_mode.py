@@ -26,7 +26,8 @@ TOLERANCE = 1.1  # of an interval: cameras and networks jitter
 LATE = 1.25  # times the interval without a key frame, after which the next one is late …
 LATE_NS = SECOND // 4  # … and this longer
 INTERVALS = 3  # of key frames that have to be short enough
-DELAYED_NS = 60 * SECOND  # after a picture that the decoder showed late, no calm begins
+DELAYED = 3  # pictures that the decoder showed late …
+DELAYED_NS = 60 * SECOND  # … within this time; then no calm begins
 
 
 class Spared(Protocol):
@@ -54,7 +55,7 @@ class CalmMode:
         self._intervals: deque[int] = deque(maxlen=INTERVALS)  # between the latest key frames
         self._key_ns = 0  # arrival of the latest key frame
         self._busy_ns = 0  # when something last happened; 0: unknown
-        self._delayed_ns = -DELAYED_NS  # when the decoder last showed a picture late
+        self._delayed: deque[int] = deque(maxlen=DELAYED)  # when the decoder showed pictures late
         self._is_weak = False  # its key frames may refer to earlier pictures
         self._wakes = False  # the calm ends as soon as the check in work has a result
 
@@ -89,7 +90,7 @@ class CalmMode:
             return f"{self.key_rate:.1f} key frames/s; fps.min and the deadline need {self.least_rate:g}/s"
         if self._is_weak:
             return "its key frames are not marked as such (no IDR pictures)"
-        if now_ns - self._delayed_ns < DELAYED_NS:
+        if len(self._delayed) == DELAYED and now_ns - self._delayed[0] < DELAYED_NS:
             return "its pictures are decoded late. Turn B frames off in the camera"
         return ""
 
@@ -138,7 +139,7 @@ class CalmMode:
 
     def note_delayed(self, now_ns: int) -> None:
         """Note that the decoder shows pictures late: a key frame alone would not be shown in time."""
-        self._delayed_ns = now_ns
+        self._delayed.append(now_ns)
         self.note_busy(now_ns)
 
     def is_check(self, frame: Frame) -> bool:

@@ -1,5 +1,6 @@
 """While a camera is calm only some frames are decoded; what happens between two of them is analysed all the same."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import cv2
@@ -210,6 +211,15 @@ def test_a_camera_that_cannot_be_calm_says_why(interval, fps_min, weak, why):
         now += int(interval * SECOND)
     assert why in calm.hindrance(now)
     assert bool(why) == bool(calm.hindrance(now))
+
+
+def test_a_video_that_is_always_decoded_late_says_so():
+    scene = Scene()
+    ordinary = scene.decode_made_up
+    scene.decode = lambda order, frame: replace(ordinary(order, frame), unit=0)
+    scene.run(CALM_AFTER + 20)
+    assert not scene.calm.is_calm
+    assert "B frames" in scene.calm.hindrance(scene.now)
 
 
 def test_a_camera_whose_size_changes_is_no_longer_calm(scene):
