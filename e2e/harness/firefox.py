@@ -93,6 +93,12 @@ class Firefox:
         actions = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         await self._perform({"type": "key", "id": "keyboard", "actions": actions})
 
+    async def fill(self, selector: str, text: str) -> None:
+        """Type `text` into a field in place of its content."""
+        await self.evaluate(f"document.querySelector({json.dumps(selector)}).select()")
+        await self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
+        await self.type(text)
+
     async def _perform(self, *actions: dict[str, Any]) -> None:
         await self._call("input.performActions", context=self._context, actions=list(actions))
 

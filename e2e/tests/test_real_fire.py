@@ -1,48 +1,20 @@
 """A simulated fire among 6 cameras and 20 sensors, through `embereye up` into Chromium, on screens of five sizes."""
 
 import asyncio
-import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from harness.browser import Browser, run_browser
+from harness.burning_house import BURNING, burning_house
 from harness.need import BROWSER
-from harness.running_programs import start_up
-
-from embereye.process.addresses import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs(BROWSER), pytest.mark.timeout(900)]
 # Screens, and the lowest place of *Acknowledge* on them.
 SIZES = {(320, 640): 640, (390, 844): 700, (768, 1024): 700, (1024, 900): 600, (1440, 900): 600, (2560, 1440): 900}
 SCHEMES = ("dark", "light")
 PAGES = ("now", "day", "history", "plan", "fleets", "figures", "devices", "wall")
-BURNING = "hall-1"
-# Both kinds of devices: the burning zone is the second of three.
-FLEETS = """
-apiVersion: embereye.dev/v1beta1
-kind: CameraFleet
-metadata: {{name: yard, annotations: {{embereye.dev/simulate: "true", embereye.dev/simulate-fire: "{fire}"}}}}
-spec:
-  cameras:
-{cameras}
-  deadline: 5s
-  listen: {{grpc: {grpc}}}
-  fps: {{target: 5, min: 1}}
-  access: {{networks: [127.0.0.0/8]}}
----
-apiVersion: embereye.dev/v1beta1
-kind: SensorFleet
-metadata: {{name: rooms, annotations: {{embereye.dev/simulate: "true", embereye.dev/simulate-fire: "{fire}"}}}}
-spec:
-  sensors:
-{sensors}
-  deadline: 10s
-  listen: {{tcp: {tcp}, grpc: {ingest}}}
-  access: {{networks: [127.0.0.0/8]}}
-"""
 STEADY = "document.querySelector('#focus:not([hidden], .moving)')"
 PICTURE = "document.querySelector('#focus-screen')?.naturalWidth"
 ACKNOWLEDGE = "document.querySelector('#focus-actions [data-action=acknowledge]').getBoundingClientRect().toJSON()"
@@ -68,31 +40,11 @@ SHIFTS = """{
 AFTER = "window.shifted.filter(([at, isBox]) => at > window.drawn + 50 && isBox)"
 
 
-@pytest.fixture
-async def console(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    """The address of a console and the admin's token."""
-    cameras, grpc, tcp, ingest, port, hub = free_ports(6)
-    fire = f"at=15,for=600,zone={BURNING}"
-    zones = [f"hall-{number % 3}" for number in range(20)]
-    at = f"http://127.0.0.1:{cameras}"
-    text = FLEETS.format(
-        fire=fire, grpc=grpc, tcp=tcp, ingest=ingest,
-        cameras="\n".join(f"    - {{id: cam-{n}, zone: {zones[n]}, source: '{at}/cam-{n}.mjpg'}}" for n in range(6)),
-        sensors="\n".join(f"    - {{id: s-{n:02}, zone: {zones[n]}}}" for n in range(20)),
-    )  # fmt: skip
-    (tmp_path / "fleets.yaml").write_text(text)
-    async with contextlib.AsyncExitStack() as stack:
-        ready, token = await start_up(stack, tmp_path / "data", port, hub, tmp_path / "fleets.yaml", seconds=180)
-        yield ready["console"].rstrip("/"), token
-
-
-async def test_a_fire_is_in_sight_on_every_screen_and_every_page_is_accessible(
-    console: tuple[str, str], tmp_path: Path
-) -> None:
+async def test_a_fire_is_in_sight_on_every_screen_and_every_page_is_accessible(tmp_path: Path) -> None:
     folder = Path(os.environ.get("EMBEREYE_SCREENSHOTS", tmp_path))
-    base, token = console
-    async with run_browser() as browser:
-        await browser.sign_in(base, token, before=SHIFTS)
+    async with burning_house(tmp_path) as house, run_browser() as browser:
+        base = house.base
+        await browser.sign_in(base, house.token, before=SHIFTS)
         await browser.ask("until", script=STEADY, seconds=80)
         assert BURNING in await browser.text("#focus-sentence")
         for ((width, height), lowest), scheme in itertools.product(SIZES.items(), SCHEMES):
