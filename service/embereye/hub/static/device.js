@@ -182,10 +182,11 @@ function drawHour(body) {
     item.append(make("p", "head", nameOf(one)), make("b", "now"), figure, make("p", "aside"));
     return item;
   }, (item, one) => {
-    const values = one.values.filter((value) => value !== null);
+    const latest = (body.device.latest || []).find((term) => term.name === one.name);
+    const values = [...one.values, latest && latest.unit === one.unit ? Number(latest.value || 0) : null].filter(Number.isFinite);
     if (!values.length) return;
     const least = Math.min(...values), most = Math.max(...values), room = Math.max((most - least) * 0.1, Math.abs(most) * 0.02, 0.5);
-    const [, now, figure, about] = item.children, latest = (body.device.latest || []).find((term) => term.name === one.name);
+    const [, now, figure, about] = item.children;
     figure.firstChild.setAttribute("d", line(one.values, least - room, most + room));
     const words = t("device.range", { least: amount(least, one.unit), most: amount(most, one.unit) });
     figure.setAttribute("aria-label", `${nameOf(one)}: ${words}`);

@@ -215,3 +215,12 @@ async def test_measuring_areas_are_drawn_with_name_and_limit(house: House, brows
     assert [len(area["points"]) for area in sensor["areas"]] == [4, 3, 3]
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
+
+
+async def test_the_range_of_a_value_includes_the_present_one(house: House, browser: Browser) -> None:
+    await house.furnish()
+    house.celsius["s-00000"] = 31.5
+    await browser.ask("evaluate", script="location.hash = 'device?fleet=default/sensors/hall&id=s-00000'")
+    first = "document.querySelector('#device-hour .hour')"
+    await browser.until(f"{first}?.querySelector('.now').textContent === '31.5 °C'")
+    assert (await browser.text("#device-hour .hour .aside")).endswith("to 31.5 °C")
