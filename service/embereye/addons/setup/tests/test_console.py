@@ -23,6 +23,9 @@ SOURCE = "document.querySelector('#setup-source').parentElement"
 BROKER = """(([host, port, tls, login]) => [host.value, port.value, tls.checked, login.value])(
   ["broker", "port", "tls", "credentials"].map((name) => document.querySelector(`#setup-${name}`))
 )"""
+IN_SIGHT = """(([diff, ok]) => diff.top >= 0 && diff.bottom <= ok.top && ok.bottom <= innerHeight)(
+  ["diff", "ok"].map((name) => document.querySelector(`#setup-${name}`).getBoundingClientRect())
+)"""
 CALIBRATION = "document.querySelector('#setup-calibration').parentElement"
 
 
@@ -52,6 +55,7 @@ async def test_a_camera_is_tried_added_and_undone(start: Start, camera: str) -> 
         await browser.ask("fill", selector="#setup-zone", text="dock")
         await press(browser, OK)
         await browser.until("document.querySelector('#setup-diff').innerText.includes('+    - {id: dock, zone: dock')")
+        assert await browser.ask("evaluate", script=IN_SIGHT), "the button that writes, and the difference above it"
         assert await browser.ask("axe") == []
         assert (site.folder / "cameras.yaml").read_text() == CAMERAS
         await press(browser, OK)
