@@ -15,6 +15,7 @@ MIB = 1 << 20  # bytes
 Box = tuple[float, float, float, float]  # x, y, width, height, each 0..1 of the picture
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
+Polygon = Sequence[tuple[float, float]]  # its corners, x and y, each 0..1 of the picture
 
 LAST_PORT = 65_535
 

@@ -19,12 +19,10 @@ import simplejpeg
 
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, has_close_up
 from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, shrunk, to_working_size
-from embereye.units import Box
+from embereye.units import Box, Polygon
 from embereye.wire.jpeg.header import EOI, is_finished
 
 DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
-
-Polygon = Sequence[tuple[float, float]]  # its corners, shares of the width and the height
 
 STILL_SIDE = 320  # pixels of a still's long side, at most
 STILL_MIN_SIDE = 240  # pixels; an image this large serves detection and the still, so one decoding is enough
@@ -70,6 +68,7 @@ class DecodeOrder:
     detail: Box | None = None  # part to return with more pixels, if the frame has more
     image: bool = True  # False: the image is not analysed; of a video, later pictures refer to it
     hidden: Sequence[Polygon] = ()  # parts that are black in the still and in the additional JPEG
+    masked: Sequence[Polygon] = ()  # parts that the appearance network does not judge for a flame
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def add_logits(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork 
     if order.close_ups is None or network is None:
         return decoded
     began = time.thread_time()
-    logits = network.logits(decoded.image, order.close_ups, decoded.closer)
+    logits = network.logits(decoded.image, order.close_ups, decoded.closer, order.masked)
     return replace(decoded, logits=logits, closer=None, cpu_seconds=decoded.cpu_seconds + time.thread_time() - began)
 
 

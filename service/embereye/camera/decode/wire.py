@@ -22,12 +22,11 @@ from embereye.camera.decode.image import (
     DecodedImage,
     DecodeOrder,
     PictureDelayedError,
-    Polygon,
     TruncatedError,
     UndecodableError,
 )
 from embereye.detect.vision.working import WORKING_SIDE
-from embereye.units import Box
+from embereye.units import Box, Polygon
 
 # Limits in CPU time end an endless loop soon, but spare a process that waits because the machine is suspended or busy.
 FRAME_SECONDS = 5.0  # CPU time for one frame; the slowest valid frame takes a tenth of that
@@ -43,14 +42,14 @@ SLOT_BYTES = FRAME_BYTES + IMAGE_BYTES  # of address space; untouched pages use 
 MARK = SLOTS * SLOT_BYTES
 AT_NONE = 255  # value of that byte while the decoder is idle
 SHARE_BYTES = MARK + mmap.PAGESIZE  # shared memory of one decoder
-MESSAGE_BYTES = 32_768  # of orders, or of replies, in one message, at most
+MESSAGE_BYTES = 40_960  # of orders, or of replies, in one message, at most
 REASON_BYTES = 200  # of a failure's reason, at most
 ENCODINGS = ("H264", "H265")
 
 # Slot, scale, boxes of the still, still wanted, close-ups, appearance network wanted, detail wanted, image wanted,
-# video, side of the additional JPEG, hidden parts, bytes, width, height. The boxes, the close-ups, the detail's box and
-# the hidden parts, each with its number of corners, follow.
-_ORDER = struct.Struct("=BBB?B????HBIHH")
+# video, side of the additional JPEG, hidden parts, masked parts, bytes, width, height. The boxes, the close-ups, the
+# detail's box and the hidden and the masked parts, each with its number of corners, follow.
+_ORDER = struct.Struct("=BBB?B????HBBIHH")
 _BOX = struct.Struct("=4f")
 _CORNER = struct.Struct("=2f")
 # For a video: encoding, stream, smooth block edges, first unit is a key frame, number of access units, which follow.
@@ -101,13 +100,13 @@ class Order:
         still, close_ups = how.still or (), how.close_ups or ()
         message = _ORDER.pack(
             self.slot, how.scale, len(still), how.still is not None, len(close_ups), how.close_ups is not None,
-            how.detail is not None, how.image, video is not None, how.picture_side, len(how.hidden), self.size,
-            self.width, self.height,
+            how.detail is not None, how.image, video is not None, how.picture_side, len(how.hidden),
+            len(how.masked), self.size, self.width, self.height,
         )  # fmt: skip
         if still or close_ups or how.detail:
             details = (how.detail,) if how.detail else ()
             message += b"".join(_BOX.pack(*box) for box in (*still, *close_ups, *details))
-        for polygon in how.hidden:
+        for polygon in (*how.hidden, *how.masked):
             message += bytes((len(polygon),)) + b"".join(_CORNER.pack(*corner) for corner in polygon)
         if video:
             encoding = ENCODINGS.index(video.encoding)
@@ -119,22 +118,23 @@ class Order:
     def unpack(cls, message: bytes, at: int) -> tuple["Order", int]:
         """Read the order that begins at byte `at`; return it and the position after it."""
         (slot, scale, stills, still_wanted, close, network_wanted, detail_wanted, image_wanted, is_video,
-         side, hidden_parts, size, width, height) = _ORDER.unpack_from(message, at)  # fmt: skip
+         side, hidden_parts, masked_parts, size, width, height) = _ORDER.unpack_from(message, at)  # fmt: skip
         at += _ORDER.size
         behind = at + (stills + close + detail_wanted) * _BOX.size
         boxes: list[Box] = list(_BOX.iter_unpack(message[at:behind]))
         detail = boxes.pop() if detail_wanted else None
-        hidden: list[Polygon] = []
-        for _ in range(hidden_parts):
+        polygons: list[Polygon] = []
+        for _ in range(hidden_parts + masked_parts):
             at, behind = behind + 1, behind + 1 + message[behind] * _CORNER.size
-            hidden.append(tuple(_CORNER.iter_unpack(message[at:behind])))
+            polygons.append(tuple(_CORNER.iter_unpack(message[at:behind])))
         video, smoothed = None, True
         if is_video:
             encoding, stream, smoothed, fresh, count = _VIDEO.unpack_from(message, behind)
             at, behind = behind + _VIDEO.size, behind + _VIDEO.size + count * _UNIT.size
             video = Units(ENCODINGS[encoding], stream, list(_UNIT.iter_unpack(message[at:behind])), fresh)
         still, close_ups = boxes[:stills] if still_wanted else None, boxes[stills:] if network_wanted else None
-        how = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted, tuple(hidden))
+        hidden, masked = tuple(polygons[:hidden_parts]), tuple(polygons[hidden_parts:])
+        how = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted, hidden, masked)
         return cls(slot, how, size, width, height, video), behind
 
 

@@ -82,12 +82,18 @@ class PictureAnalyst:
             self._close_ups = tuple(box for box in self._close_ups or () if box == FOR_SMOKE)
         if is_repeat and self._close_ups is None:
             return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
-        detail = self._wanted_detail(frame, scale)
-        if (shown := self._wanted) is None:
-            return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups, detail=detail)
-        self._wanted = None
-        still = [finding.box for finding in shown.findings if finding.box and finding.level > Level.CLEAR]
-        return DecodeOrder(scale, still, smoothed=smoothed, close_ups=self._close_ups, detail=detail)
+        still: list[Box] | None = None
+        if shown := self._wanted:
+            self._wanted = None
+            still = [finding.box for finding in shown.findings if finding.box and finding.level > Level.CLEAR]
+        return DecodeOrder(
+            scale,
+            still,
+            smoothed=smoothed,
+            close_ups=self._close_ups,
+            detail=self._wanted_detail(frame, scale),
+            masked=self.detector.masked if self._close_ups is not None else (),
+        )
 
     def postpone(self, frame: Frame, decoded: Decoded) -> None:
         """Keep what was made of `frame` until it has been `decoded` again: earlier frames are analysed first."""

@@ -6,8 +6,7 @@ black.
 
 from dataclasses import dataclass, field
 
-from embereye.camera.decode.image import Polygon
-from embereye.units import SECOND
+from embereye.units import SECOND, Polygon
 from embereye.v1.types_pb2 import Device
 
 PICTURE_NS = SECOND // 2  # between two pictures

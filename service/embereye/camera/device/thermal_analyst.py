@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.camera.clips.ring import SPACING_NS, ClipFrame
-from embereye.camera.decode.image import Polygon, hide
+from embereye.camera.decode.image import hide
 from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
 from embereye.camera.scheduling.mailbox import Picture
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
@@ -21,6 +21,7 @@ from embereye.detect.vision.detector import rasterize
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
 from embereye.shard.selftests import KELVIN, FrozenRegion, RunningTest
+from embereye.units import Polygon
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Area, Mask, Radiometry
 from embereye.wire.radiometric import read_words

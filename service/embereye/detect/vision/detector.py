@@ -35,7 +35,7 @@ from embereye.detect.vision.smoke_likeness import SmokeLikeness
 from embereye.detect.vision.thresholds import CALM, FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
 from embereye.levels import Kind, Level
-from embereye.units import WHOLE, Box, PixelBox, pixels_of
+from embereye.units import WHOLE, Box, PixelBox, Polygon, pixels_of
 from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
@@ -68,11 +68,8 @@ class Detector:
         levels = self.flame.usual_levels if self.flame else usual_levels or UsualLevels()
         self._smoke_likeness = SmokeLikeness(smoke, levels, phase, _hidden_places(self._masks)) if smoke else None
         self._motion = MotionGate()
-        # The network also sees masked places, and a flame of a whole picture has no place: it decides nothing alone.
-        self._unhidden_likeness = self._likeness = (
-            Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels)
-            if self.flame and not self._masks
-            else None
+        self._likeness = (
+            Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels) if self.flame else None
         )
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
@@ -95,6 +92,11 @@ class Detector:
         if self._likeness and self._likeness.is_fire_like:
             return False
         return not (self._smoke_likeness and self._smoke_likeness.is_suspected)
+
+    @property
+    def masked(self) -> tuple[Polygon, ...]:
+        """The parts of the picture that are ignored, which the appearance network must not judge for a flame."""
+        return tuple(tuple(zip(mask.x, mask.y, strict=False)) for mask in self._masks)
 
     def due_inspection(self, time_ns: int) -> tuple[Box, ...] | None:
         """Return the close-ups that the appearance network should judge in addition to the picture of `time_ns`.
@@ -145,7 +147,6 @@ class Detector:
             masks = (*masks, Mask(x=[left, right, right, left], y=[top, top, bottom, bottom]))
         self._masks = masks
         self._shape = (0, 0)  # they are drawn again for the next picture
-        self._likeness = self._unhidden_likeness if box is None else None
         if self._smoke_likeness:
             self._smoke_likeness.hide(_hidden_places(masks))
 
@@ -184,7 +185,7 @@ class Detector:
         ignored = without(self._ignored, lost, width, height)
         picture = Planes.of(frame)
         burning = self.flame.suspect_mask if self.flame else None
-        motion = self._motion.observe(picture.green, time_ns, frozen=burning)
+        motion = self._motion.observe(picture.green, time_ns, burning, self._ignored)
         if self._likeness:
             self._likeness.move(motion.share, time_ns)
         findings = []

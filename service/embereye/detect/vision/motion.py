@@ -30,8 +30,17 @@ class MotionGate:
         self._background: Grey = np.zeros((0, 0), np.uint8)  # the average, rounded
         self._time_ns = 0  # when it was last learned
 
-    def observe(self, grey: Grey, time_ns: int, frozen: npt.NDArray[np.bool_] | None = None) -> Motion:
-        """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`."""
+    def observe(
+        self,
+        grey: Grey,
+        time_ns: int,
+        frozen: npt.NDArray[np.bool_] | None = None,
+        ignored: npt.NDArray[np.bool_] | None = None,
+    ) -> Motion:
+        """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`.
+
+        Nothing moves in `ignored`.
+        """
         limits = self._thresholds
         size = (max(1, grey.shape[1] // 2), max(1, grey.shape[0] // 2))
         half: Grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
@@ -40,7 +49,10 @@ class MotionGate:
             self._time_ns = time_ns
             return Motion(0.0)
         difference = cv2.absdiff(self._background, half)
-        share = cv2.countNonZero(at_least(difference, limits.difference_min + 1)) / half.size  # type: ignore[arg-type]
+        changed = at_least(difference, limits.difference_min + 1)  # type: ignore[arg-type]
+        if ignored is not None:
+            changed[cv2.resize(ignored.view(np.uint8), size, interpolation=cv2.INTER_NEAREST) > 0] = 0
+        share = cv2.countNonZero(changed) / half.size
         elapsed = time_ns - self._time_ns
         if not 0 <= elapsed < limits.learn_ns:
             self._time_ns = time_ns

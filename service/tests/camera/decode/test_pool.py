@@ -195,6 +195,17 @@ async def test_the_appearance_networks_logits_come_with_the_picture(pool):
     assert quiet.results[0].logits == ()
 
 
+async def test_the_appearance_network_does_not_judge_masked_parts(pool):
+    order = DecodeOrder(2, close_ups=[], masked=[((0.0, 0.0), (0.7, 0.0), (0.7, 1.0), (0.0, 1.0))])
+    camera, whole = Camera(pool, order), Camera(pool, DecodeOrder(2, close_ups=[]))
+    camera.offer(1)
+    whole.offer(1)
+    await eventually(lambda: camera.results and whole.results)
+    here = add_logits(decode_frame(order, JPEG, 320, 240), order, load_network())
+    assert camera.results[0].logits == pytest.approx(here.logits, abs=1e-4)
+    assert abs(camera.results[0].logits[0] - whole.results[0].logits[0]) > 0.01
+
+
 async def test_a_detail_comes_with_the_picture_its_still_and_the_logits(pool):
     jpeg = noisy_jpeg(size=(480, 640))
     order = DecodeOrder(4, [(0.1, 0.1, 0.2, 0.2)], close_ups=[(0.25, 0.25, 0.5, 0.5)], detail=(0.5, 0.25, 0.25, 0.25))

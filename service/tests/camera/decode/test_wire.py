@@ -40,7 +40,7 @@ def orders(draw):
     how = DecodeOrder(
         draw(st.sampled_from([1, 2, 4, 8])), draw(st.none() | BOXES), side, smoothed, draw(st.none() | BOXES),
         draw(st.none() | BOXES.filter(bool).map(lambda boxes: boxes[0])), draw(st.booleans()),
-        tuple(map(tuple, draw(POLYGONS))),
+        tuple(map(tuple, draw(POLYGONS))), tuple(map(tuple, draw(POLYGONS))),
     )  # fmt: skip
     return Order(draw(st.integers(0, SLOTS - 1)), how, draw(WORDS), draw(SIDES), draw(SIDES), video)
 
@@ -58,7 +58,9 @@ def test_the_largest_order_fits_into_a_message():
     box = (0.0, 0.0, 1.0, 1.0)
     units = Units("H265", 1, [(1, 1)] * (SENT_UNITS * VIDEO_SLOTS), fresh=True)
     hidden = [[(0.0, 1.0)] * 32] * 8  # as many as a fleet accepts
-    order = Order(0, DecodeOrder(1, [box] * 255, close_ups=[box] * 255, detail=box, hidden=hidden), 1, 1, 1, units)
+    masked = [*hidden, *hidden, [(0.0, 1.0)] * 4]  # those for privacy, too, and the region of a self-test
+    how = DecodeOrder(1, [box] * 255, close_ups=[box] * 255, detail=box, hidden=hidden, masked=masked)
+    order = Order(0, how, 1, 1, 1, units)
     assert len(order.pack()) <= MESSAGE_BYTES
 
 

@@ -8,7 +8,7 @@ from embereye.detect.vision.networks.appearance import EVERY_NS, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
-from embereye.v1.types_pb2 import Device
+from embereye.v1.types_pb2 import Device, Mask
 from embereye.wire.jpeg.header import JpegHeader
 
 from ..conftest import camera_settings
@@ -42,6 +42,17 @@ def test_blocks_are_smoothed_from_the_first_suspicion_until_some_time_after_the_
     analyser.conclude(suspected, AnalysedFrame(seen, b"", 0.0))
     assert analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS)).smoothed
     assert not analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS + 1)).smoothed
+
+
+def test_the_appearance_network_is_told_all_masks_and_only_with_an_inspection():
+    mask, private = Mask(x=[0, 0.25, 0.25], y=[0, 0, 0.5]), Mask(x=[1, 0.5, 0.5], y=[1, 1, 0.75])
+    device = Device(id="hall", source="rtsp://hall/", masks=[mask], privacy_masks=[private])
+    analyser = Analyser()
+    analyser.configure(device, camera_settings(), 2 * SECOND)
+    orders = [analyser.decode_order(frame(640, 360, after)) for after in range(0, 12 * SECOND, SECOND // 4)]
+    inspected = {order.masked for order in orders if order.close_ups is not None}
+    assert inspected == {(((0, 0), (0.25, 0), (0.25, 0.5)), ((1, 1), (0.5, 1), (0.5, 0.75)))}
+    assert {order.masked for order in orders if order.close_ups is None} == {()}
 
 
 def test_cameras_that_start_together_are_inspected_one_after_the_other():

@@ -21,6 +21,16 @@ def test_noise_is_no_motion_but_a_new_thing_is():
     assert gate.observe(changed, 11 * SECOND).share == pytest.approx(0.5, abs=0.01)
 
 
+def test_nothing_moves_in_ignored_parts():
+    ignored = np.zeros((60, 80), bool)
+    ignored[:20] = True
+    gate = MotionGate()
+    gate.observe(grey(), 0, ignored=ignored)
+    changed = grey()
+    changed[:30] = 200
+    assert gate.observe(changed, SECOND, ignored=ignored).share == pytest.approx(1 / 6, abs=0.01)
+
+
 def test_a_lasting_thing_becomes_background_unless_it_is_frozen():
     frozen = np.zeros((60, 80), bool)
     frozen[:, :40] = True

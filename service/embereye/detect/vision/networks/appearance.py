@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.pixels import Picture
-from embereye.units import SECOND, Box
+from embereye.units import SECOND, Box, Polygon
 
 SIDE = 96  # pixels; every picture is squeezed to a square of this side, for flame
 SMOKE_SIDE = 128  # pixels; the same for smoke, which is faint
@@ -67,14 +67,21 @@ class AppearanceNetwork:
         self._sees_smoke = {"smoke", "places"} <= set(self._names)
         self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), (FOR_SMOKE,))  # the first run allocates
 
-    def logits(self, picture: Picture, close_ups: Sequence[Box], closer: Picture | None = None) -> tuple[float, ...]:
+    def logits(
+        self,
+        picture: Picture,
+        close_ups: Sequence[Box],
+        closer: Picture | None = None,
+        masked: Sequence[Polygon] = (),
+    ) -> tuple[float, ...]:
         """Return natural log odds of a flame: in all of `picture` (BGR), then in each of `close_ups`.
 
         If one of MARKS is among `close_ups`, those of smoke follow: in all of `picture`, then in its PLACES x PLACES
         places, row by row. With ONLY_SMOKE, that of a flame is 0, because nothing judged it. `closer` is the same
-        picture with more pixels, if available; close-ups are cut from it.
+        picture with more pixels, if available; close-ups are cut from it. The parts `masked` are painted over before
+        the whole picture is judged for a flame.
         """
-        parts = [_squeezed(picture, SIDE)]
+        parts = [_squeezed(_painted(picture, masked) if masked else picture, SIDE)]
         for x, y, w, h in (box for box in close_ups if box not in MARKS):
             source = picture if closer is None else closer
             height, width = source.shape[:2]
@@ -93,6 +100,18 @@ class AppearanceNetwork:
     def _outputs(self, parts: Sequence[Picture]) -> dict[str, Odds]:
         self._net.setInput(cv2.dnn.blobFromImages(parts, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
         return dict(zip(self._names, self._net.forward(self._names), strict=True))  # type: ignore[arg-type]
+
+
+def _painted(picture: Picture, masked: Sequence[Polygon]) -> Picture:
+    """Return `picture` with the mean colour of all other parts in the parts `masked`, which thus resemble nothing."""
+    height, width = picture.shape[:2]
+    shown = np.full((height, width), 255, np.uint8)
+    for polygon in masked:
+        corners = np.array([(x * width, y * height) for x, y in polygon]).round().astype(np.int32)
+        cv2.fillPoly(shown, [corners], 0)
+    painted = picture.copy()
+    painted[shown == 0] = np.round(cv2.mean(picture, shown)[:3])
+    return painted
 
 
 def _squeezed(picture: Picture, side: int) -> Picture:

@@ -58,9 +58,25 @@ def test_pictures_without_colour_raise_a_pre_alarm_at_most():
     assert max(watch(CLEARLY, colour=False)[0]) == Level.PRE_ALARM
 
 
-def test_with_masks_the_network_decides_nothing_alone():
-    masks = [Mask(x=[0, 0.1, 0.1], y=[0, 0, 0.1])]
-    assert max(watch(CLEARLY, masks=masks)[0]) == Level.CLEAR
+LEFT_HALF = Mask(x=[0, 0.5, 0.5, 0], y=[0, 0, 1, 1])
+BAND = Mask(x=[0, 1, 1, 0], y=[0.3, 0.3, 0.6, 0.6])  # in which everything moves
+
+
+def test_the_network_decides_alone_about_what_masks_leave():
+    assert max(watch(CLEARLY, masks=[LEFT_HALF])[0]) == Level.ALARM
+
+
+def test_what_moves_in_a_mask_is_no_fire():
+    assert max(watch(CLEARLY, masks=[BAND])[0]) == Level.CLEAR
+
+
+def test_the_network_learns_which_parts_are_ignored():
+    detector = Detector(masks=[LEFT_HALF])
+    assert detector.masked == (((0, 0), (0.5, 0), (0.5, 1), (0, 1)),)
+    detector.hide((0.5, 0.0, 0.25, 0.5))
+    assert detector.masked[1] == ((0.5, 0), (0.75, 0), (0.75, 0.5), (0.5, 0.5))
+    detector.hide(None)
+    assert len(detector.masked) == 1
 
 
 def test_an_alarm_ends_when_the_picture_is_no_longer_fire_like():

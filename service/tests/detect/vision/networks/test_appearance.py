@@ -70,6 +70,24 @@ def test_smoke_is_judged_only_on_request_in_the_whole_picture_and_each_place(net
     assert Inspection.of(START, [ONLY_SMOKE], only).close_ups == ()
 
 
+def test_a_flame_in_a_mask_is_not_judged(network):
+    room = RNG.integers(60, 120, (120, 160, 3)).astype(np.uint8)
+    mask = [(0.5, 0.25), (1.0, 0.25), (1.0, 1.0), (0.5, 1.0)]
+    fire = room.copy()
+    fire[40:110, 90:150] = 30, 150, 255
+    [of_room], [of_fire] = network.logits(room, ()), network.logits(fire, ())
+    assert abs(of_fire - of_room) > 0.05
+    assert network.logits(fire, (), masked=[mask]) == network.logits(room, (), masked=[mask])
+    flame, smoke = network.logits(fire, (FOR_SMOKE,)), network.logits(fire, (FOR_SMOKE,), masked=[mask])
+    assert smoke[1:] == flame[1:], "smoke has places, which are ignored later"
+
+
+@pytest.mark.parametrize("corners", [[(0, 0), (1, 0), (1, 1), (0, 1)], [(0.2, 0.2), (0.2, 0.2), (0.2, 0.2)]])
+def test_a_mask_may_cover_everything_or_nothing(network, corners):
+    picture = RNG.integers(0, 256, (90, 160, 3), np.uint8)
+    assert np.isfinite(network.logits(picture, (), masked=[corners])).all()
+
+
 def test_the_odds_of_smoke_agree_with_the_reference_runtime(network):
     onnxruntime = pytest.importorskip("onnxruntime")
     reference = onnxruntime.InferenceSession(SHIPPED.read_bytes(), providers=["CPUExecutionProvider"])
