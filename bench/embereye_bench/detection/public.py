@@ -138,18 +138,20 @@ def picture_results(folder: Path, progress: Callable[[str], None]) -> list[Resul
         truth.append((str(SMOKE) in classes, str(FIRE) in classes))
     if not odds:
         raise UserError(f"{folder / 'images'}: no pictures. Name the folder above images/ and labels/.")
-    results = []
+    results, means = [], []
     for name, number in CLASSES.items():
         scores, shown = np.array(odds)[:, number], np.array(truth)[:, number]
         alarmed = scores > 0
         true = int((alarmed & shown).sum())
+        means.append(average_precision(scores, shown))
         unit = f"of {int(shown.sum())} pictures with and {int((~shown).sum())} without"
         results += [
             _result(f"{name}-precision", true / max(1, int(alarmed.sum())), f"at even odds, {unit}"),
             _result(f"{name}-recall", true / max(1, int(shown.sum())), f"at even odds, {unit}"),
-            _result(f"{name}-average-precision", average_precision(scores, shown), unit),
+            _result(f"{name}-f1", 2 * true / max(1, int(alarmed.sum() + shown.sum())), f"at even odds, {unit}"),
+            _result(f"{name}-average-precision", means[-1], unit),
         ]
-    return results
+    return [*results, _result("mean-average-precision", sum(means) / len(means), "of fire and smoke")]
 
 
 def average_precision(scores: Sequence[float] | np.ndarray, shown: Sequence[bool] | np.ndarray) -> float:

@@ -90,6 +90,9 @@ def test_pictures_are_scored_in_the_form_of_d_fire(tmp_path, capsys):
     _, by_name = report(capsys)
     assert by_name["fire-average-precision"] in (0.5, 1.0), "one of two pictures shows fire"
     assert by_name["smoke-average-precision"] == 0.0, "none shows smoke"
+    assert by_name["mean-average-precision"] == by_name["fire-average-precision"] / 2
+    precision, recall = by_name["fire-precision"], by_name["fire-recall"]
+    assert by_name["fire-f1"] == pytest.approx(2 * precision * recall / max(1e-9, precision + recall))
 
 
 def test_a_folder_in_neither_form_gives_a_one_sentence_error(tmp_path, capsys):
