@@ -19,6 +19,7 @@ from embereye.zone.sentences import smoke_words
 RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to match
 _COLOURS = {Level.CLEAR: (160, 160, 160), Level.PRE_ALARM: (0, 200, 255)}  # BGR; above: red
 _RED = (0, 0, 255)
+_MARGIN = 6  # pixels left and right of the text
 
 
 class Annotator:
@@ -73,7 +74,20 @@ def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> Non
             x, y, w, h = finding.box
             corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
             cv2.rectangle(picture, *corners, colour, max(1, height // 240))
-    for number, (words, colour) in enumerate(lines, 1):
-        position = (6, int(number * 36 * size))
+    wrapped = [(part, colour) for words, colour in lines for part in wrap(words, width - 2 * _MARGIN, size)]
+    for number, (words, colour) in enumerate(wrapped, 1):
+        position = (_MARGIN, int(number * 36 * size))
         cv2.putText(picture, words, position, cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3)
         cv2.putText(picture, words, position, cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1)
+
+
+def wrap(words: str, width: int, size: float) -> list[str]:
+    """Divide `words` into lines of `width` pixels in letters of `size`; a longer word is a line alone."""
+    lines = [""]
+    for word in words.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and cv2.getTextSize(longer, cv2.FONT_HERSHEY_SIMPLEX, size, 3)[0][0] > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
