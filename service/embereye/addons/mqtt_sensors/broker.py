@@ -162,6 +162,12 @@ class Broker:
         self._has_outgoing = asyncio.Event()
         self._refused: Pair | None = None  # the login that the broker refused last
         self._sent: Pair | None = None
+        self._is_leaving = False
+
+    def leave(self) -> None:
+        """Unsubscribe from all, and end `run`: the broker shall store nothing for devices that others read now."""
+        self._is_leaving = True
+        self.replace({})
 
     def replace(self, wanted: Mapping[str, Subscriber]) -> None:
         """Read exactly `wanted` from now on; what is known of a device stays known."""
@@ -178,9 +184,9 @@ class Broker:
                 self._owner.note_link(device, self.failing.why)
 
     async def run(self) -> None:
-        """Receive until cancelled; connect again, less and less often, while the broker is unreachable."""
+        """Receive until `leave` or cancelled; connect again, less and less often, while the broker is unreachable."""
         try:
-            while True:
+            while not self._is_leaving:
                 try:
                     await self._connect()
                 except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
@@ -192,7 +198,8 @@ class Broker:
                     self._note_failing(str(error) or type(error).__name__)
                 raise_if_cancelled()
                 self.connected = False
-                await asyncio.sleep(self._backoff.next())
+                if not self._is_leaving:
+                    await asyncio.sleep(self._backoff.next())
         finally:
             self.connected = False
 
@@ -252,7 +259,7 @@ class Broker:
                 raise failed
 
     async def _subscribe(self, client: aiomqtt.Client) -> None:
-        """Keep the subscriptions equal to the wanted topics."""
+        """Keep the subscriptions equal to the wanted topics, until `leave`."""
         subscribed: set[str] = set()
         while True:
             self.changed.clear()
@@ -264,6 +271,8 @@ class Broker:
                 await client.unsubscribe(gone[start : start + SUBSCRIBED])
             subscribed = set(by_topic)
             raise_if_cancelled()
+            if self._is_leaving:
+                return
             self._note_working()
             await self.changed.wait()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 SCHEMES = ("mqtt", "mqtts")  # of the sources that this add-on reads
 PORTS = {"mqtt": 1883, "mqtts": 8883}
-DRAIN_SECONDS = 0.2  # for the broker to hear that nothing is wanted any more
+DRAIN_SECONDS = 2.0  # for the broker to hear that nothing is wanted any more
 CREDENTIALS = "EMBEREYE_CREDENTIALS"  # folder with one mounted folder per Secret
 
 
@@ -71,8 +71,7 @@ class MqttSensors:
             births = Births(is_node="/NDATA/" in mapping.main) if source.template == "sparkplug" else None
             subscriber = Subscriber(spec.id, mapping, bool(source.deadline_ns), fleet, births=births)
             wanted.setdefault(place, {})[spec.id] = subscriber
-        for place in [place for place in self._brokers if place not in wanted]:
-            self._brokers.pop(place)[1].cancel()
+        self._leave(place for place in list(self._brokers) if place not in wanted)
         for place, subscribers in wanted.items():
             self._subscribe(place, fleet, subscribers)
 
@@ -90,13 +89,22 @@ class MqttSensors:
 
     async def drain(self) -> None:
         """Unsubscribe and disconnect, so that the broker keeps nothing for this shard."""
-        brokers, self._brokers = self._brokers, {}
-        for broker, _ in brokers.values():
-            broker.replace({})
-        if brokers:
-            await asyncio.sleep(DRAIN_SECONDS)
-        for _, task in brokers.values():
+        if leaving := self._leave(list(self._brokers)):
+            await asyncio.wait(leaving, timeout=DRAIN_SECONDS)
+        for task in leaving:
             task.cancel()
+
+    def _leave(self, places: "Iterable[Place]") -> list[asyncio.Task[None]]:
+        """Unsubscribe from all at `places`; return the tasks that do."""
+        leaving = []
+        for place in places:
+            broker, task = self._brokers.pop(place)
+            broker.leave()
+            if broker.connected:
+                leaving.append(task)
+            else:
+                task.cancel()
+        return leaving
 
     @property
     def is_connected(self) -> bool:

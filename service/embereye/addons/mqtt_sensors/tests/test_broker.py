@@ -134,6 +134,21 @@ async def test_a_hand_over_loses_no_message(broker, shard):
     assert received == set(range(sent))
 
 
+async def test_a_sensor_that_returns_to_a_shard_brings_no_message_of_the_time_elsewhere(broker, shard):
+    watched = shard("kitchen")
+    await is_receiving(watched)
+    ((_, leaving),) = watched.source._brokers.values()
+    watched.source.apply("default/sensors/test", [])
+    await eventually(leaving.done)
+    await publish(broker, "zigbee2mqtt/kitchen", {"smoke": True})
+    await publish(broker, "zigbee2mqtt/kitchen", {"smoke": False})
+    watched.apply()
+    await is_receiving(watched)
+    await publish(broker, "zigbee2mqtt/kitchen", {"smoke": False, "battery": 50})
+    await eventually(lambda: watched.devices["kitchen"].states.values.get("battery") == 50)
+    assert [report["smoke"] for report in watched.reports("kitchen")] == [0]
+
+
 @pytest.mark.slow
 async def test_a_thousand_devices_move_between_shards_without_loss(broker, shard):
     names = [f"d{number}" for number in range(1000)]
