@@ -56,14 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f'"{name[:80]}" is not a name: use lower-case letters, digits and -')
     if arguments.kubectl:
         user = arguments.user or "USER"
-        kubectl = f"kubectl --namespace {shlex.quote(arguments.namespace)}"
-        if arguments.next:
-            print(f"{kubectl} patch secret {name} --type=merge --patch-file=/dev/stdin <<'END'")
-            print(json.dumps({"stringData": {f"{USER}{NEXT}": user, f"{PASSWORD}{NEXT}": "PASSWORD"}}))
-            print("END")
-            return 0
+        commands = next_commands if arguments.next else secret_commands
         print("# The first command reads the password: type it, Enter and Ctrl-D.")
-        print("\n".join(secret_commands(name, user, arguments.namespace)))
+        print("\n".join(commands(name, user, arguments.namespace)))
         return 0
     user, password = _read(arguments.user)
     folder = (arguments.folder or default_folder()) / name
@@ -89,6 +84,17 @@ def secret_commands(name: str, user: str, namespace: str) -> list[str]:
         f"{kubectl} apply --server-side --force-conflicts --filename=-",
         f"{kubectl} label secret {name} {LABEL_ALLOWED}=true --overwrite",
         f"{kubectl} patch secret {name} --type=merge --patch={shlex.quote(ended)}",
+    ]
+
+
+def next_commands(name: str, user: str, namespace: str) -> list[str]:
+    """The commands that store the next login beside the present one of the Secret `name`, which must exist."""
+    kubectl = f"kubectl --namespace {shlex.quote(namespace)}"
+    return [
+        f"{kubectl} get secret {name} --output=name && "
+        f"{kubectl} create secret generic {name} --from-literal={USER}{NEXT}={shlex.quote(user)} "
+        f"--from-file={PASSWORD}{NEXT}=/dev/stdin --dry-run=client --output=yaml | "
+        f"{kubectl} apply --server-side --force-conflicts --field-manager=embereye{NEXT} --filename=-"
     ]
 
 
