@@ -2,7 +2,7 @@
 
 The rate is false alarms per device and day. An alarm is false if a person marked it so, in the console or with
 `embereye alarms false`. Only time in which a device was watched counts. "At most" is the upper exact 95 % limit: after
-30 days of one device without a false alarm, it is 0.12 a day.
+30 days of one device without a false alarm, it is 0.1 a day.
 """
 
 import time
