@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from embereye_cli.values import port_number
+
 T = TypeVar("T")
 
 
@@ -76,6 +78,16 @@ def folders_of_peer(name: str, peer: str, files: str) -> tuple[Option, Option]:
                type=Path, metavar="DIR"),
         Option(f"--{name}-tls", f"folder with ca.crt and, if {peer} requires a certificate, tls.crt and tls.key; "
                "default: the system's authorities", type=Path, metavar="DIR"),
+    )  # fmt: skip
+
+
+def identity_options(port: int) -> tuple[Option, Option]:
+    """The certificate that identifies a process to hub, shards and operator, and its control port."""
+    return (
+        Option("--identity", "folder with ca.crt, tls.crt and tls.key: the certificate that hub, shards and operator "
+               "check; without it, the control port is on loopback only", type=Path, metavar="DIR"),
+        Option("--control-port", "control port, for calls of hub, shards and operator", default=str(port),
+               type=port_number),
     )  # fmt: skip
 
 

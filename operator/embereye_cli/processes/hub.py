@@ -22,8 +22,7 @@ from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND, bracketed
-from embereye_cli.options import Option, OptionGroup, add_options, folders_of_peer, options_of
-from embereye_cli.processes.shard_options import identity_options
+from embereye_cli.options import Option, OptionGroup, add_options, folders_of_peer, identity_options, options_of
 from embereye_cli.values import duration, port_number, size, split_names
 
 logger = logging.getLogger(__name__)

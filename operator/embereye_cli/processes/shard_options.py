@@ -5,21 +5,10 @@ from pathlib import Path
 
 from embereye.shard.service import ShardOptions
 from embereye.units import bracketed
-from embereye_cli.options import Option, add_options, options_of
+from embereye_cli.options import Option, add_options, identity_options, options_of
 from embereye_cli.values import port_number, seconds
 
-
 # fmt: off
-def identity_options(port: int) -> tuple[Option, Option]:
-    """The certificate that identifies a process to hub, shards and operator, and its control port."""
-    return (
-        Option("--identity", "folder with ca.crt, tls.crt and tls.key: the certificate that hub, shards and operator "
-               "check; without it, the control port is on loopback only", type=Path, metavar="DIR"),
-        Option("--control-port", "control port, for calls of hub, shards and operator", default=str(port),
-               type=port_number),
-    )
-
-
 OPTIONS = (
     Option("--shard", "this shard's name", default="shard-0"),
     Option("--assignment", "file with the assignment; changes apply at once", default="assignment.json", type=Path),
