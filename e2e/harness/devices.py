@@ -29,8 +29,7 @@ REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}
 FLOOD_SECONDS = 0.02  # between two bursts of a flooding device
 UNANSWERED_SECONDS = 3.0  # silence after which a pushing camera redials; a shard answers several times a second
 UNANSWERED_MS = 1500  # unacknowledged data after which the kernel closes a connection
-# The same while a shard accepts no more for the moment
-BLOCKED_MS = 10_000
+BLOCKED_MS = 10_000  # the same of a flooding device, whose data a shard may leave waiting for seconds
 
 
 def fire_id(number: int) -> str:

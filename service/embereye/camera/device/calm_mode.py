@@ -1,10 +1,10 @@
 """The calm of a camera, while only some of its pictures are decoded. The fleet's `decoding.whileCalm` enables it.
 
-A camera becomes calm once nothing has happened for some seconds; a video, at a key frame. Each later key frame is a
-check; of a camera that sends pictures, two a second are:
-`judge_check` compares it with the previous one before the detectors get it. A change, a failed or late check, anything
-that the detectors find, or `note_busy` ends the calm; then the frames that were set aside are decoded at last, in
-order, and so are all later ones until the camera is calm again.
+A camera becomes calm once nothing has happened for some seconds; a video, at a key frame. From then on only its checks
+are decoded: the key frames of a video, two a second of other pictures. `judge_check` compares each with the previous
+one before the detectors get it. A change, a failed or late check, anything that the detectors find, or `note_busy` ends
+the calm; then the frames that were set aside are decoded at last, in order, and so are all later ones until the camera
+is calm again.
 
 Checks come as often as `fps.min` and the deadline require. Key frames have to come every two seconds as well.
 """
