@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,12 +214,19 @@ async def test_a_browser_gets_the_news_of_its_persons_zones(stored: Stored) -> N
         assert "vault" not in json.dumps(people["everybody"].messages[before:])
 
 
-async def test_a_browser_gets_nothing_after_its_token_was_revoked(stored: Stored) -> None:
+@asynccontextmanager
+async def kitchen_subscribed(stored: Stored) -> AsyncIterator[tuple[Running, Browser]]:
+    """A hub with a browser that a person limited to the kitchen subscribed."""
     browser = Browser()
     async with push_service(browser), running(stored, options(route("browsers", "webpush://")), http=True) as site:
         await declare(site, KITCHEN, "kitchen")
         guard = await limited(site, "default/kitchen")
         assert (await guard.ask("POST", "/v1/notify/push", browser.subscription()))[0] == 200
+        yield site, browser
+
+
+async def test_a_browser_gets_nothing_after_its_token_was_revoked(stored: Stored) -> None:
+    async with kitchen_subscribed(stored) as (site, browser):
         await site.hub.access.revoke(ADMIN, "guard")
         await limited(site, "default/*")
         site.ignite("kitchen")
@@ -227,11 +235,7 @@ async def test_a_browser_gets_nothing_after_its_token_was_revoked(stored: Stored
 
 
 async def test_an_alarm_that_no_subscribed_browser_may_see_is_a_failure(stored: Stored) -> None:
-    browser = Browser()
-    async with push_service(browser), running(stored, options(route("browsers", "webpush://")), http=True) as site:
-        await declare(site, KITCHEN, "kitchen")
-        guard = await limited(site, "default/kitchen")
-        assert (await guard.ask("POST", "/v1/notify/push", browser.subscription()))[0] == 200
+    async with kitchen_subscribed(stored) as (site, browser):
         site.ignite("vault")
         await eventually(lambda: "limited to other zones" in site.notifier.reachable().sentence)
         assert browser.messages == []
