@@ -18,6 +18,7 @@ import httpx2 as httpx  # the HTTP client of lightkube
 
 from embereye.process.condition import Condition
 from embereye.process.identity.credentials import Credentials
+from embereye.process.reason import reason_of
 from embereye.process.repeat import repeat
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.timing.backoff import Backoff
@@ -236,7 +237,8 @@ class Controller:
                 missed = await self.runtime.resync()
             except Exception as error:
                 # The first fill needs the CRDs, which may be installed after the operator.
-                failing.fail(str(error), "cannot list the cluster's objects: %s. Trying again", error)
+                reason = reason_of(error)
+                failing.fail(reason, "cannot list the cluster's objects: %s. Trying again", reason)
                 await asyncio.sleep(max(backoff.next(), retry_after(error)))
                 continue
             backoff.reset()
@@ -434,7 +436,7 @@ class Controller:
             return
         except Exception as error:
             # Most likely the cause that failed the pass: the next pass retries, and /metrics shows it meanwhile.
-            logger.debug("%s: its status cannot be written: %s", fleet.key, error)
+            logger.debug("%s: its status cannot be written: %s", fleet.key, reason_of(error))
 
     def _retry(self, key: ObjectKey) -> None:
         self._retries.pop(key, None)

@@ -8,6 +8,7 @@ has checked them. Repeated failures that differ only in numbers write nothing.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from embereye.process.reason import reason_of
 from embereye.units import utc
 from embereye_operator.api.fleets import FleetError
 from embereye_operator.api.status import Condition, FleetStatus
@@ -31,7 +32,7 @@ class Failure:
 def judge(error: Exception) -> Failure:
     """Classify `error`, which ended a pass over a fleet."""
     notes: Sequence[str] = getattr(error, "__notes__", ())
-    message = "; ".join([str(error) or type(error).__name__, *notes])[:MAX_MESSAGE]
+    message = "; ".join([reason_of(error), *notes])[:MAX_MESSAGE]
     if isinstance(error, FleetError):
         return Failure("SpecInvalid", message, lasting=True)
     if isinstance(error, RefusedError):

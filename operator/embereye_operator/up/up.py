@@ -31,6 +31,7 @@ from embereye.process.files import write_whole
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.timing.backoff import Backoff
@@ -346,7 +347,7 @@ class Up:
             state.failures += 1
             pause = state.backoff.next()
             state.due = time.monotonic() + pause
-            reason, remedy = str(error), ""
+            reason, remedy = reason_of(error), ""
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
                 reason, remedy = f"--data {self._options.data} cannot be written ({error.strerror})", f": {MAKE_ROOM}"
             if state.failing.fail(reason):

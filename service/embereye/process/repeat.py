@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.tasks import first_of
 
 
@@ -28,5 +29,6 @@ async def repeat(
         except expected:
             pass
         except Exception as error:
-            failing.fail(str(error), sentence, error)
+            reason = reason_of(error)
+            failing.fail(reason, sentence, reason)
         await first_of(wake.wait(), timeout=pause() if callable(pause) else pause)

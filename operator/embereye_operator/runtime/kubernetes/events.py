@@ -18,6 +18,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted, utc
 from embereye_operator.api.fleets import FleetReference
@@ -56,7 +57,7 @@ class EventWriter:
             try:
                 await self._write_due()
             except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
-                reason = str(error) or type(error).__name__
+                reason = reason_of(error)
                 self._failing.fail(reason, "cannot write an event: %s", reason)
                 await asyncio.sleep(max(self._backoff.next(), retry_after(error)))
                 continue
@@ -81,7 +82,7 @@ class EventWriter:
             async with asyncio.timeout(seconds):
                 await self._write_due()
         except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
-            logger.info("events are not written: %s", str(error) or type(error).__name__)
+            logger.info("events are not written: %s", reason_of(error))
 
     async def _write_due(self) -> None:
         failed: dict[str, ApiError] = {}  # by namespace: a webhook may fail in only one

@@ -20,6 +20,7 @@ import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.timing.clock import lease_seconds
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
 from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
@@ -76,7 +77,7 @@ class Election:
                     self._renewed = started
                 self._failing.clear()
             except Exception as error:
-                reason = str(error) or type(error).__name__
+                reason = reason_of(error)
                 self._failing.fail(reason, "lease %s/%s: %s", self.namespace, self.name, reason)
             if self.is_leading() != leading:
                 leading = not leading
@@ -140,4 +141,4 @@ class Election:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)
                     await self._write(stored, transitions, holder="")
         except (httpx.HTTPError, OSError, TimeoutError) as error:  # ApiError is an HTTPError
-            logger.info("lease %s/%s is not released: %s", self.namespace, self.name, error)
+            logger.info("lease %s/%s is not released: %s", self.namespace, self.name, reason_of(error))

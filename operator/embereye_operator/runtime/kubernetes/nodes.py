@@ -17,6 +17,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.api.schema import Manifest
@@ -61,7 +62,8 @@ class Nodes:
             except TimeoutError:
                 continue  # no event for long
             except Exception as error:
-                failing.fail(str(error), "cannot read nodes: %s. Trying again", error)
+                reason = reason_of(error)
+                failing.fail(reason, "cannot read nodes: %s. Trying again", reason)
                 await asyncio.sleep(backoff.next())
 
     async def _list(self) -> str:

@@ -18,6 +18,7 @@ from siadc09.xdata import Data, XData
 
 from embereye.addons.dc09.codes import Code
 from embereye.addons.dc09.options import CID, StationOptions
+from embereye.process.reason import reason_of
 from embereye.units import SECOND
 
 logging.getLogger("siadc09").setLevel(logging.CRITICAL)
@@ -146,4 +147,4 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise FrameError(" ".join(str(error).split()) or type(error).__name__) from error
+        raise FrameError(reason_of(error)) from error

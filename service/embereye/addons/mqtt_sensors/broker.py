@@ -38,6 +38,7 @@ from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
 from embereye.process.login_folder import Pair, choose, read_pairs
+from embereye.process.reason import reason_of
 from embereye.process.tasks import beside, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -195,7 +196,7 @@ class Broker:
                         continue
                     if self._is_refusal(error):
                         self._refused = self._sent  # if the Secret has another one, that is sent next
-                    self._note_failing(str(error) or type(error).__name__)
+                    self._note_failing(reason_of(error))
                 raise_if_cancelled()
                 self.connected = False
                 if not self._is_leaving:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.units import counted
 from embereye.wire.readings.source import SensorSource
 from embereye_cli.setup.findings import FAIL, OK, Finding, Fleet, SensorFleetSpec
@@ -61,6 +62,6 @@ async def _check(place: "Place", topics: list[str]) -> Finding:
     except TimeoutError:
         return Finding(subject, FAIL, f"no answer within {SECONDS:g} s", "see if the broker runs, and its firewall")
     except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
-        text = str(error) or type(error).__name__
+        text = reason_of(error)
         return Finding(subject, FAIL, text, "spec.mqtt.broker and its credentialsRef: `embereye credentials set NAME`")
     return Finding(subject, OK, f"accepts the login, and lets it read {counted(len(topics), 'topic')}")

@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 
 from embereye.addons.nats.options import BusOptions
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.tasks import raise_if_cancelled
 
 DIAL_SECONDS = 3.0  # for connecting to one server
@@ -62,7 +63,7 @@ class Connection:
             raise
         except ERRORS as error:
             await self.close()
-            raise BusError(f"{self.server}: {self.why or sentence(error)}") from error
+            raise BusError(f"{self.server}: {self.why or reason_of(error)}") from error
 
     async def _dial(self) -> None:
         options = self._options
@@ -101,7 +102,7 @@ class Connection:
             raise BusError(f"{self.server} does not speak TLS, which tls:// requires: no secrets are sent to it")
 
     async def _note(self, error: Exception) -> None:
-        self.why = sentence(error)
+        self.why = reason_of(error)
 
     async def _end(self) -> None:
         self.why = self.why or "the connection was closed"
@@ -138,7 +139,7 @@ class Connection:
                 "it has no JetStream, or this user is not allowed to use it: start nats-server with -js"
             ) from None
         except ERRORS as error:
-            raise BusError(f"{call}: {sentence(error)}") from error
+            raise BusError(f"{call}: {reason_of(error)}") from error
         finally:
             raise_if_cancelled()
         return parse_answer(answer.data, call)
@@ -181,17 +182,12 @@ def parse_answer(answer: bytes, call: str) -> dict[str, Any]:
     return parsed
 
 
-def sentence(error: BaseException) -> str:
-    """The text of `error` on one line, or its type's name."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Turn the library's errors into BusError, and raise a cancellation that it swallowed."""
     try:
         yield
     except ERRORS as error:
-        raise BusError(sentence(error)) from error
+        raise BusError(reason_of(error)) from error
     finally:
         raise_if_cancelled()

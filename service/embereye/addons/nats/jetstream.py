@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from embereye.addons.nats.connection import BusError, Connection, dial, sentence
+from embereye.addons.nats.connection import BusError, Connection, dial
 from embereye.addons.nats.consumer import Consumer, Delivered
 from embereye.addons.nats.options import BusOptions
 from embereye.addons.nats.publisher import Publisher
@@ -23,6 +23,7 @@ from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.tables.consumed import Position
 from embereye.process.condition import Condition
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.tasks import beside, failure_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -104,10 +105,10 @@ class JetStreamBus:
                 finally:
                     await connection.close()
             except (BusError, UserError) as error:
-                self._note_broken(sentence(error))
+                self._note_broken(reason_of(error))
             except Exception as error:  # an error in the library must not stop alarms
                 logger.exception("NATS: unexpected error")
-                self._note_broken(sentence(error))
+                self._note_broken(reason_of(error))
             raise_if_cancelled()
             await asyncio.sleep(self._backoff.next())
 

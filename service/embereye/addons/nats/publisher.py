@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from nats.aio.msg import Msg
 
-from embereye.addons.nats.connection import BusError, Connection, parse_answer, sentence
+from embereye.addons.nats.connection import BusError, Connection, parse_answer
 from embereye.addons.nats.options import BusOptions
 from embereye.addons.nats.stream import MESSAGE_ID
 from embereye.hub.evidence_bus import Outgoing
 from embereye.hub.report_key import report_key
+from embereye.process.reason import reason_of
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest
@@ -119,7 +120,7 @@ class Publisher:
                 raise BusError("the stream does not exist: nothing accepts the published reports")
             parse_answer(message.data, "publishing")
         except BusError as error:
-            self.refused = sentence(error)
+            self.refused = reason_of(error)
             sent.report.failed(sent.report.item)
             return
         self.refused = ""

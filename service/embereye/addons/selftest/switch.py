@@ -15,6 +15,7 @@ from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.outputs import OutputError, Outputs
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.tasks import raise_if_cancelled
 
 SECONDS = 5.0  # to switch
@@ -42,7 +43,7 @@ async def switch(options: SelfTestOptions, outputs: Outputs | None, which: Switc
     except TimeoutError:
         raise SwitchError(f"no answer within {SECONDS:g} s") from None
     except (aiomqtt.MqttError, ModbusException, OutputError, UserError, OSError, ValueError) as error:
-        raise SwitchError(" ".join(str(error).split()) or type(error).__name__) from error
+        raise SwitchError(reason_of(error)) from error
     finally:
         raise_if_cancelled()
 

@@ -36,6 +36,7 @@ from embereye.hub.database import (
 )
 from embereye.hub.databases import schema
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
 
@@ -125,7 +126,7 @@ class PostgresDatabase:
             connection = self._dial(patience)
         except (psycopg.Error, OSError, ValueError, InUseError) as error:
             in_use = isinstance(error, InUseError)
-            self.failing = str(error) if in_use else f"{self.name} cannot be reached: {_sentence(error)}"
+            self.failing = str(error) if in_use else f"{self.name} cannot be reached: {reason_of(error)}"
             self._retry_at = time.monotonic() + self._backoff.next()
             raise (InUseError if in_use else StoreError)(self.failing) from error
         self._backoff.reset()
@@ -237,7 +238,7 @@ class PostgresDatabase:
             yield
         # A value that it cannot convert is a ValueError, of which UnicodeError is one, or an OverflowError.
         except (psycopg.Error, OSError, ValueError, OverflowError) as error:
-            why = _sentence(error)
+            why = reason_of(error)
             if (connection := self._connection) and _is_lost(connection):
                 self._drop()
                 why = self.failing = f"the connection to {self.name} broke: {why}"
@@ -409,11 +410,6 @@ def _value(connection: Connection, query: str) -> Any:
 
 def _is_lost(connection: Connection) -> bool:
     return connection.closed or connection.info.transaction_status == TransactionStatus.UNKNOWN
-
-
-def _sentence(error: Exception) -> str:
-    """PostgreSQL's error text on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @functools.cache

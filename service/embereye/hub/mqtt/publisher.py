@@ -24,6 +24,7 @@ from embereye.hub.zones import Zones
 from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
+from embereye.process.reason import reason_of
 from embereye.process.tasks import beside, first_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 
@@ -91,7 +92,7 @@ class MqttPublisher:
                 try:
                     await self._connect()
                 except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
-                    self._note_failing(str(error) or type(error).__name__)
+                    self._note_failing(reason_of(error))
                 raise_if_cancelled()
                 self._proved.clear()
                 await first_of(self._stopping.wait(), timeout=self._backoff.next())

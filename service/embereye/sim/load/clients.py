@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 
 from embereye.process.http.bearer import Metadata, bearer
+from embereye.process.reason import reason_of
 from embereye.process.tasks import beside
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
@@ -85,7 +86,7 @@ def counting_errors(figure: ClientFigures) -> Iterator[None]:
     except TimeoutError:
         figure.errors["timed out"] += 1
     except (OSError, EOFError, asyncio.InvalidStateError) as error:
-        figure.errors[str(error) or type(error).__name__] += 1
+        figure.errors[reason_of(error)] += 1
 
 
 async def run_client(speak: Callable[[], Awaitable[None]], figure: ClientFigures, pace: Pace, seed: int) -> None:
