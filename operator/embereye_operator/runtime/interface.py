@@ -84,7 +84,7 @@ class Links(Protocol):
         """True if all of a hub's routes to people work; None if that is unknown, or it has none."""
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
-        """Query the shard's status with all its devices; None if it does not answer within about a second."""
+        """Query the shard's status with all its devices; None if it does not answer within two seconds."""
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Send a shard its assignment directly, faster than its mounted file; None if it cannot be reached."""

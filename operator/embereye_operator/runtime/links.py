@@ -25,8 +25,10 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_operator.errors import UnavailableError
 
 T = TypeVar("T")
-TIMEOUT = 1.0  # seconds; a shard that takes longer to report its status counts as silent
-CALL_SECONDS = 2 * TIMEOUT  # longest duration of a call
+TIMEOUT = 1.0  # seconds; for calls to the hub
+# Longest duration of a call, in seconds. A shard that takes longer to report its status counts as silent. On a busy
+# machine an answer may take more than one second; its fleet must not be reported uncovered for that.
+CALL_SECONDS = 2.0
 IDLE = 60.0  # seconds without a call until a shard's channel is closed
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
 CONNECT_SECONDS = 15.0  # longest attempt to connect; a process on a busy machine needs several seconds
@@ -163,7 +165,7 @@ class Shards(_Caller):
     async def status(self, address: Address) -> ShardStatus | None:
         """Query the shard's status with all its devices; None if it does not answer."""
         request = StatusRequest(devices=True)
-        return await self._call(address, lambda link: ShardStub(link).Status(request, timeout=TIMEOUT))
+        return await self._call(address, lambda link: ShardStub(link).Status(request, timeout=CALL_SECONDS))
 
     async def assign(self, address: Address, assignment: Assignment) -> AssignResponse | None:
         """Send the shard at `address` its assignment; None if it cannot be reached."""

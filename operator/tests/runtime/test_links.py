@@ -107,9 +107,13 @@ async def test_a_channel_that_cannot_connect_is_replaced_to_resolve_the_name_aga
 
 
 class Statuses(ShardServicer):
-    """A shard that answers."""
+    """A shard that answers after `delay` seconds."""
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self._delay = delay
 
     async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
+        await asyncio.sleep(self._delay)
         return ShardStatus(epoch=7)
 
     async def Assign(self, request: object, context: object) -> AssignResponse:
@@ -152,6 +156,19 @@ async def test_a_shard_whose_connections_take_longer_than_a_channel_gets_is_reac
     assert answer.epoch == 7
     await shards.close()
     slow.close()
+    await server.stop(0)
+
+
+async def test_a_shard_that_answers_late_on_a_busy_machine_is_not_silent() -> None:
+    """With one second for an answer, a starved cluster wrote every few minutes that a fleet was not covered."""
+    server = GrpcServer([Service(add_ShardServicer_to_server, Statuses(1.2), "embereye.v1.Shard")], control=True)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    shards = Shards()
+    answer = await shards.status(Address("default", "hall-0", f"127.0.0.1:{port}"))
+    assert answer is not None
+    assert answer.epoch == 7
+    await shards.close()
     await server.stop(0)
 
 
