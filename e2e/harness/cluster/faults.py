@@ -22,7 +22,7 @@ from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.edits import merge
 from harness.matrix.fault import Fault, mended_after
-from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
+from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, NODE_GONE, OPERATOR_GONE, SHARD_GONE
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it as long as this file exists
 BACK_SECONDS = 120.0  # time limit for the API server, and for CoreDNS, to return
@@ -413,13 +413,13 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),
         Fault("node drained", "a node with a shard is drained", GAPS["node drained"], node_drained, at_once=True,
-              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE, planned=True),
+              besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE, takes=NODE, planned=True),
         Fault("node paused", "a node with a shard is paused for a minute", 45.0, node_paused, duration=60.0,
-              besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
+              besides=NODE_GONE, takes=NODE),
         Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, duration=60.0,
-              besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
+              besides=NODE_GONE, takes=NODE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              duration=60.0, besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
+              duration=60.0, besides=NODE_GONE, takes=NODE),
         Fault("network bad", "one packet in twenty to a node is lost, for 20 s", 10.0, network_bad,
               duration=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from embereye_bench.results.machine_load import waited_seconds
 from harness.matrix.fault import NOTHING, B, Building, Fault, together
-from harness.matrix.rules import CALM, SLOW
+from harness.matrix.rules import CALM, STARVED
 from harness.records.probers import EvidenceProber
 from harness.records.witness import Lit
 
@@ -160,7 +160,7 @@ class Alerts:
         await asyncio.wait([self._polling])
         seen = self._seen - self._before
         expected = frozenset[str]().union(*(fault.alerts for fault in faults))
-        besides = frozenset[str]().union(*(fault.besides for fault in faults), SLOW if pressure > BUSY else ())
+        besides = frozenset[str]().union(*(fault.besides for fault in faults), STARVED if pressure > BUSY else ())
         # In a pair, one fault may hide the other: a dead process is not scraped.
         missing = expected - seen - self._before if len(faults) == 1 else frozenset[str]()
         return {

@@ -17,10 +17,13 @@ SHARD_GONE = DARK | BURNS | {
     "CanaryNotAlarmed", "CanaryNotTold",
 }  # fmt: skip
 SLOW = frozenset({"EventLoopSlow"})  # fire on a machine that is slow itself
+# Fire while the machine has too little CPU for all frames and readings, or a shard needs seconds to reach its hub.
+STARVED = SLOW | {"CamerasShedding", "Compacting", "FramesOld", "HubNotReached"}
 MOVED = frozenset({"ShardDown"})  # a removed shard is scraped for some more seconds
 HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotAlarmed", "CanaryNotTold", "FleetDegraded"})
 CUT_OFF = frozenset({"HubNotReached", "EvidenceWaiting"})  # a shard does not reach the hub, or only later
 OPERATOR_GONE = frozenset({"OperatorAbsent", "NoLeader", "FleetNotReconciled"})
+NODE_GONE = SHARD_GONE | HUB_GONE | OPERATOR_GONE | CUT_OFF  # of two hubs one may be on any node
 
 
 def lapsed_rules() -> dict[str, Any]:

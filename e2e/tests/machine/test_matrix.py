@@ -46,7 +46,7 @@ from harness.matrix.edits import DEFINITIONS, VERSION, edits, merge
 from harness.matrix.fault import NOTHING, Fault
 from harness.matrix.matrix import Alerts, Outcome, choose_pairs, read_outcomes, store_outcome, write_outcomes
 from harness.matrix.reliability import page
-from harness.matrix.rules import CALM, BaselineAlerts, labels, lapsed_rules, states
+from harness.matrix.rules import CALM, STARVED, BaselineAlerts, labels, lapsed_rules, states
 from harness.records.diary import Diary
 
 from embereye_cli.main import COMMANDS
@@ -201,9 +201,10 @@ async def test_an_alert_that_does_not_resolve_is_listed_with_its_labels(monkeypa
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_a_busy_machine_may_alert_that_it_is_slow() -> None:
-    slow = {"EventLoopSlow": "firing"}
-    assert (await watched(FAULTS["planned move"], slow))["alerts_foreign"] == ("EventLoopSlow",)
+@pytest.mark.parametrize("name", sorted(STARVED))
+async def test_a_busy_machine_may_alert_that_it_is_slow(name: str) -> None:
+    slow = {name: "firing"}
+    assert (await watched(FAULTS["planned move"], slow))["alerts_foreign"] == (name,)
     assert (await watched(FAULTS["planned move"], slow, pressure=0.9))["alerts_foreign"] == ()
 
 
