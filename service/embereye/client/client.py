@@ -31,6 +31,7 @@ from embereye.client.outbox import Counting, Outbox, Spooled, SpoolFullError
 from embereye.process.condition import Condition
 from embereye.process.grpc_server import converse
 from embereye.process.http.bearer import bearer
+from embereye.process.reason import reason_of
 from embereye.process.tasks import Tasks, UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
@@ -494,7 +495,7 @@ class _Link:
                                 break
                 reason = "drained" if self.draining else "the shard closed the stream"
             except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
+                reason = reason_of(error)
             except UnrequestedCancellationError as error:
                 reason = str(error)
             except OSError as error:  # certificates cannot be read now, for example while they are replaced

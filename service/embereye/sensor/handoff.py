@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import grpc
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.tasks import Tasks
 from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import TakeOverRequest
@@ -162,7 +163,7 @@ class Handoffs:
         try:
             response = await IngestStub(link).TakeOver(self._request(devices), timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            return set(), f"{error.code().name}: {error.details()}"
+            return set(), reason_of(error)
         return set(response.devices), "the devices are not in its assignment"
 
     def _release_waiters(self, devices: Iterable[str]) -> None:

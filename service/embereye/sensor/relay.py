@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import grpc
 
 from embereye.process.grpc_server import converse
+from embereye.process.reason import reason_of
 from embereye.process.tasks import Tasks
 from embereye.shard.links import PeerAddress
 from embereye.units import MIB
@@ -127,8 +128,7 @@ class Relays:
                     async for response in responses:
                         link.forward_command(response)
         except (grpc.aio.AioRpcError, OSError, TimeoutError) as error:
-            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error) or "timed out"
-            logger.warning("relay to %s at %s: failed: %s", peer.shard, peer.control, reason)
+            logger.warning("relay to %s at %s: failed: %s", peer.shard, peer.control, reason_of(error))
         finally:
             if self._links.get(peer) is link:
                 del self._links[peer]

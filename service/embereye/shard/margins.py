@@ -21,6 +21,7 @@ from embereye.levels import Level
 from embereye.margins import Margin
 from embereye.process.condition import Condition
 from embereye.process.margins_call import CALL, Block, line_of
+from embereye.process.reason import reason_of
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.telemetry.metric import counter
 from embereye.process.timing.backoff import Backoff
@@ -157,7 +158,7 @@ class Margins:
                     return str(error)
                 except grpc.aio.AioRpcError as error:
                     if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
-                        return f"{error.code().name}: {error.details()}"
+                        return reason_of(error)
                     logger.warning("margins are refused: %s", error.details())
                     self.left_out += ready.margins
                 else:

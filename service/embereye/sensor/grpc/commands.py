@@ -11,6 +11,7 @@ import grpc
 
 from embereye.process.grpc_server import Service
 from embereye.process.identity.guard import CALLER
+from embereye.process.reason import reason_of
 from embereye.sensor.grpc.owner import Owner
 from embereye.shard.links import Links, PeerAddress
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse
@@ -77,5 +78,5 @@ async def _forwarded(request: AskRequest, peer: Peer, links: Links) -> AskRespon
             return await SensorsStub(link).Ask(forwarded, timeout=FORWARD_SECONDS)
         except grpc.aio.AioRpcError as error:
             return AskResponse(
-                reason=f"{request.device} is owned by {peer.shard}, which does not answer: {error.details()}"
+                reason=f"{request.device} is owned by {peer.shard}, which does not answer: {reason_of(error)}"
             )

@@ -12,6 +12,7 @@ import grpc
 
 from embereye.process.candidates_call import CALL, CandidateReport, DifferenceRow
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -115,7 +116,7 @@ class CandidateReports:
                 except grpc.aio.AioRpcError as error:
                     if error.code() != grpc.StatusCode.INVALID_ARGUMENT:
                         self._wake.set()
-                        return f"{error.code().name}: {error.details()}"
+                        return reason_of(error)
                     logger.warning("a report of the candidate is refused: %s", error.details())
                 sent = {row["id"] for row in rows}
                 while self._pending and self._pending[0]["id"] in sent:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import grpc
 
 from embereye.process.condition import Condition
+from embereye.process.reason import reason_of
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.shard.clips.spool import SpoolFolder
@@ -100,7 +101,7 @@ class Delivery:
                 except grpc.aio.AioRpcError as error:
                     if not self._is_hopeless(clip, error):
                         self._failed += 1
-                        return f"{error.code().name}: {error.details()}"
+                        return reason_of(error)
                     self.refused += 1
                     logger.warning("clip %s of %s is refused: %s", clip.sha256[:12], clip.device, error.details())
                 else:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from embereye.process.reason import reason_of
 from embereye.shard.evidence.spool import CAPACITY, Spool
 from embereye.shard.links import PeerAddress
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -33,7 +34,7 @@ async def hand_over(spool: Spool, peers: Sequence[PeerAddress], dial: Callable[[
                 if not answer.taken:
                     break
         except grpc.aio.AioRpcError as error:
-            logger.info("shard %s: does not take over reports: %s: %s", peer.shard, error.code().name, error.details())
+            logger.info("shard %s: does not take over reports: %s", peer.shard, reason_of(error))
         finally:
             await link.close(None)
         if not len(spool):

@@ -17,6 +17,7 @@ import grpc
 
 from embereye.process.condition import Condition
 from embereye.process.grpc_server import converse
+from embereye.process.reason import reason_of
 from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.backoff import Backoff
@@ -162,7 +163,7 @@ class Reporter:
             except UnrequestedCancellationError as error:
                 reason, rejected = str(error), False
             except grpc.aio.AioRpcError as error:
-                reason = f"{error.code().name}: {error.details()}"
+                reason = reason_of(error)
                 lost = error.code() == grpc.StatusCode.UNAVAILABLE
                 brief = self.connected and time.monotonic() - since < STEADY_SECONDS
                 rejected = brief and not lost

@@ -8,6 +8,7 @@ import time
 import grpc
 
 from embereye.process.http.bearer import bearer
+from embereye.process.reason import reason_of
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
@@ -38,7 +39,7 @@ async def _push(cameras: Cameras, camera: str, home: str, token: str, tls: Clien
             reason = f"redirected to {drained or 'the fleet'}"
             target = drained or home
         except grpc.aio.AioRpcError as error:
-            reason, target = f"{error.code().name}: {error.details()}", home
+            reason, target = reason_of(error), home
         finally:
             await link.close(None)
         if reason != logged:
