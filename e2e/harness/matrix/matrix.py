@@ -120,7 +120,7 @@ class Alerts:
     async def begin(self) -> None:
         """Start to collect, once earlier alerts have had time to resolve."""
         if self._watch:
-            await self._wait_until_calm(self._watch)
+            await self._wait_until_calm(self._watch, STARVED)
             self._before = await self._active(self._watch)
             self._polling = asyncio.get_running_loop().create_task(self._poll(self._watch), name="alerts")
 
@@ -136,11 +136,14 @@ class Alerts:
             name.removeprefix("EmberEye") for name, state in alerts.items() if state in states or not states
         )
 
-    async def _wait_until_calm(self, watch: AlertsWatched) -> frozenset[str]:
-        """Wait until no new alert has been active for a while. Returns the new alerts that are still active."""
+    async def _wait_until_calm(self, watch: AlertsWatched, ignored: frozenset[str]) -> frozenset[str]:
+        """Wait until no new alert has been active for a while. Returns the new alerts that are still active.
+
+        Those of a starved machine are `ignored` there: they may last as long as the run.
+        """
         deadline, since = time.monotonic() + RESOLVE_SECONDS, time.monotonic()
         while True:
-            left, now = await self._active(watch) - self._before, time.monotonic()
+            left, now = await self._active(watch) - self._before - ignored, time.monotonic()
             since = now if left else since
             if now > deadline or now - since >= CALM:
                 return left
@@ -153,14 +156,14 @@ class Alerts:
         """
         if not (self._watch and self._polling):
             return {}
-        recovered_at = time.monotonic()
-        left = await self._wait_until_calm(self._watch)
+        recovered_at, starved = time.monotonic(), STARVED if pressure > BUSY else frozenset[str]()
+        left = await self._wait_until_calm(self._watch, starved)
         labelled = await self._watch.labelled() if left else {}
         self._polling.cancel()
         await asyncio.wait([self._polling])
         seen = self._seen - self._before
         expected = frozenset[str]().union(*(fault.alerts for fault in faults))
-        besides = frozenset[str]().union(*(fault.besides for fault in faults), STARVED if pressure > BUSY else ())
+        besides = starved.union(*(fault.besides for fault in faults))
         # In a pair, one fault may hide the other: a dead process is not scraped.
         missing = expected - seen - self._before if len(faults) == 1 else frozenset[str]()
         return {

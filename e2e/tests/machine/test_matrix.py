@@ -209,6 +209,14 @@ async def test_a_busy_machine_may_alert_that_it_is_slow(name: str) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
+async def test_an_alert_that_lasts_as_long_as_a_machine_is_busy_may_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "RESOLVE_SECONDS", 0.3)
+    old = {"FramesOld": "firing"}
+    assert (await watched(FAULTS["planned move"], old, pressure=0.9))["alerts_left"] == ()
+    assert (await watched(FAULTS["planned move"], old))["alerts_left"] == ('FramesOld{fleet="halls"} firing',)
+
+
+@pytest.mark.usefixtures("hasty")
 async def test_an_alert_that_is_pending_at_recovery_belongs_to_the_fault() -> None:
     late = await watched(FAULTS["planned move"], {"CoverageBurnsSlowly": "pending"})
     assert late["resolved"] >= 0.5, "it was waited for"
