@@ -39,7 +39,8 @@ def left_behind(path: Path, resource: str) -> World:
 
 
 # New in pods: a certificate, a port for authenticated callers, a minute more to end, a default limit of memory, another
-# spread, and an earlier departure from a silent node. Pods are therefore rolled once, one at a time.
+# spread, an earlier departure from a silent node, and more time to answer a liveness probe. Pods are therefore rolled
+# once, one at a time.
 NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "EMBEREYE_SUCCESSOR", "control", "identity"}
 
 
@@ -51,6 +52,7 @@ def without_what_is_new(template: Any) -> Any:
         spec.pop(where, None)
     (container,) = spec["containers"]
     container.pop("resources", None)
+    container["livenessProbe"].pop("timeoutSeconds")
     for place, name in ((spec, "volumes"), (container, "env"), (container, "ports"), (container, "volumeMounts")):
         place[name] = [entry for entry in place[name] if entry["name"] not in NEW]
     return template

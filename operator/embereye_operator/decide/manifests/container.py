@@ -84,7 +84,8 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "startupProbe": {**ready, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {**ready, "periodSeconds": 2, "failureThreshold": 2},
-        "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 3},
+        # On a busy node a shard that works may take seconds to answer. A restart would leave its devices unwatched.
+        "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 3},
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "securityContext": {
             "privileged": False,

@@ -36,6 +36,7 @@ from embereye_operator.decide.placement.assignments import (
 )
 from embereye_operator.decide.placement.placement import place
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
+from embereye_operator.runtime.local import liveness
 
 from ...api.test_schema import manifest
 from ...fakes import SETTINGS
@@ -392,6 +393,16 @@ def test_raw_readings_are_stored_on_request() -> None:
 
 
 TLS = {"tls": {"clients": {"caRef": {"name": "device-ca"}, "field": "dns", "match": "*.devices.example.org"}}}
+
+
+@pytest.mark.parametrize("access", [None, TLS])
+def test_a_working_shard_on_a_busy_node_is_not_restarted_for_a_late_answer(access: Any) -> None:
+    """In a starved cluster, shards that detected within 2 s were restarted: three probes had no answer within 2 s."""
+    children = built(fleet(access=access) if access else fleet())
+    pod = next(child for child in children if child["kind"] == "Deployment")["spec"]["template"]["spec"]
+    probe = pod["containers"][0]["livenessProbe"]
+    times = probe["periodSeconds"], probe["timeoutSeconds"], probe["failureThreshold"]
+    assert times == (liveness.PERIOD_SECONDS, liveness.TIMEOUT_SECONDS, liveness.FAILURES) == (10, 10, 3)
 
 
 def test_a_fleet_with_tls_is_probed_without_it_and_has_its_certificates() -> None:
