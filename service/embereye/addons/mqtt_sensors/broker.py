@@ -38,6 +38,7 @@ from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
 from embereye.process.login_folder import Pair, choose, read_pairs
+from embereye.process.mqtt_client import MqttClient
 from embereye.process.reason import reason_of
 from embereye.process.tasks import beside, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
@@ -241,7 +242,7 @@ class Broker:
         await reach(place)
         self._sent = login = place.login(self._refused)
         user, password = login or (None, None)
-        client = aiomqtt.Client(
+        client = MqttClient(
             place.host, place.port, username=user, password=password, identifier=self._client_id,
             **self._session(), keepalive=KEEP_ALIVE_SECONDS, timeout=ANSWER_SECONDS,
             tls_context=place.context(), logger=library_logger,

@@ -15,6 +15,7 @@ from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.outputs import OutputError, Outputs
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
+from embereye.process.mqtt_client import MqttClient
 from embereye.process.reason import reason_of
 from embereye.process.tasks import raise_if_cancelled
 
@@ -52,7 +53,7 @@ async def _publish(broker: MqttOptions, topic: str, payload: str) -> None:
     # The library dials in a thread that cannot be cancelled: try the address before.
     (await connect_any(broker.host, broker.port)).close()
     user, password = broker.login() or (None, None)
-    client = aiomqtt.Client(
+    client = MqttClient(
         broker.host, broker.port, username=user, password=password, timeout=SECONDS,
         tls_context=broker.client_tls().context() if broker.tls else None, logger=library_logger,
     )  # fmt: skip

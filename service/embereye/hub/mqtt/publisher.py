@@ -24,6 +24,7 @@ from embereye.hub.zones import Zones
 from embereye.process.condition import Condition
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
+from embereye.process.mqtt_client import MqttClient
 from embereye.process.reason import reason_of
 from embereye.process.tasks import beside, first_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
@@ -118,7 +119,7 @@ class MqttPublisher:
         user, password = options.login() or (None, None)
         self._acknowledged, self._retained = {}, set()
         self._complete.clear()
-        client = aiomqtt.Client(
+        client = MqttClient(
             options.host,
             options.port,
             username=user,
