@@ -251,6 +251,15 @@ daemon_pid() { # of the daemon that was started here, if it runs
   pid=$(cat "$state/daemon" 2>/dev/null) && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$state/docker" && echo "$pid"
 }
 
+# All containers together get as much CPU as one process of this machine, such as one of those that load the cluster. A cluster
+# has machines of its own: it goes first. For a daemon of ours alone, with version 1 or 2 of control groups.
+prefer_containers() {
+  local groups=/sys/fs/cgroup
+  daemon_pid >/dev/null || return 0
+  [ ! -w $groups/cpu/docker/cpu.shares ] || echo 8192 >$groups/cpu/docker/cpu.shares
+  [ ! -w $groups/docker/cpu.weight ] || echo 800 >$groups/docker/cpu.weight
+}
+
 need_docker() {
   local stale
   docker_answers && return

@@ -36,6 +36,7 @@ FIRES = 24  # sensors that burn, in turn
 GRPC_SHARE = 0.4  # of the load's sensors
 EVIDENCE_RATE = 1 / 15  # items/s
 EVIDENCE_ZONES = 40  # used in turn, each of which is reset long before its next use
+BOTH_SECONDS = 15.0  # for which sensors send with the old and the new token
 OLD_NS = 60_000_000_000  # age at which a fire must have arrived everywhere
 # The counts of a piece.
 TOTALS = (
@@ -75,6 +76,7 @@ class SoakRelease(Release):
         number = 3 if plan.burst_seconds else 0
         self._floods = [FloodingDevice(f"surge-{n}", f"surge-{n}", "", 0, QUIET_LINES) for n in range(number)]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._leaving: list[subprocess.Popen[bytes]] = []  # processes with an old token
         self._log: IO[bytes] | None = None
         self._quiet = deque(map(fire_id, range(fires)))  # sensors that can burn, in order
         self._burning: list[str] = []  # zones that burn, or were not reset
@@ -138,28 +140,26 @@ class SoakRelease(Release):
         self._processes[way] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
 
     def show_token(self, token: str) -> None:
-        """Make devices authenticate with `token` from now on. The load's sensors are started again for that."""
+        """Make devices authenticate with `token` from now on. The load's sensors are started again for that.
+
+        Those with the old token send for some time longer, because a program needs seconds to start.
+        """
         super().show_token(token)
-        self._end("grpc")
+        before = self._processes.pop("grpc", None)
         self._start_sensors("grpc")
+        if before:
+            self._leaving.append(before)
+            asyncio.get_running_loop().call_later(BOTH_SECONDS, before.terminate)
 
     def load_ended(self) -> list[str]:
         """The parts of the load that ended early."""
         return [way for way, process in self._processes.items() if process.poll() is not None]
 
-    def _end(self, way: str) -> None:
-        if process := self._processes.pop(way, None):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
     def close(self) -> None:
         """End the load."""
-        for way in list(self._processes):
-            self._end(way)
+        for process in (*self._processes.values(), *self._leaving):
+            _end_process(process)
+        self._processes.clear()
         if self._log:
             self._log.close()
 
@@ -265,6 +265,15 @@ async def running_soak(
         if alerts:
             release.alerts = release.prometheus
         yield release
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def surge_fleet(sensors: Sequence[str], expose: Json) -> Json:
