@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
 START_SECONDS = 1.0  # after which a device starts without a command
-STALLED_SECONDS = 10.0  # after which a server that accepts no bytes is disconnected
+STALLED_SECONDS = 10.0  # after which a server that accepts or acknowledges no bytes is disconnected
 FLUSH_SECONDS = 2.0  # at the end, to wait for acknowledgements
 IDLE_SECONDS = 0.25  # longest sleep of a device, which bounds when it notices a closed connection
 WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent; beyond, new measurements are dropped, because old ones are useless
@@ -165,6 +165,8 @@ class _Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_LIMIT)
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # else a connection to a node that is off lasts for many minutes
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(STALLED_SECONDS * 1000))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed.set()

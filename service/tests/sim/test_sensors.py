@@ -131,6 +131,23 @@ async def test_a_lost_connection_is_reopened() -> None:
         assert (stats.connections, stats.lost) == (2, 1)
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
+async def test_a_connection_to_a_node_that_is_off_ends_after_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a soak, sensors were dark for three minutes after a node was cut off: the kernel sent again all that time."""
+    options: list[int] = []
+    made = sensors._Connection.connection_made
+
+    def connection_made(self: sensors._Connection, transport: asyncio.Transport) -> None:
+        made(self, transport)
+        handle = transport.get_extra_info("socket")
+        options.append(handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+
+    monkeypatch.setattr(sensors._Connection, "connection_made", connection_made)
+    async with serving() as server, simulating(server.address, SensorSpec("a")):
+        await server.until(lambda: bool(server.received))
+    assert options == [sensors.STALLED_SECONDS * 1000]
+
+
 async def test_a_device_waits_for_a_server_that_is_not_running_yet() -> None:
     port = free_port()
     async with simulating(f"127.0.0.1:{port}", SensorSpec("a")) as stats:
