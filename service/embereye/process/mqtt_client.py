@@ -1,8 +1,8 @@
 """aiomqtt's client, which registers no descriptor of a closed socket at the event loop.
 
 paho may connect in a thread, so aiomqtt registers a socket a moment after paho asked for it. If the socket is closed by
-then, its number may belong to another connection: uvloop logs an error with a traceback, or that connection is never
-told again that it can be written.
+then, its number may belong to another connection: uvloop logs an error with a traceback, or that connection never
+learns again that it can be written.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ def test_every_error_has_a_reason_in_one_line(error: Exception, words: str) -> N
         (UNAVAILABLE, "Stream removed (sendmsg: Connection timed out (110))", "no answer in time"),
         (UNAVAILABLE, "Cancelling all calls", "the connection was closed"),
         (UNAVAILABLE, "errors resolving hub.site.svc:50053: [address lookup failed]", "its name cannot be resolved"),
-        (UNAVAILABLE, "the hub stands by", "UNAVAILABLE: the hub stands by"),
+        (UNAVAILABLE, "the hub is a standby", "UNAVAILABLE: the hub is a standby"),
         (grpc.StatusCode.INTERNAL, "Internal error from Core", "the connection was closed"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer in time"),
         (grpc.StatusCode.PERMISSION_DENIED, "timed out tokens are refused", None),
