@@ -271,6 +271,9 @@ def test_the_fields_that_a_write_changed_are_known_and_a_sign_of_life_is_no_chan
         False,
     )
     assert changes.describe({"verb": "patch", "objectRef": {"resource": "configmaps", "name": "c"}}) == ("", False)
+    scaled = {"resource": "sensorfleets", "subresource": "scale", "name": "surge"}
+    patch = [{"op": "replace", "path": "/spec/replicas", "value": 2}]
+    assert changes.describe({"verb": "patch", "objectRef": scaled, "requestObject": patch}) == ("", False)
 
 
 def test_a_sign_of_life_is_no_write_at_rest(folder: Path) -> None:

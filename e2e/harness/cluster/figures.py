@@ -192,6 +192,7 @@ class Figures:
         self._sizes: dict[str, float] = {}
         self._false: set[str] = set()  # devices about which the status is wrong now
         self._compared = time.monotonic()
+        self._missing: set[str] = set()  # errors in this program that were noted
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -216,6 +217,10 @@ class Figures:
                 await work()
             except SILENT as error:
                 self._cluster.diary.note_change("figures", f"{work.__name__}: {type(error).__name__}")
+            except Exception as error:  # the other figures continue
+                if (text := f"a figure is missing: {work.__name__}: {error!r}") not in self._missing:
+                    self._missing.add(text)
+                    self._books.add("problem", self._now(), text=text)
             await asyncio.sleep(seconds)
 
     def counts(self) -> dict[str, Any]:

@@ -38,9 +38,10 @@ class Changes:
         ("", False) for an object of which the audit log has no content.
         """
         target = request.get("objectRef", {})
-        status = (request.get("requestObject") or {}).get("status")
-        if target.get("subresource") != "status" or status is None:
-            return "", False
+        content = request.get("requestObject")
+        if target.get("subresource") != "status" or not isinstance(content, dict) or "status" not in content:
+            return "", False  # a JSON patch is a list
+        status = content["status"]
         place = (target["resource"], target.get("name", ""))
         before, self._known[place] = self._known.get(place, {}), status
         fields = {name for name in {*before, *status} if before.get(name) != status.get(name)}
