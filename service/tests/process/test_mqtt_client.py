@@ -14,7 +14,7 @@ LOOPS = EventLoop, asyncio.SelectorEventLoop
 
 
 async def called(*, closed: bool) -> set[str]:
-    """The methods of paho that the event loop calls for a socket, or for the next one of its number if it is `closed`."""
+    """The methods of paho that are called for a socket, or for the next one of its number if it is `closed`."""
     client, calls = MqttClient("127.0.0.1"), set[str]()
     paho: Any = SimpleNamespace(_sock=None, loop_write=lambda: calls.add("write"), loop_read=lambda: calls.add("read"))
     first, other = socket.socketpair()
