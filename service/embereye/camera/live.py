@@ -35,7 +35,8 @@ class LivePictures(LiveSender):
         """Send `unit`, the newest in `ring`, if a browser plays it; the first time, with all since the key frame."""
         if camera not in self._asked:
             return
-        if not any(unit.unit.encoding in plays for plays in self._asked[camera]) or not self._is_shown(camera):
+        # In this order: a camera whose video no browser plays is refused as well, although its shard makes no pictures.
+        if not self._is_shown(camera) or not any(unit.unit.encoding in plays for plays in self._asked[camera]):
             self._muxers.pop(camera, None)
             return
         units = [unit]

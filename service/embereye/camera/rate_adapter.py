@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.scheduling.admission import CameraAdmission, Demand
+from embereye.camera.scheduling.live_pause import LivePause
 from embereye.camera.scheduling.pool_budget import PoolBudget, PoolLoad, Want
 from embereye.camera.scheduling.video import ROTATION_SECONDS, Depth
 from embereye.camera.scheduling.video_mailbox import VIDEO_SLOTS
@@ -38,10 +39,16 @@ class RateAdapter:
     def __init__(self, pool: DecoderPool) -> None:
         self.admission = CameraAdmission()
         self.budget = PoolBudget()
+        self.live_pause = LivePause()
         self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, backlog_age_seconds=0.0, served=1.0, late=0.0)
         self._pool = pool
         self._thread: ThreadTime | None = None
         self._before = _Totals()
+
+    @property
+    def is_overloaded(self) -> bool:
+        """True if cameras are analysed less often than they should be, or not at all, because CPU time is missing."""
+        return self.budget.is_limited or bool(self.admission.refused)
 
     def adapt(self, cameras: Collection[CameraDevice], now_ns: int) -> None:
         """Set every camera's rate from the load since the last call, at `now_ns` (Unix epoch)."""

@@ -66,6 +66,8 @@ ADAPT_TICKS = 2  # ticks between two adaptations of the rates
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once, because the attribute access costs more than the comparison
 LIVE_LOAD = 0.7  # share of the decoders' time; above it, no picture of a video is made for viewers
+# Why live pictures pause. A browser shows at most 123 bytes of it.
+OVERLOADED = "its shard is overloaded, and detection comes first. Live pictures are back when it keeps up."
 DRAIN_SECONDS = 1.0  # for frames in work
 
 
@@ -297,7 +299,7 @@ class CameraShard:
             self._note_margins(ticks, now)
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
-                self._decode_for_viewers()
+                self._serve_viewers()
             if ticks % SAMPLE_TICKS == 0:
                 self._pool.poll_replies()
                 if self._clips:
@@ -321,12 +323,18 @@ class CameraShard:
         options = self._context.options if self._context else None
         return Coverage(fleet=self._assignment.fleet, shard=options.shard if options else "")
 
-    def _decode_for_viewers(self) -> None:
-        """Make a picture of each video for browsers that do not play it, unless the decoders are busy."""
+    def _serve_viewers(self) -> None:
+        """Pause live pictures while the shard is overloaded.
+
+        Make a picture of each video for browsers that do not play it, unless the decoders are busy.
+        """
+        live, pause = self._links.live, self._rates.live_pause
+        pause.follow(overloaded=self._rates.is_overloaded, now=time.monotonic())
+        live.pause(OVERLOADED if pause.is_on else "")
         if self._rates.load.decoders_busy < LIVE_LOAD:
-            for name in self._links.live.wanted:
+            for name in live.wanted:
                 camera = self._cameras.get(name)
-                if camera and camera.encoding and self._links.live.is_picture_wanted(name, camera.live_encoding):
+                if camera and camera.encoding and live.is_picture_wanted(name, camera.live_encoding):
                     camera.picture_wanted = True
 
     def _sample_load(self) -> None:

@@ -2,7 +2,8 @@
 
 `run` keeps a call to the hub open. The hub names the devices that people look at, and the encodings that their browsers
 play. A slow hub gets only the newest picture of each device, or its video from the next key frame on. A shard sends at
-most BYTES_PER_SECOND, and pictures of MAX_DEVICES devices. Cameras and sensors add what they offer.
+most BYTES_PER_SECOND, and pictures of MAX_DEVICES devices. In a pause, it refuses to show any device, and says why.
+Cameras and sensors add what they offer.
 """
 
 import asyncio
@@ -41,13 +42,14 @@ class LiveSender:
         self._asked: dict[str, list[frozenset[str]]] = {}  # by device: encodings that browsers in front of it play
         self._queues: dict[tuple[str, bool], LiveQueue] = {}  # by device, and True for its video
         self._shown: set[str] = set()  # devices of this shard
-        self._refused: dict[str, bool] = {}  # devices beyond the limit; True: the hub does not know yet
+        self._refused: dict[str, bool] = {}  # devices that are not shown; True: the hub does not know yet
+        self._paused = ""  # why none is shown
         self._wake = asyncio.Event()
 
     @property
     def wanted(self) -> Mapping[str, Collection[frozenset[str]]]:
-        """The devices of the fleet that people look at, with the encodings that the browsers play."""
-        return self._asked
+        """The devices of the fleet that people look at, with the encodings that the browsers play; none in a pause."""
+        return {} if self._paused else self._asked
 
     @property
     def shown(self) -> int:
@@ -59,6 +61,13 @@ class LiveSender:
         """The number of pictures and fragments of videos that were dropped because the hub was slow."""
         return self._gone + sum(queue.dropped for queue in self._queues.values())
 
+    def pause(self, why: str) -> None:
+        """Show no device, and refuse those that are offered because of `why`; empty: show them again."""
+        if why and not self._paused:
+            self._shown.clear()
+            self._prune()
+        self._paused = why
+
     def forget(self, device: str) -> None:
         """Show `device` no longer: another shard has it."""
         self._shown.discard(device)
@@ -67,7 +76,7 @@ class LiveSender:
     def _is_shown(self, device: str) -> bool:
         if device in self._shown:
             return True
-        if len(self._shown) < MAX_DEVICES:
+        if not self._paused and len(self._shown) < MAX_DEVICES:
             self._shown.add(device)
             self._queues[device, False], self._queues[device, True] = LiveQueue(), LiveQueue()
             return True
@@ -110,7 +119,7 @@ class LiveSender:
         for device in roster.devices:
             self._asked.setdefault(device.id, []).append(frozenset(device.source.split(",")) - {""})
         self._shown &= self._asked.keys()
-        self._refused = {name: new for name, new in self._refused.items() if name in self._asked}
+        self._refused.clear()  # another window may look at a refused device by now, and has to know, too
         self._prune()
 
     def _prune(self) -> None:
@@ -135,11 +144,8 @@ class LiveSender:
 
     def _batch(self) -> list[DeviceStatus]:
         """Take what waits: one piece of each device in turn, up to BATCH_BYTES."""
-        statuses = [
-            DeviceStatus(id=name, reason=f"its shard shows {MAX_DEVICES} devices already. Close one.")
-            for name, new in self._refused.items()
-            if new
-        ]
+        why = self._paused or f"its shard shows {MAX_DEVICES} devices already. Close one."
+        statuses = [DeviceStatus(id=name, reason=why) for name, new in self._refused.items() if new]
         self._refused = dict.fromkeys(self._refused, False)
         size, taken = 0, True
         while taken and size < BATCH_BYTES:

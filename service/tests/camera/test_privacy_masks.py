@@ -57,7 +57,7 @@ def shown(camera, live):
     """All pictures of `camera` that people could get now."""
     queued = []
     while waiting := live._batch():
-        queued += [status.picture for status in waiting]
+        queued += [status.picture for status in waiting if not status.reason]
     stored = [frame.jpeg for frame in camera.ring.frames()]
     latest = [camera.latest.jpeg] if camera.latest else []
     return stored, queued, [camera.status.still] if camera.status.still else [], latest

@@ -12,7 +12,7 @@ BYTES = counter("embereye_hub_live_bytes_total", "Bytes of live pictures that sh
 PICTURES = counter("embereye_hub_live_pictures_total", "Live pictures that shards sent.")
 SENT = counter("embereye_hub_live_sent_bytes_total", "Bytes of live pictures sent to windows.")
 DROPPED = counter("embereye_hub_live_dropped_total", "Live pictures left out for windows that were too slow.")
-REFUSED = counter("embereye_hub_live_refused_total", "Requests for live pictures beyond the limit.")
+REFUSED = counter("embereye_hub_live_refused_total", "Live views refused: beyond a limit, or the shard is overloaded.")
 
 
 class LiveMetrics(ScrapedCollector):

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
+from embereye.camera.shard import OVERLOADED
 from embereye.hub.databases.store import StoreThreads
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
@@ -209,3 +210,40 @@ async def test_a_shard_shows_a_limited_number_of_cameras_and_says_so(
 async def test_an_unknown_encoding_is_refused(site: Site) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError, match="400"):
         await site.view(plays="VP9")
+
+
+async def test_an_overloaded_shard_ends_live_views_and_refuses_new_ones_with_the_reason(site: Site) -> None:
+    film = Film(site.pictures)
+    async with site.view() as running:
+        await eventually(lambda: "cam-1" in site.pictures.wanted)
+        site.pictures.offer("cam-1", JPEG, 1)
+        assert (await running.receive_bytes(timeout=60))[8:] == JPEG
+        site.pictures.pause(OVERLOADED)
+        assert not site.pictures.wanted, "no picture is made for viewers"
+        site.pictures.offer("cam-1", JPEG, 1)
+        assert (await running.receive(timeout=60)).extra == OVERLOADED
+        assert running.close_code == 1013
+    for plays in ("H264", ""):
+        await eventually(lambda: not site.pictures._asked)
+        async with site.view(plays=plays) as refused:
+            await eventually(lambda: "cam-1" in site.pictures._asked)
+            film.play(1)
+            assert (await refused.receive(timeout=60)).extra == OVERLOADED
+    assert site.metric("embereye_hub_live_refused_total") == 3
+    site.pictures.pause("")
+    async with site.view() as again:
+        await eventually(lambda: "cam-1" in site.pictures.wanted)
+        site.pictures.offer("cam-1", JPEG, 1)
+        assert (await again.receive_bytes(timeout=60))[8:] == JPEG
+
+
+def test_each_window_that_looks_at_a_refused_camera_gets_the_reason() -> None:
+    pictures = LivePictures()
+    pictures.pause(OVERLOADED)
+    for _ in range(2):  # windows, of which the second comes before the first one is closed
+        pictures._look_at(FleetRoster(devices=[Device(id="cam-1")]))
+        for _ in range(3):
+            pictures.offer("cam-1", JPEG, 1)
+        assert [status.reason for status in pictures._batch()] == [OVERLOADED]
+        pictures.offer("cam-1", JPEG, 1)
+        assert pictures._batch() == []
