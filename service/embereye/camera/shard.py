@@ -66,7 +66,7 @@ ADAPT_TICKS = 2  # ticks between two adaptations of the rates
 SAMPLE_TICKS = 3  # ticks between two samples of load
 CLEAR = Level.CLEAR  # looked up once, because the attribute access costs more than the comparison
 LIVE_LOAD = 0.7  # share of the decoders' time; above it, no picture of a video is made for viewers
-# Why live pictures pause. A browser shows at most 123 bytes of it.
+# Why live pictures pause, in a sentence that has to fit into the end of a WebSocket: 120 bytes.
 OVERLOADED = "its shard is overloaded, and detection comes first. Live pictures are back when it keeps up."
 DRAIN_SECONDS = 1.0  # for frames in work
 

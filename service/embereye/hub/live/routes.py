@@ -11,7 +11,7 @@ from embereye.hub.access.keeper import RevokedError
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
 from embereye.hub.http.devices import DEVICE, KIND, find_device
-from embereye.hub.http.feeds.websocket import web_socket
+from embereye.hub.http.feeds.websocket import MAX_REASON, web_socket
 from embereye.hub.http.openapi.parts import WORD, answer, query
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.route import Route
@@ -97,9 +97,10 @@ class LiveRoutes:
 
 
 async def _close(window: web.WebSocketResponse, code: WSCloseCode, why: Exception) -> None:
+    reason = str(why).encode()[:MAX_REASON].decode(errors="ignore")  # browsers refuse a longer one
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
-            await window.close(code=code, message=str(why).encode())
+            await window.close(code=code, message=reason.encode())
 
 
 async def _read(window: web.WebSocketResponse) -> None:

@@ -247,3 +247,11 @@ def test_each_window_that_looks_at_a_refused_camera_gets_the_reason() -> None:
         assert [status.reason for status in pictures._batch()] == [OVERLOADED]
         pictures.offer("cam-1", JPEG, 1)
         assert pictures._batch() == []
+
+
+async def test_a_long_reason_of_a_shard_is_cut_off_so_that_browsers_show_it(site: Site) -> None:
+    site.pictures.pause("ö" * 100)
+    async with site.view() as window:
+        await eventually(lambda: "cam-1" in site.pictures._asked)
+        site.pictures.offer("cam-1", JPEG, 1)
+        assert (await window.receive(timeout=60)).extra == "ö" * 60
