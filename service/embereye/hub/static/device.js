@@ -1,8 +1,8 @@
 // One device: its picture, its state with the reason and a remedy, its last hour and day, its alarms with their clips, and its ledger in words.
 
 import { asked, pageName } from "./address.js";
-import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, drawClips, elapsed, fetchJson, get, hubNow, make, mayAct, measured, milliseconds, page, paint, problem, renew, say, sinceAnswer, span, STALE_MS, svg, sync, amount, zoneName } from "./lib.js";
-import { endLive, liveAge, liveNote, liveReason, setAreas, showLive, showThermal } from "./live.js";
+import { areaName, bothTimes, button, clockTime, dateTime, describeEvent, devicePath, drawClips, elapsed, fetchJson, get, hubNow, make, mayAct, measured, milliseconds, page, problem, renew, say, sinceAnswer, span, STALE_MS, svg, sync, amount, zoneName } from "./lib.js";
+import { endLive, liveAge, liveNote, liveReason, loadThermal, showLive, showThermal } from "./live.js";
 import { openAlarm } from "./alarm.js";
 import { drawJudged, placesOf } from "./judged.js";
 import { drawAreas, drawMasks } from "./masks.js";
@@ -94,6 +94,8 @@ function drawState(device, stale) {
 function drawPicture(device) {
   const hasPicture = device.pictureNs !== "0", canvas = get("device-thermal");
   canvas.hidden = hasPicture || device.thermalNs === "0";
+  // A hub that started again has no picture yet, and the one from before would look current.
+  if (!hasPicture) { get("device-picture").hidden = true; Object.assign(shown, { pictureNs: "0", shownNs: "" }); }
   const live = get("device-live");
   if (device.fleet.includes("/cameras/") && !judging()) showLive(live, device);  // what was judged belongs to the still
   else endLive(live);
@@ -111,13 +113,13 @@ function drawPicture(device) {
     age = Math.min(liveAge(canvas), hubNow() - milliseconds(device.thermalNs));
     if (shown.thermalNs !== device.thermalNs && liveAge(canvas) === Infinity) {
       shown.thermalNs = device.thermalNs;
-      fetchJson(`${shown.path}/thermal`).then((body) => { setAreas(canvas, body.areas); if (liveAge(canvas) === Infinity) paint(canvas, body); }, () => { shown.thermalNs = ""; });
+      loadThermal(canvas, device).catch(() => { shown.thermalNs = ""; });
       canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
     }
   }
   say(get("device-none"), hasPicture || device.thermalNs !== "0" ? "" : t("device.no-picture"));
-  say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
   const why = liveReason(canvas.hidden ? live : canvas);
+  say(get("device-age"), Number.isFinite(age) ? (age < LIVE_MS && !why ? t("live") : t("picture.old", { span: span(age) })) : "");
   say(get("device-why"), why ? t("device.not-live", { why }) : liveNote(live));
   get("device-age").classList.toggle("bad", age > OLD_MS);
 }

@@ -1,10 +1,10 @@
 // The alarm in focus: its newest picture, one sentence that keeps up, and its buttons, which never move.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
+  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
-import { endLive, liveAge, setAreas, showLive, showThermal } from "./live.js";
+import { endLive, liveAge, livePause, loadThermal, showLive, showThermal } from "./live.js";
 import { markFalse, openAlarm } from "./alarm.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, locale, t } from "./messages.js";
@@ -210,22 +210,17 @@ function drawThermal(canvas, device) {
   showThermal(canvas, device);
   if (focus.thermal !== at && !focus.painting && liveAge(canvas) === Infinity) {
     focus.painting = true;
-    fetchJson(`${devicePath(device)}/thermal`).then((body) => {
-      focus.thermal = at;
-      canvas.hidden = false;
-      setAreas(canvas, body.areas);
-      if (liveAge(canvas) === Infinity) paint(canvas, body);
-    }, () => {}).finally(() => { focus.painting = false; });
+    loadThermal(canvas, device).then(() => { focus.thermal = at; }, () => {}).finally(() => { focus.painting = false; });
   }
   canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
   return Math.min(liveAge(canvas), hubNow() - milliseconds(device.thermalNs));
 }
 
-function caption(place, device, age) {
+function caption(place, device, age, paused = "") {
   const [name, about, old] = place.children;
   say(name, device ? device.id : "");
-  say(about, device ? device.location : "");
-  say(old, device && Number.isFinite(age) ? (age < LIVE_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
+  say(about, device ? [paused, device.location].filter(Boolean).join(" · ") : "");
+  say(old, device && Number.isFinite(age) ? (age < LIVE_MS && !paused ? t("live") : t("picture.old", { span: span(age) })) : "");
   old.classList.toggle("bad", age > OLD_MS);
 }
 
@@ -242,7 +237,7 @@ function drawPictures(zone) {
   if (!camera) { get("focus-screen").hidden = true; endLive(get("focus-live")); }
   for (const unused of [heat, canvas]) if (unused.hidden) endLive(unused);
   const age = sensor ? drawThermal(camera ? canvas : heat, sensor) : Infinity;
-  if (camera) caption(get("focus-camera"), camera, drawCamera(zone, camera));
+  if (camera) caption(get("focus-camera"), camera, drawCamera(zone, camera), livePause(get("focus-live")));
   else caption(get("focus-camera"), sensor, age);
   if (camera && sensor) caption(get("focus-sensor"), sensor, age);
   else caption(get("focus-sensor"));

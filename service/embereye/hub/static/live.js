@@ -2,19 +2,21 @@
 // drawn on the canvas; where a browser does not play it, the hub sends pictures. Of a thermal sensor it sends each frame.
 
 import { onHub } from "./address.js";
-import { devicePath, elapsed, hubNow, paint, sinceAnswer } from "./lib.js";
+import { deviceKey, devicePath, elapsed, fetchJson, hubNow, page, paint, sinceAnswer } from "./lib.js";
 import { t } from "./messages.js";
 import { closePlayer, openPlayer, play, playable } from "./player.js";
 
 const CURRENT_MS = 3000;     // an older live picture is hidden: the latest still below it has its own age
 const PAUSES_MS = [500, 1000, 2000, 5000, 10000];  // between two attempts
 const AWAY_MS = 2500;        // without an answer for so long, the hub is away
+const SILENT_MS = 15000;     // a connection that brings nothing for so long may have ended without notice
 const START_MS = 8000;       // a video that shows nothing for so long is replaced by pictures
 const FAILURES = 3;          // of a video in a row, after which pictures replace it
 const MAX_SIDE = 1920;       // pixels of a drawn video
 const THERMAL = 0x54;        // the first byte of a thermal picture
 const PIXELS = 768;
 const MISSING = -32768;      // of a pixel that was not measured
+const OVERLOADED = /overloaded/;  // in the reason of a shard that pauses its live pictures
 
 const views = new Map();     // canvas → its view
 let away = false;            // the hub did not answer
@@ -31,6 +33,7 @@ function turn(view) {
   const wanted = view.onScreen && !document.hidden && view.canvas.isConnected && views.get(view.canvas) === view;
   if (!wanted) { clearTimeout(view.timer); view.timer = 0; view.socket?.close(); view.socket = null; stop(view); return; }
   if (view.socket || view.timer) return;
+  Object.assign(view, { encoding: "", heard: elapsed() });  // the hub names an encoding again
   const plays = view.broken < FAILURES ? playable.filter((name) => !view.unplayable.has(name)) : [];
   const socket = view.socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${onHub(view.path)}?plays=${plays}`);
   socket.binaryType = "arraybuffer";
@@ -46,7 +49,7 @@ function turn(view) {
 }
 
 function take(view, data) {
-  view.reason = "";
+  Object.assign(view, { reason: "", heard: elapsed() });
   if (typeof data === "string") { view.encoding = JSON.parse(data).encoding; return; }
   const start = new Uint8Array(data, 8, 2);
   if (start[0] === THERMAL) drawThermal(view, data);
@@ -89,6 +92,14 @@ function fail(view, unplayable) {
   view.socket?.close();
 }
 
+/** Let `view` connect again, and try its video again. */
+function reconnect(view) {
+  clearTimeout(view.timer);
+  view.socket?.close();
+  stop(view);
+  Object.assign(view, { socket: null, timer: 0, failed: 0, broken: 0 });
+}
+
 function stop(view) {
   if (view.player) closePlayer(view.player);
   view.player = null;
@@ -97,6 +108,7 @@ function stop(view) {
 /** Draw `picture`, taken at `at`, on the canvas of `view`. */
 function drawPicture(view, picture, width, height, at) {
   const { canvas } = view, context = canvas.getContext("2d");
+  if (views.get(canvas) !== view) return;  // it shows another device by now: a picture takes a while to decode
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   context.drawImage(picture, 0, 0, width, height);
   view.over?.(context, width, height);
@@ -125,7 +137,7 @@ export function showLive(canvas, device, over = null) {
   let view = views.get(canvas);
   if (view && view.path !== path) { endLive(canvas); view = undefined; }
   if (!view) {
-    view = { canvas, path, over, socket: null, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0, thermal: false, areas: [] };
+    view = { canvas, path, over, socket: null, heard: 0, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0, thermal: false, areas: [] };
     views.set(canvas, view);
     observer.observe(canvas);
   }
@@ -134,14 +146,26 @@ export function showLive(canvas, device, over = null) {
 
 /** Show the frames of a thermal sensor live on `canvas`, as long as it is called again; the canvas keeps the last one. */
 export function showThermal(canvas, device) {
+  dedicate(canvas, deviceKey(device));
   showLive(canvas, device);
   views.get(canvas).thermal = true;
 }
 
-/** Draw measuring areas over the frames on `canvas`. */
-export function setAreas(canvas, areas) {
-  const view = views.get(canvas);
-  if (view) view.areas = areas;
+/** Remove the picture of another device from `canvas`. */
+function dedicate(canvas, key) {
+  if (canvas.dataset.device === key) return;
+  canvas.dataset.device = key;
+  canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+}
+
+/** Draw the hub's latest picture of a thermal sensor on `canvas`, unless it shows live ones, or another device by then. */
+export async function loadThermal(canvas, device) {
+  const key = deviceKey(device);
+  dedicate(canvas, key);
+  const body = await fetchJson(`${devicePath(device)}/thermal`), view = views.get(canvas);
+  if (canvas.dataset.device !== key) return;
+  if (view) view.areas = body.areas;
+  if (liveAge(canvas) === Infinity) paint(canvas, body);
 }
 
 /** End the live view of `canvas`. */
@@ -164,7 +188,13 @@ export function liveAge(canvas) {
 }
 
 /** The reason why `canvas` shows nothing live, if the hub said one. */
-export const liveReason = (canvas) => views.get(canvas)?.reason || "";
+export function liveReason(canvas) {
+  const reason = views.get(canvas)?.reason || "";
+  return OVERLOADED.test(reason) ? t("live.overloaded") : reason;
+}
+
+/** In a few words that the shard of `canvas` pauses its live pictures, or "". */
+export const livePause = (canvas) => (OVERLOADED.test(views.get(canvas)?.reason || "") ? t("live.paused") : "");
 
 /** The reason why `canvas` shows pictures instead of a video, or "". */
 export function liveNote(canvas) {
@@ -176,11 +206,9 @@ export function liveNote(canvas) {
 /** Hide live pictures that became old, and end those that left the page. Call it every second. */
 export function refreshLive() {
   const wasAway = away;
-  away = sinceAnswer() > AWAY_MS;
-  for (const view of wasAway && !away ? views.values() : []) {  // the hub is back: the next attempt is due now
-    if (view.timer) clearTimeout(view.timer);
-    Object.assign(view, { timer: 0, failed: 0 });
-  }
+  away = page.answered !== null && sinceAnswer() > AWAY_MS;
+  // A hub that is back knows nothing of connections from before, even if nobody closed them here.
+  for (const view of views.values()) if ((wasAway && !away) || (view.socket && elapsed() - view.heard > SILENT_MS)) reconnect(view);
   for (const [canvas, view] of views) {
     if (!canvas.isConnected) { endLive(canvas); continue; }
     if (view.player && !view.playing && elapsed() - view.began > START_MS) { stop(view); view.broken = FAILURES; fail(view, ""); }

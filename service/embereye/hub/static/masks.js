@@ -117,10 +117,13 @@ export function drawMasks(device, regions) {
 
 /** Draw measuring areas on the thermal picture of `device`, beginning with those that it has. */
 export function drawAreas(device) {
-  get("masks-thermal").setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
+  const canvas = get("masks-thermal");
+  canvas.setAttribute("aria-label", t("picture.thermal-of", { id: device.id }));
+  canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);  // the picture of another device
   fetchJson(`${devicePath(device)}/thermal`).then((body) => {
-    paint(get("masks-thermal"), { ...body, areas: [] });
-    if (drawn.device !== device || drawn.masks.length || drawn.corners.length) return;
+    if (drawn.device !== device) return;
+    paint(canvas, { ...body, areas: [] });
+    if (drawn.masks.length || drawn.corners.length) return;
     begin(body.areas || []);
   }, (error) => toast(problem(error)));
   open(device, true);

@@ -36,10 +36,10 @@ function codecOf(data) {
  */
 export function openPlayer(draw, fail) {
   const video = document.createElement("video"), source = new MediaSource();
-  const player = { video, source, fail, buffer: null, type: "", waiting: [], newest: 0, taken: 0, appending: 0 };
+  const player = { video, source, fail, url: URL.createObjectURL(source), buffer: null, type: "", waiting: [], newest: 0, taken: 0, appending: 0 };
   Object.assign(video, { muted: true, playsInline: true, onerror: () => end(player) });
-  source.onsourceopen = () => { URL.revokeObjectURL(video.src); attempt(player); };
-  video.src = URL.createObjectURL(source);
+  source.onsourceopen = () => { URL.revokeObjectURL(player.url); attempt(player); };
+  video.src = player.url;
   video.requestVideoFrameCallback(function drawNext(_, { mediaTime }) {
     if (!player.source) return;
     draw(video, player.taken - Math.max(0, player.newest - mediaTime) * 1000);
@@ -60,6 +60,7 @@ export function play(player, data, taken) {
 export function closePlayer(player) {
   player.source = null;
   player.video.onerror = null;
+  URL.revokeObjectURL(player.url);  // it may be closed before it opened, and the address would retain it for ever
   player.video.removeAttribute("src");
   player.video.load();
 }

@@ -3,7 +3,7 @@
 import { ask as setAddress, asked, pageName } from "./address.js";
 import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, withState, zoneKey, zoneName } from "./lib.js";
 import { deviceLink } from "./device.js";
-import { liveAge, showLive } from "./live.js";
+import { liveAge, livePause, showLive } from "./live.js";
 import { t } from "./messages.js";
 
 const REFRESH_MS = 2000;
@@ -11,16 +11,24 @@ const MOST = 25;             // cameras on the wall
 const OFFERED = 200;         // cameras to choose from
 const OLD_MS = 5000;
 
-const wall = { cameras: [], at: -Infinity, coming: false, failing: "" };
+const wall = { cameras: [], total: 0, known: false, at: -Infinity, coming: false, failing: "" };
 
 const chosen = () => (asked().get("cameras") || "").split(",").filter(Boolean);
+
+/** A chosen camera that is not among those offered; undefined: there is none. */
+async function find(key) {
+  const { devices } = await fetchJson(`/v1/devices?${new URLSearchParams({ pictures: 1, limit: OFFERED, text: key.replaceAll("/", " ") })}`);
+  return devices.find((device) => deviceKey(device) === key);
+}
 
 async function load() {
   if (wall.coming) return;
   Object.assign(wall, { coming: true, at: elapsed() });
   try {
-    const { devices } = await fetchJson(`/v1/devices?${new URLSearchParams({ order: "alarm", pictures: 1, limit: OFFERED, text: "/cameras/" })}`);
-    Object.assign(wall, { cameras: devices.filter((device) => device.declared), failing: "" });
+    const { devices, total } = await fetchJson(`/v1/devices?${new URLSearchParams({ order: "alarm", pictures: 1, limit: OFFERED, text: "/cameras/" })}`);
+    const offered = new Set(devices.map(deviceKey)), others = total > devices.length ? chosen().filter((key) => !offered.has(key)) : [];
+    const cameras = [...devices, ...await Promise.all(others.slice(0, MOST).map(find))].filter((device) => device?.declared);
+    Object.assign(wall, { cameras, total: Math.max(cameras.length, total - devices.filter((device) => !device.declared).length), known: true, failing: "" });
   } catch (error) { wall.failing = problem(error); }
   wall.coming = false;
   draw();
@@ -43,7 +51,7 @@ function choose(key) {
 function draw() {
   if (pageName() !== "wall") return;
   const cameras = shown(), keys = cameras.map(deviceKey), states = new Map(page.zones.map((zone) => [zoneKey(zone), stateOf(zone)]));
-  say(get("wall-note"), wall.failing || (wall.cameras.length ? t("of", { covered: cameras.length, declared: wall.cameras.length }) : t("wall.none")));
+  say(get("wall-note"), wall.failing || (!wall.known ? t("loading") : wall.cameras.length ? t("of", { covered: cameras.length, declared: wall.total }) : t("wall.none")));
   const columns = Math.ceil(Math.sqrt(cameras.length * (innerWidth > innerHeight ? 1 : 0.4))) || 1;
   get("wall").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   sync(get("wall"), cameras, deviceKey, (device) => {
@@ -65,7 +73,7 @@ function draw() {
     }
     const age = Math.min(liveAge(live), item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     const [, about, old] = item.querySelector(".caption").children, dark = item.querySelector(".dark");
-    say(about, withState(zoneName(device), item.dataset.state));
+    say(about, [withState(zoneName(device), item.dataset.state), livePause(live)].filter(Boolean).join(" · "));
     say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
     dark.hidden = device.covered;
     say(dark, device.covered ? "" : t("wall.dark", { reason: device.reason }));

@@ -224,3 +224,18 @@ async def test_the_range_of_a_value_includes_the_present_one(house: House, brows
     first = "document.querySelector('#device-hour .hour')"
     await browser.until(f"{first}?.querySelector('.now').textContent === '31.5 °C'")
     assert (await browser.text("#device-hour .hour .aside")).endswith("to 31.5 °C")
+
+
+async def test_a_picture_from_before_a_start_of_the_hub_is_not_shown_as_a_current_one(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    image = "document.querySelector('#device-picture')"
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until(f"{image}.naturalWidth === 320 && !{image}.hidden")
+    house.pause()
+    declared = house.hub.coverage.book.find(CAMERAS, "cam-0")
+    assert declared
+    declared[1].picture, declared[1].picture_ns = b"", 0  # a hub that has just started has none
+    await browser.until(f"{image}.hidden")
+    assert await browser.text("#device-none") == "This device has sent no picture."

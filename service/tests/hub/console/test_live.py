@@ -15,6 +15,7 @@ from harness.need import BROWSER
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipUnit, VideoRing
 from embereye.camera.live import LivePictures
+from embereye.camera.shard import OVERLOADED
 from embereye.hub.actions import Action
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
@@ -31,6 +32,7 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House, picture
 from .link import linked
 
 pytestmark = pytest.mark.needs(BROWSER)
+WHY = "document.querySelector('#device-why').textContent"
 WIDTH, HEIGHT, FRAMES = 320, 240, 256
 # The number that is painted on the picture, in eight black or white fields; -1: there is no picture.
 NUMBER = """(() => {
@@ -212,3 +214,133 @@ async def test_the_page_of_an_alarm_plays_the_video_of_the_burning_camera(
         assert await browser.text("#focus-none") == ""
         if folder := os.environ.get("EMBEREYE_SCREENSHOTS"):
             await browser.ask("screenshot", path=f"{folder}/alarm-video.png")
+
+
+async def photograph(live: LivePictures) -> None:
+    """Send JPEGs of cam-0 until cancelled."""
+    for number in count():
+        live.offer("cam-0", picture(number), now_ns())
+        await asyncio.sleep(0.1)
+
+
+async def test_a_page_says_that_an_overloaded_shard_shows_no_live_pictures(
+    house: House, browser: Browser, live: LivePictures
+) -> None:
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    async with beside(Camera(live, "H265").run(), name="camera"):
+        await browser.until(f"{NUMBER} >= 0 && {WHY}.includes('H.265')")
+        live.pause(OVERLOADED)
+        await browser.until(f"{WHY}.startsWith('Not live: its shard is overloaded, and detection comes first.')")
+        await browser.until("document.querySelector('#device-age').textContent.endsWith(' old')")
+    live.pause("")
+    async with beside(photograph(live), name="camera"):  # it sends JPEG now, of which the hub names no encoding
+        await browser.until(f"{NUMBER} >= 0 && {WHY} === ''")
+    assert await browser.ask("problems") == []
+
+
+async def test_the_alarm_and_the_wall_say_in_german_that_a_shard_is_overloaded(
+    house: House, browser: Browser, live: LivePictures
+) -> None:
+    live.pause(OVERLOADED)
+    await browser.sign_in(house.base, TOKEN, locale="de-AT")
+    async with beside(photograph(live), name="camera"):
+        await house.burn_before("cam-0", "kitchen")
+        words = "nicht live: Shard überlastet"
+        caption = "document.querySelector('#focus-camera')"
+        await browser.until(f"{caption}.textContent.startsWith('cam-0{words} · ceiling')")
+        await browser.until(f"{caption}.querySelector('.age').textContent.endsWith(' alt')")
+        await browser.ask("evaluate", script="location.hash = 'wall'")
+        await browser.until(f"document.querySelector('#wall .caption')?.textContent.includes(' · {words}')")
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+        await browser.until(f"{WHY}.startsWith('Nicht live: sein Shard ist überlastet')")
+        assert await browser.ask("axe") == []
+
+
+# A picture is decoded only when the test calls `decode`.
+DECODE_LATER = """{
+  const real = window.createImageBitmap;
+  window.createImageBitmap = async (...given) => {
+    await new Promise((done) => { window.decode = done; });
+    return real(...given);
+  };
+}"""
+# True if something is drawn on the canvas within a moment after the picture is decoded.
+DRAWN = """(async () => {
+  const canvas = document.querySelector("#device-live"), { drawImage } = CanvasRenderingContext2D.prototype;
+  let drawn = false;
+  CanvasRenderingContext2D.prototype.drawImage = function draw(...given) {
+    drawn ||= this.canvas === canvas;
+    return drawImage.apply(this, given);
+  };
+  window.decode();
+  await new Promise((done) => setTimeout(done, 200));
+  return drawn;
+})()"""
+
+
+async def test_a_picture_that_was_decoded_late_is_not_drawn_as_that_of_another_camera(
+    house: House, browser: Browser, live: LivePictures
+) -> None:
+    await browser.ask("evaluate", script=DECODE_LATER)
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    async with beside(photograph(live), name="camera"):
+        await browser.until("window.decode")
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-1'")
+        title, body = (f"document.querySelector('#device-{name}')" for name in ("title", "body"))
+        await browser.until(f"{title}.textContent === 'cam-1' && !{body}.hidden")
+        await eventually(lambda: "cam-1" in live.wanted and "cam-0" not in live.wanted)
+        assert await browser.ask("evaluate", script=DRAWN) is False
+
+
+@pytest.mark.slow
+async def test_live_pictures_are_back_after_connections_ended_without_notice(house: House, live: LivePictures) -> None:
+    async with linked(house.base) as link, run_browser() as browser, beside(Camera(live, "H264").run(), name="camera"):
+        await browser.sign_in(link.base, TOKEN)
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+        await browser.until(f"{NUMBER} >= 0")
+        link.cut()
+        await browser.until(f"{NUMBER} < 0 && document.querySelector('#verdict-word').textContent === 'UNKNOWN'")
+        link.mend()
+        await browser.until(f"{NUMBER} >= 0")
+
+
+# Counts the live connections that the page opens.
+COUNTED = """{
+  const Real = window.WebSocket;
+  window.WebSocket = class extends Real {
+    constructor(address) {
+      super(address);
+      window.opened += address.includes("/live?");
+    }
+  };
+}"""
+
+
+@pytest.mark.slow
+async def test_a_live_connection_that_brings_nothing_is_opened_again(house: House, live: LivePictures) -> None:
+    async with linked(house.base) as link, run_browser() as browser, beside(Camera(live, "H264").run(), name="camera"):
+        await browser.sign_in(link.base, TOKEN, before=COUNTED)
+        link.swallow(b"/live?")
+        page = f"device?fleet={CAMERAS}&id=cam-0"
+        await browser.ask("evaluate", script=f"window.opened = 0; location.hash = '{page}'")
+        await browser.until("window.opened")
+        await asyncio.sleep(0.5)
+        link.swallow(b"")
+        assert await browser.ask("evaluate", script=NUMBER) == -1
+        await browser.until(f"{NUMBER} >= 0")
+
+
+async def test_a_video_that_is_closed_before_it_opens_leaves_no_address(browser: Browser) -> None:
+    script = """(async () => {
+      const { openPlayer, closePlayer } = await import("/static/player.js"), addresses = new Set();
+      const { createObjectURL, revokeObjectURL } = URL;
+      URL.createObjectURL = (source) => {
+        const address = createObjectURL(source);
+        addresses.add(address);
+        return address;
+      };
+      URL.revokeObjectURL = (address) => { addresses.delete(address); revokeObjectURL(address); };
+      closePlayer(openPlayer(() => {}, () => {}));
+      return addresses.size;
+    })()"""
+    assert await browser.ask("evaluate", script=script) == 0

@@ -342,3 +342,12 @@ async def test_pictures_that_left_the_page_are_released(house: House, browser: B
         while await browser.ask("evaluate", script="Boolean(window.first.deref())"):
             await asyncio.sleep(1)
             await browser.ask("collect")
+
+
+async def test_a_chosen_camera_is_on_the_wall_also_among_hundreds(house: House, browser: Browser) -> None:
+    devices = [Device(id=f"cam-{number:03}", zone="yard") for number in range(210)]
+    await house.hub.coverage.set_roster(FleetRoster(fleet=CAMERAS, epoch=1, deadline_ns=5 * SECOND, devices=devices))
+    await browser.ask("evaluate", script=f"location.hash = 'wall?cameras={CAMERAS}/cam-209'")
+    names = "[...document.querySelectorAll('#wall .cell b')].map((name) => name.textContent)"
+    await browser.until(f"{names}.join() === 'cam-209'")
+    assert await browser.text("#wall-note") == "1 of 210"
