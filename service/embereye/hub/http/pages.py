@@ -34,6 +34,7 @@ SCRIPTS = [
     "login",
     "masks",
     "messages",
+    "offline",
     "overlay",
     "plan",
     "player",

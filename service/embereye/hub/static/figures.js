@@ -1,25 +1,29 @@
 // Figures: false alarms a day for the site, each kind, zone and device, with exact limits; a column for each version.
 
 import { loadDifferences } from "./differences.js";
-import { elapsed, fetchJson, get, make, problem, say, sync } from "./lib.js";
+import { elapsed, fetchJson, get, make, problem, RETRY_MS, say, sinceAnswer, STALE_MS, sync } from "./lib.js";
 import { figure, t } from "./messages.js";
 
 const REFRESH_MS = 60000;
 const DAY_NS = 86400n * 1000000000n;
 const SHOWN = 100;         // rows of devices shown; the filter finds the others
 const VERSIONS = 6;        // columns at most: the newest versions
-const list = { rows: [], truncated: false, at: -Infinity, turn: 0, failing: "" };
+const list = { rows: [], truncated: false, at: -Infinity, turn: 0, loading: false, failing: "" };
 
 async function load() {
-  list.at = elapsed();
+  Object.assign(list, { at: elapsed(), loading: true });
   const turn = ++list.turn, until = BigInt(Date.now()) * 1000000n;
   const from = until - BigInt(get("figures-days").value) * DAY_NS;
   loadDifferences(from);
   try {
-    const body = await fetchJson(`/v1/quality?from=${from}&until=0`);
+    const body = await fetchJson(`/v1/quality?from=${from}&until=0`, { patience: 15000 });
     if (turn !== list.turn) return;
     [list.rows, list.truncated, list.failing] = [body.rows, body.truncated, ""];
-  } catch (error) { list.failing = problem(error); }
+  } catch (error) {
+    if (turn !== list.turn) return;
+    list.failing = problem(error);
+  }
+  list.loading = false;
   draw();
 }
 
@@ -96,7 +100,8 @@ function draw() {
 export const showFigures = () => load();
 
 export function refreshFigures() {
-  if (elapsed() - list.at >= REFRESH_MS) load();
+  const period = list.failing && sinceAnswer() < STALE_MS ? RETRY_MS : REFRESH_MS;
+  if (!list.loading && elapsed() - list.at >= period) load();
 }
 
 export function setUpFigures() {

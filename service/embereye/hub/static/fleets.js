@@ -32,7 +32,7 @@ function draw() {
   const some = list.total > list.fleets.length ? t("fleets.some", { shown: list.fleets.length, total: list.total }) : `${list.total}`;
   say(get("fleets-note"), list.failing || some);
   const empty = get("fleets-empty");
-  empty.hidden = list.fleets.length > 0;
+  empty.hidden = list.fleets.length > 0 || Boolean(list.failing);
   say(empty, get("fleets-filter").value.trim() ? t("fleets.no-match") : t("fleets.none"));
   sync(get("fleets"), list.fleets, (fleet) => fleet.fleet, (fleet) => {
     const item = make("li", "fleet"), [namespace, kind, name] = fleet.fleet.split("/");

@@ -214,7 +214,16 @@ function signInAgain() {
   location.replace(onHub(`/login?${new URLSearchParams({ ended: "", next: onHub(`/${location.hash}`) })}`));
 }
 
+/** Send a request and return the answer. A request that changes nothing says in words that the hub is silent. */
 export async function fetchJson(path, options = {}) {
+  try {
+    return await answered(path, options);
+  } catch (error) {
+    throw error.name === "TimeoutError" && !options.method ? new Error(t("hub.silent"), { cause: error }) : error;
+  }
+}
+
+async function answered(path, options) {
   const response = await fetch(onHub(path), { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
     .catch((error) => { throw error instanceof TypeError ? new Error(t("hub.unreachable"), { cause: error }) : error; });
   if (response.status === 401 && !page.leaving) signInAgain();

@@ -11,7 +11,7 @@ const FOUND = 12;            // devices offered at once
 const ASKED = 500;           // devices per request when searching for them
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const plan = { all: [], shown: null, editing: false, dragged: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", inspected: "", coming: null, failing: "" };
+const plan = { all: [], shown: null, known: false, editing: false, dragged: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", inspected: "", coming: null, failing: "" };
 
 const path = (name) => `/v1/plans/${encodeURIComponent(name)}`;
 const placePath = (device) => `${path(plan.shown.name)}${devicePath(device).replace("/v1", "")}`;
@@ -26,7 +26,7 @@ async function load() {
     const current = name === undefined ? null : await fetchJson(path(name));
     // A device that is being moved stays under the hand, and an answer from before a change is out of date.
     if (!plan.dragged && !plan.unsaved.size && changes === plan.changes) plan.shown = current;
-    plan.failing = "";
+    Object.assign(plan, { known: true, failing: "" });
   } catch (error) { plan.failing = problem(error); }
   if (pageName() !== "plan") return;
   draw();
@@ -45,7 +45,7 @@ function draw() {
   get("plan-remove").hidden = !shown;
   get("plan-view").hidden = !shown;
   const none = mayEdit() ? t("plan.none-admin") : t("plan.none");
-  say(get("plan-empty"), plan.failing || none);
+  say(get("plan-empty"), plan.failing || (plan.known ? none : t("loading")));
   get("plan-empty").hidden = Boolean(shown) && !plan.failing;
   sync(get("plan-tabs"), plan.all, (candidate) => candidate.name, (candidate) => {
     const item = make("li");

@@ -1,7 +1,7 @@
 // The console as an installed app. Without the hub it shows a page that says that nobody watches here; it never shows an old page.
 
-const CACHE = "embereye-offline-2";
-const OFFLINE = ["static/offline.html", "static/console.css", "static/icon.svg", "static/theme.js"];
+const CACHE = "embereye-offline-3";
+const OFFLINE = ["static/offline.html", "static/console.css", "static/icon.svg", "static/theme.js", "static/offline.js"];
 
 const here = (path) => new URL(path, self.registration.scope).href;
 
@@ -15,8 +15,8 @@ self.addEventListener("activate", (event) => {
 });
 
 self.addEventListener("fetch", (event) => {
-  const { request } = event;
+  const { request } = event, [address] = request.url.split("#");
   const page = here(OFFLINE[0]);
-  if (request.mode === "navigate") event.respondWith(fetch(request).catch(() => (request.url === page ? caches.match(page) : Response.redirect(page))));
-  else if (OFFLINE.slice(1).some((path) => request.url === here(path))) event.respondWith(fetch(request).catch(() => caches.match(request)));
+  if (request.mode === "navigate") event.respondWith(fetch(request).catch(() => (address === page ? caches.match(page) : Response.redirect(page))));
+  else if (OFFLINE.slice(1).some((path) => address === here(path))) event.respondWith(fetch(request).catch(() => caches.match(request)));
 });

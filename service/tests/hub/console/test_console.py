@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from pathlib import Path
 
@@ -53,6 +54,14 @@ async def test_every_page_passes_axe_and_has_no_error(house: House, browser: Bro
     problems["problems"] = await browser.ask("problems")
     print(*[f"{name}: {text}" for name, texts in problems.items() for text in texts], sep="\n")
     assert problems == {name: [] for name in [*PAGES, "problems"]}
+
+
+async def test_a_page_whose_scripts_do_not_arrive_gives_no_all_clear(house: House) -> None:
+    async with house.session.get(house.base) as response:
+        shown = re.sub("<script.*?</script>", "", await response.text(), flags=re.DOTALL)
+    assert "Loading …" in shown
+    assert "No alarm is open" not in shown
+    assert "No fleet is known" not in shown
 
 
 async def test_an_alarm_is_marked_as_false_and_unmarked(house: House, browser: Browser) -> None:

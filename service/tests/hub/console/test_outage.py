@@ -10,7 +10,7 @@ from harness.need import BROWSER
 
 from embereye.hub.roles import Role
 
-from .house import ADA, TOKEN, ZONES, House
+from .house import ADA, SENSORS, TOKEN, ZONES, House
 from .link import Link, linked
 
 pytestmark = pytest.mark.needs(BROWSER)
@@ -284,3 +284,57 @@ async def test_a_wall_shows_pictures_again_each_time_the_hub_was_killed(
         link.mend()
         await browser.until(f"{VERDICT} !== 'UNKNOWN' && {current}")
     assert await browser.ask("evaluate", script=elements) <= before + 20  # nothing is left of each outage
+
+
+@pytest.mark.parametrize("page", ["fleets", "figures"])
+async def test_a_list_that_could_not_be_loaded_is_not_called_empty_and_comes_with_the_hub(
+    house: House, browser: Browser, link: Link, page: str
+) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.refuse()
+    await browser.ask("evaluate", script=f"location.hash = '{page}'")
+    await browser.until(f"document.querySelector('#{page}-note').textContent === 'The hub cannot be reached.'")
+    assert await browser.ask("evaluate", script=f"document.querySelector('#{page}-empty').hidden")
+    link.mend()
+    await browser.until(f"document.querySelector('#{page}-note').textContent !== 'The hub cannot be reached.'")
+
+
+@pytest.mark.parametrize(
+    ("page", "address", "place"), [("wall", b"limit=200&text", "#wall-note"), ("plan", b"/v1/plans", "#plan-empty")]
+)
+async def test_a_list_that_has_not_come_yet_is_not_called_empty(
+    house: House, browser: Browser, link: Link, page: str, address: bytes, place: str
+) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.swallow(address)
+    await browser.ask("evaluate", script=f"location.hash = '{page}'")
+    await browser.until(f"document.querySelector('{place}').textContent")
+    assert await browser.text(place) in {"Loading …", "The hub does not answer."}
+    await browser.until(f"document.querySelector('{place}').textContent === 'The hub does not answer.'")
+
+
+async def test_figures_that_take_seconds_to_compute_are_shown(house: House, browser: Browser, link: Link) -> None:
+    link.delay(b"/v1/quality", 3)
+    await browser.ask("evaluate", script="location.hash = 'figures'")
+    shown = "(!document.querySelector('#figures-empty').hidden || document.querySelector('#figures-site tbody tr'))"
+    await browser.until(f"{shown} || document.querySelector('#figures-note').textContent")
+    assert await browser.text("#figures-note") == ""
+
+
+async def test_the_page_of_a_sensor_does_not_show_the_thermal_picture_of_another(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish()
+    canvas = "document.querySelector('#device-thermal')"
+    pixel = f"{canvas}.getContext('2d').getImageData(300, 200, 1, 1).data[3]"
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={SENSORS}&id=s-00000'")
+    await browser.until(f"!{canvas}.hidden && {pixel}")
+    link.swallow(b"s-00001/thermal")
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={SENSORS}&id=s-00001'")
+    await browser.until("document.querySelector('#device-title').textContent === 's-00001'")
+    await browser.until(f"!document.querySelector('#device-body').hidden && !{canvas}.hidden")
+    assert await browser.ask("evaluate", script=pixel) == 0
+    link.swallow(b"")
+    await browser.until(pixel)
