@@ -55,16 +55,18 @@ async function load() {
     const body = await fetchJson(path);
     if (turn !== shown.turn) return;
     Object.assign(shown, { path, body, failing: "" });
+    if (shown.eventsAt === -Infinity) loadEvents();
   } catch (error) { if (turn === shown.turn) shown.failing = problem(error); }
   draw();
 }
 
 async function loadEvents() {
   shown.eventsAt = elapsed();
-  const { id } = wanted(), { turn } = shown;
+  const { path } = shown, { id, namespace, zone } = shown.body.device;
   try {
-    const { events } = await fetchJson(`/v1/history?${new URLSearchParams({ newest: EVENTS, device: id })}`);
-    if (turn <= shown.turn && id === wanted().id) shown.events = events.reverse();
+    // The end of an alarm names no device: without the zone, the ends of all alarms would be listed.
+    const { events } = await fetchJson(`/v1/history?${new URLSearchParams({ newest: EVENTS, device: id, zone: `${namespace}/${zone}` })}`);
+    if (path === shown.path) shown.events = events.reverse();
   } catch { /* next time */ }
   draw();
 }
@@ -284,7 +286,7 @@ function draw() {
 
 export function refreshDevice() {
   if (elapsed() - shown.at >= REFRESH_MS) load();
-  if (elapsed() - shown.eventsAt >= EVENTS_MS) loadEvents();
+  if (shown.body && elapsed() - shown.eventsAt >= EVENTS_MS) loadEvents();
   if (shown.events.length && elapsed() - shown.clipsAt >= CLIPS_MS) loadClips();
   draw();
 }

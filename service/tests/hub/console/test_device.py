@@ -8,6 +8,7 @@ import yaml
 from harness.browser import Browser
 from harness.need import BROWSER
 
+from embereye.hub.actions import Action
 from embereye.levels import Kind, Level
 from embereye.margins import Margin
 from embereye.process.margins_call import Block, line_of
@@ -16,7 +17,7 @@ from embereye.v1.evidence_pb2 import Judged, Region
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Area, Device, Mask, Term
 
-from .house import CAMERAS, SENSORS, TOKEN, House
+from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 
@@ -239,3 +240,14 @@ async def test_a_picture_from_before_a_start_of_the_hub_is_not_shown_as_a_curren
     declared[1].picture, declared[1].picture_ns = b"", 0  # a hub that has just started has none
     await browser.until(f"{image}.hidden")
     assert await browser.text("#device-none") == "This device has sent no picture."
+
+
+async def test_events_of_other_zones_are_not_listed_as_those_of_a_device(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    await house.burn("hall", device="s-00001")
+    for action in (Action.ACKNOWLEDGE, Action.RESET):
+        await house.hub.actions.perform(action, ADA, "default", "hall")
+    await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
+    await browser.until("document.querySelector('#device-events').innerText.includes('flame 1.6 s')")
+    assert "hall" not in await browser.text("#device-events")
