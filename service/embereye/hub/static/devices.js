@@ -1,6 +1,6 @@
 // The table of devices, dark ones first. Only visible rows exist, and only these are requested.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, stateWord, zoneName } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, sinceAnswer, span, STALE_MS, stateWord, zoneName } from "./lib.js";
 import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
@@ -103,7 +103,7 @@ function fill(row, number, device) {
     say(cells[2].firstChild, "");
     return;
   }
-  updateSilenceButton(silencing, false, device.namespace, device.zone, device.id);
+  updateSilenceButton(silencing, sinceAnswer() > STALE_MS, device.namespace, device.zone, device.id);
   const values = { max: [], mean: [], smoke: [], gas: [], also: [] };
   for (const term of device.latest || []) {
     const where = column(term);

@@ -346,6 +346,12 @@ export function load(image, path) {
   loading.set(image, setTimeout(() => { if (!image.complete && image.getAttribute("src") === address) image.removeAttribute("src"); }, PICTURE_MS));
 }
 
+/** Load the picture of another device into `image`, which shows nothing until it has come; "": there is none. */
+export function loadInstead(image, path) {
+  image.removeAttribute("src");
+  if (path) queueMicrotask(() => load(image, path));  // by then it is empty: a new address alone would keep the old picture
+}
+
 /** Load `path` on the hub, then replace `image` by it and call `then`; returns the new image. */
 export function renew(image, path, then) {
   const fresh = make("img", image.className);

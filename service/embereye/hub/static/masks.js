@@ -1,7 +1,7 @@
 // Regions drawn on a device's picture: masks, which are not analysed, those that nobody may see, and measuring areas of a
 // thermal picture. The page writes the lines for the device's fleet.
 
-import { devicePath, fetchJson, get, load, paint, problem, say, svg, sync, toast, unique } from "./lib.js";
+import { devicePath, fetchJson, get, loadInstead, paint, problem, say, svg, sync, toast, unique } from "./lib.js";
 import { t } from "./messages.js";
 
 const MOST = 8, AREAS = 16;  // masks of a camera, measuring areas of a device, and …
@@ -108,8 +108,7 @@ function open(device, areas) {
 
 /** Draw masks for the camera `device`, beginning with those of its `regions`. */
 export function drawMasks(device, regions) {
-  if (device.pictureNs === "0") get("masks-picture").removeAttribute("src");  // it has sent none yet
-  else load(get("masks-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  loadInstead(get("masks-picture"), device.pictureNs === "0" ? "" : `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("masks-picture").alt = t("picture.sees", { id: device.id });
   open(device, false);
   begin(regions.filter(({ kind }) => kind === "mask" || kind === "privacy"));

@@ -1,6 +1,6 @@
 // A sensor's thermal picture over a camera's picture, as somebody has adjusted it; stored for all users.
 
-import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, load as loadPicture, make, mayAct, milliseconds, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
+import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, loadInstead, make, mayAct, milliseconds, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
 import { t } from "./messages.js";
 
 const OVERLAYS_MS = 5000;
@@ -116,8 +116,7 @@ export async function adjustOverlay(device) {
   say(get("overlay-title"), t("overlay.title", { id: device.id }));
   get("overlay-remove").hidden = !overlay;
   get("overlay-save").disabled = get("overlay-remove").disabled = !mayAct() || Boolean(page.failing);
-  if (device.pictureNs === "0") get("overlay-picture").removeAttribute("src");  // it has sent none yet
-  else loadPicture(get("overlay-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
+  loadInstead(get("overlay-picture"), device.pictureNs === "0" ? "" : `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("overlay-picture").alt = t("picture.sees", { id: device.id });
   get("overlay").showModal();
   preview();

@@ -10,7 +10,7 @@ from harness.need import BROWSER
 
 from embereye.hub.roles import Role
 
-from .house import ADA, SENSORS, TOKEN, ZONES, House
+from .house import ADA, CAMERAS, SENSORS, TOKEN, ZONES, House
 from .link import Link, linked
 
 pytestmark = pytest.mark.needs(BROWSER)
@@ -338,3 +338,35 @@ async def test_the_page_of_a_sensor_does_not_show_the_thermal_picture_of_another
     assert await browser.ask("evaluate", script=pixel) == 0
     link.swallow(b"")
     await browser.until(pixel)
+
+
+async def test_masks_are_not_drawn_on_the_picture_of_another_camera(house: House, browser: Browser, link: Link) -> None:
+    await house.furnish()
+    title, masks, picture = (
+        f"document.querySelector('#{name}')" for name in ("device-title", "masks", "masks-picture")
+    )
+    for camera in ("cam-0", "cam-1"):
+        link.swallow(b"cam-1/snapshot.jpg")
+        await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id={camera}'")
+        await browser.until(f"{title}.textContent === '{camera}' && !document.querySelector('#device-masks').hidden")
+        await browser.ask("click", selector="#device-masks")
+        await browser.until(f"{masks}.open")
+        if camera == "cam-0":
+            await browser.until(f"{picture}.naturalWidth")
+            await browser.ask("click", selector="#masks-close")
+    assert await browser.ask("evaluate", script=f"{picture}.naturalWidth") == 0
+    link.swallow(b"")
+    await browser.ask("click", selector="#masks-close")
+    await browser.ask("click", selector="#device-masks")
+    await browser.until(f"{picture}.naturalWidth")
+
+
+async def test_no_device_can_be_silenced_while_the_hub_is_away(house: House, browser: Browser, link: Link) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    press = "document.querySelector('#devices td:last-child button')"
+    await browser.until(f"{press} && !{press}.disabled")
+    link.refuse()
+    await browser.until(f"{press}.disabled")
+    link.mend()
+    await browser.until(f"!{press}.disabled")
