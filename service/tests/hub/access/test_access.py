@@ -294,6 +294,21 @@ async def test_a_cookie_behind_tls_is_never_sent_unencrypted(site: Site, protoco
     assert (cookie.key.startswith("__Host-"), cookie["secure"]) == (True, True)
 
 
+@pytest.mark.parametrize("protocol", ["https", "wss", "WSS, http"])
+async def test_a_browser_behind_tls_opens_the_feed(site: Site, protocol: str) -> None:
+    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": "https"})
+    (cookie,) = response.cookies.values()
+    sent = {
+        "Cookie": f"{cookie.key}={cookie.value}", "Origin": site.base.replace("http", "https", 1),
+        "X-Forwarded-Proto": protocol,
+    }  # fmt: skip
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.ws_connect(f"{site.base}/v1/alarms/ws?alive_ms=1000", headers=sent) as socket,
+    ):
+        assert (await socket.receive_json(timeout=30))["type"] == "TYPE_ALIVE"
+
+
 async def test_a_link_signs_in_once(site: Site) -> None:
     status, body, _ = await site.ask("/v1/access/links", {"name": "ada", "role": "viewer"}, token=ADMIN)
     assert status == 201

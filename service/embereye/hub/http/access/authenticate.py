@@ -19,6 +19,7 @@ from embereye.hub.roles import Principal, Role
 
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
+ENCRYPTED = {"https", "wss"}  # Traefik sends wss for the request of a WebSocket
 
 
 def authenticate(
@@ -70,7 +71,8 @@ def _identify(access: Access, request: web.Request) -> Principal:
 def is_secure(request: web.Request) -> bool:
     """True if the browser's connection is encrypted, as far as the hub can know."""
     # With several proxies, the first entry is about the browser.
-    return request.secure or request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower() == "https"
+    protocol = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    return request.secure or protocol in ENCRYPTED
 
 
 def cookie_name(request: web.Request) -> str:
