@@ -67,6 +67,9 @@ class Database(Protocol):
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """Yield the rows that `query` selects."""
 
+    def tables(self) -> list[str]:
+        """The names of the tables; a database of an older hub lacks newer ones."""
+
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
 

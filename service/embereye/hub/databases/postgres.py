@@ -297,6 +297,10 @@ class PostgresDatabase:
             with connection.cursor(name="embereye") as cursor:
                 yield from cursor.execute(_dialect(query), storable(arguments))
 
+    def tables(self) -> list[str]:
+        """The names of the tables; see `Database.tables`."""
+        return [str(row[0]) for row in self.rows("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")]
+
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
         connection = self._connected()

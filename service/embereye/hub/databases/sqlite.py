@@ -184,6 +184,10 @@ class SqliteDatabase:
         with self._translated():
             yield from self._db.execute(query, storable(arguments))
 
+    def tables(self) -> list[str]:
+        """The names of the tables; see `Database.tables`."""
+        return [str(row[0]) for row in self.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+
     def columns(self, table: str) -> list[str]:
         """The names of the columns of `table`."""
         with self._translated():

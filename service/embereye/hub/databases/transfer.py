@@ -33,11 +33,14 @@ def copy_history(source: Database, target: Database, *, replace: bool = False, a
     New events in `target` get cursors from `ahead` later on. Clients that read events after the backup was made
     remember cursors past its end; with the gap, they still receive every new event.
 
+    Tables that `source` lacks, because an older hub wrote it, are empty in `target`.
+
     UserError if `target` contains rows already and `replace` is not set; StoreError; RuntimeError if the copy differs
     from `source`.
     """
     names = schema.table_names()
     with source.snapshot(), target.transaction():
+        stored = set(source.tables())
         for name in names:
             if replace:
                 target.empty(name)
@@ -45,10 +48,10 @@ def copy_history(source: Database, target: Database, *, replace: bool = False, a
                 raise UserError(
                     f"{target.name}: contains a history already. Name another one, or add --replace to overwrite it."
                 )
-        copied = [CopiedTable(name, _copy(source, target, name)) for name in names]
+        copied = [CopiedTable(name, _copy(source, target, name) if name in stored else 0) for name in names]
         target.set_newest_cursor(source.newest_cursor() + ahead)
         for name in names:
-            if _fingerprint(source, name) != _fingerprint(target, name):
+            if name in stored and _fingerprint(source, name) != _fingerprint(target, name):
                 raise RuntimeError(f"{target.name}: the copy of table {name} differs from the one in {source.name}")
     return copied
 

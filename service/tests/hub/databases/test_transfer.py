@@ -16,6 +16,7 @@ from harness.stored import Stored
 
 from embereye.hub.actions import Action
 from embereye.hub.databases import postgres as module
+from embereye.hub.databases import schema
 from embereye.hub.databases.transfer import AHEAD
 from embereye.hub.roles import Principal, Role
 from embereye.levels import Kind, Level, Sense
@@ -103,6 +104,17 @@ async def test_a_restored_backup_has_the_same_history(
             event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
             assert [entry.event for entry in await subscription.next()] == [event]
     assert event.cursor == before["latest"] + AHEAD + 1
+
+
+async def test_a_backup_from_before_a_new_table_is_restored(stored: Stored, other: Stored, tmp_path: Path) -> None:
+    await burn(stored)
+    before = await everything(stored)
+    file = tmp_path / "backup"
+    assert main(["hub", "backup", *location_options(stored), str(file)]) == 0
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute(f"DROP TABLE {schema.table_names()[-1]}")
+    assert main(["hub", "restore", *location_options(other), str(file)]) == 0
+    assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
 
 
 async def test_a_moved_history_is_the_same(stored: Stored, other: Stored) -> None:
