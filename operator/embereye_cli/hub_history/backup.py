@@ -26,8 +26,10 @@ def run(arguments: Namespace) -> int:
     if file.exists():
         raise UserError(f"{file} already exists. Name another file.")
     draft = file.with_name(f".{file.name}.partial")
+    leftovers = (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm"))
     try:
-        draft.unlink(missing_ok=True)
+        for left in leftovers:  # of a run that was killed
+            left.unlink(missing_ok=True)
         draft.touch(0o600)  # it contains the audit trail and digests of tokens
         with reading(find_place(arguments)) as source, closing(SqliteDatabase(draft)) as target:
             copied = copy_history(source, target)
@@ -38,7 +40,7 @@ def run(arguments: Namespace) -> int:
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror or error}") from error
     finally:
-        for left in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+        for left in leftovers:
             with contextlib.suppress(OSError):  # a read-only folder has no leftovers
                 left.unlink(missing_ok=True)
     print_copied(copied, str(file))

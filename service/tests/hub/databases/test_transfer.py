@@ -117,6 +117,17 @@ async def test_a_backup_from_before_a_new_table_is_restored(stored: Stored, othe
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
 
 
+async def test_the_rest_of_a_killed_backup_is_replaced(tmp_path: Path) -> None:
+    stored, place = Stored(tmp_path / "hub"), tmp_path / "backups"
+    for folder in (stored.folder, place):
+        folder.mkdir()
+    await burn(stored)
+    for suffix in ("", "-wal", "-shm"):
+        (place / f".backup.partial{suffix}").write_bytes(b"half of it")
+    assert main(["hub", "backup", *location_options(stored), str(place / "backup")]) == 0
+    assert [path.name for path in place.iterdir()] == ["backup"]
+
+
 async def test_a_moved_history_is_the_same(stored: Stored, other: Stored) -> None:
     await burn(stored)
     before = await everything(stored)
