@@ -5,6 +5,7 @@ here: the key needs no right to delete, and a lifecycle rule of the bucket can.
 """
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import logging
@@ -29,7 +30,9 @@ from embereye.units import SECOND
 logger = logging.getLogger(__name__)
 FOLDER = "backups"
 SUFFIX = ".sqlite.gz"
+STAMP = "%Y-%m-%dT%H-%M-%SZ"  # the name: when it was begun, in UTC
 BACKUP = "backup"  # the position: when the newest backup was begun, on the hub's timeline
+DRAFT = ".backup-draft"  # begins the names of files that are removed before and after each backup
 FREE_BYTES = 256 * 1024**2  # left free on the disk for the database, which alarms need
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 10.0, 600.0  # after a failure
 LOOK_SECONDS = 60.0  # between two looks at the time
@@ -77,15 +80,15 @@ class Backups:
             await asyncio.sleep(min(LOOK_SECONDS, self._options.backup_seconds))
 
     async def _back_up(self) -> None:
-        begun_ns, stamp = self._hub.timeline.now_ns(), time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
-        draft = self._folder / "backup.sqlite"
-        packed = draft.with_name(f"backup{SUFFIX}")
+        begun_ns, stamp = self._hub.timeline.now_ns(), time.strftime(STAMP, time.gmtime())
+        bucket = self._open_bucket(self._options)
+        draft, packed = self._folder / f"{DRAFT}.sqlite", self._folder / f"{DRAFT}{SUFFIX}"
         name = f"{FOLDER}/{stamp}{SUFFIX}"
         try:
             self._make_room(draft, packed)
             await copy_history(draft, self._folder, self._database)
             digest = await asyncio.to_thread(_pack, draft, packed)
-            await self._open_bucket(self._options).put(name, packed, "application/gzip", {"sha256": digest})
+            await bucket.put(name, packed, "application/gzip", {"sha256": digest})
         finally:
             _remove(draft, packed)
         await store_progress(self._hub, self._progress, {BACKUP: begun_ns}, self._options.bucket, [(name, digest)])
@@ -109,7 +112,8 @@ async def copy_history(file: Path, folder: Path, database: str) -> None:
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
-        os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        with contextlib.suppress(ProcessLookupError):  # it failed at once, and says why
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         output, _ = await process.communicate()
     finally:
         if process.returncode is None:

@@ -80,6 +80,8 @@ def backups_in(bucket: MotoBucket) -> list[str]:
 async def fill(bucket: MotoBucket, folder: Path) -> tuple[ArchiveOptions, str]:
     """Run a hub until its alarm, its token and its clip are in the bucket; the options, and the clip's name."""
     options = replace(options_for(bucket, folder), backup_seconds=0.5)
+    (folder / "hub").mkdir()
+    (folder / "hub" / "backup.sqlite").touch()  # a person's
     async with backing_up(folder, options) as (hub, uploader, backups):
         await eventually(lambda: "events" in uploader._progress)
         report(hub, sign())
@@ -90,7 +92,7 @@ async def fill(bucket: MotoBucket, folder: Path) -> tuple[ArchiveOptions, str]:
         await eventually(lambda: len(backups_in(bucket)) > made + 1, COPY_SECONDS)  # the first may have begun before
         await hub.committer.flush(30)
         assert not backups.failing
-    assert not list((folder / "hub").glob("backup*"))
+    assert [path.name for path in (folder / "hub").glob("*backup*")] == ["backup.sqlite"], "a person's file stays"
     return options, digest
 
 
