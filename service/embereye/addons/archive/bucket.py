@@ -1,14 +1,16 @@
 """One S3 bucket, through obstore. Each call is one attempt; every error of the library becomes a BucketError.
 
 Each object carries its SHA-256 in its metadata, and the service checks another SHA-256 of the transfer, which buckets
-with object lock require. Objects of more than a few megabytes are sent in parts.
+with object lock require. Larger objects are sent and read in parts, one after the other: the timeout is for each of
+them, so that a slow line still transfers objects of any size.
 """
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import obstore
@@ -17,7 +19,11 @@ from obstore.store import S3Store
 
 from embereye.addons.archive.options import ArchiveOptions
 
+if TYPE_CHECKING:
+    from obstore import GetOptions
+
 CONNECT_SECONDS = 5
+PART = 5 * 1024**2  # bytes of one request, the least that S3 allows for parts: 30 s of a line of 1.4 Mbit/s
 CODE = re.compile(r"<Code>([^<]{1,80})</Code>")
 STATUS = re.compile(r"status: (\d{3})")
 MEANINGS = {  # of S3's codes
@@ -27,11 +33,17 @@ MEANINGS = {  # of S3's codes
     "SignatureDoesNotMatch": "the secret key is wrong",
     "RequestTimeTooSkewed": "this machine's clock is wrong",
     "SlowDown": "it asks for fewer requests",
+    "InvalidObjectState": "the object is in an archive tier, and must be retrieved from there first",
 }
+OF_AN_OBJECT = {"InvalidObjectState"}  # codes that say nothing about other objects
 
 
 class BucketError(Exception):
     """The bucket cannot be used now; the text says why."""
+
+
+class ObjectError(BucketError):
+    """One object cannot be read, now or soon; others may be."""
 
 
 class Bucket:
@@ -66,30 +78,47 @@ class Bucket:
     async def put(self, name: str, content: bytes | Path, media: str, metadata: Mapping[str, str]) -> None:
         """Store `content`, or the file's, under `name`; BucketError."""
         attributes = {"Content-Type": media, **{key: quote(value, safe=" :/+,()=-") for key, value in metadata.items()}}
-        try:
-            await obstore.put_async(self._store, name, content, attributes=attributes)
-        except (BaseError, OSError, ValueError) as error:  # also FileNotFoundError, for a missing bucket
-            raise BucketError(_sentence(error)) from error
+        with _translated():
+            await obstore.put_async(
+                self._store, name, content, attributes=attributes, chunk_size=PART, max_concurrency=1
+            )
 
     # These two wait, because the library's asynchronous calls may abort a process that ends soon after them.
 
     def list(self, prefix: str) -> list[tuple[str, int]]:
         """The names in the folder `prefix`, ascending, and the sizes in bytes; BucketError."""
-        try:
+        with _translated():
             return sorted((each["path"], each["size"]) for part in obstore.list(self._store, prefix) for each in part)
-        except (BaseError, OSError, ValueError) as error:
-            raise BucketError(_sentence(error)) from error
 
     def fetch(self, name: str, file: Path) -> dict[str, str]:
-        """Write the object `name` to `file`; return its metadata. BucketError; OSError from the file."""
+        """Write the object `name`, which is not empty, to `file`; return its metadata.
+
+        BucketError, ObjectError; OSError from the file.
+        """
+        start, size, version, about = 0, 1, "", dict[str, str]()
         with file.open("wb") as opened:
-            try:
-                result = obstore.get(self._store, name)
-                for part in result.stream():
-                    opened.write(part)
-            except (BaseError, ValueError, FileNotFoundError) as error:
-                raise BucketError(_sentence(error)) from error
-        return {str(key): unquote(str(value)) for key, value in result.attributes.items()}
+            while start < size:
+                options: GetOptions = {"range": (start, start + PART)}
+                if version:
+                    options["if_match"] = version  # all parts are of one object, also if it is replaced meanwhile
+                with _translated():
+                    result = obstore.get(self._store, name, options=options)
+                    size, version = result.meta["size"], result.meta["e_tag"] or ""
+                    about = {str(key): unquote(str(value)) for key, value in result.attributes.items()}
+                    part = result.bytes()
+                opened.write(part)
+                start += PART
+        return about
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    """Turn errors of the library, and of a file that it reads, into BucketError."""
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:  # also FileNotFoundError, for a missing bucket
+        code = CODE.search(str(error))
+        raise (ObjectError if code and code[1] in OF_AN_OBJECT else BucketError)(_sentence(error)) from error
 
 
 def _sentence(error: Exception) -> str:

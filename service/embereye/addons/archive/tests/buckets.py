@@ -1,8 +1,12 @@
-"""An S3 bucket under test, in moto's server, which can be stopped and started again."""
+"""An S3 bucket under test, in moto's server, which can be stopped and started again, and a line to it."""
 
+import asyncio
+import contextlib
 import logging
+import math
 import os
 import uuid
+from collections.abc import AsyncIterator
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -11,6 +15,7 @@ from moto.server import ThreadedMotoServer
 from embereye.addons.archive.bucket import Bucket
 from embereye.addons.archive.options import ArchiveOptions
 from embereye.process.addresses import free_ports
+from embereye.process.tasks import beside
 
 os.environ.setdefault("AWS_EC2_METADATA_DISABLED", "true")
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -62,3 +67,35 @@ class MotoBucket:
 def open_bucket(options: ArchiveOptions) -> Bucket:
     """Open a bucket; moto accepts no retention without this header, which the real service does not need."""
     return Bucket(options, {"x-amz-sdk-checksum-algorithm": "SHA256"})
+
+
+@contextlib.asynccontextmanager
+async def line_to(port: int, rate: float = math.inf, refused: bytes = b"") -> AsyncIterator[int]:
+    """A port in front of `port` whose connections together pass `rate` bytes a second.
+
+    A connection ends with a request whose first line contains `refused`.
+    """
+    loop, free_at = asyncio.get_running_loop(), 0.0
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal free_at
+        with contextlib.suppress(OSError):
+            while data := await reader.read(64 * 1024):
+                if refused and refused in data.partition(b"\r\n")[0]:
+                    break
+                free_at = max(free_at, loop.time() - 0.5) + len(data) / rate  # a late turn is made up for
+                await asyncio.sleep(free_at - loop.time())
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", port)
+        async with beside(copy(reader, requests), name="line"):
+            await copy(answers, writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
