@@ -201,6 +201,7 @@ class Recovery:
         self._folder = folder
         self._clips_bytes = clips_bytes
         self._backup = backup
+        self._stored_ns = 0  # when the lost hub stored the clip that is being restored
 
     def run(self) -> None:
         """Restore the clips, then the history, which marks the end. UserError."""
@@ -261,7 +262,8 @@ class Recovery:
 
         UnreachableError, unless the hub starts in any case: it then has its history and fewer clips.
         """
-        clips = ClipStore(self._folder / "clips", capacity=self._clips_bytes)
+        # Clips keep their times: the hub deletes those stored first, and uploads those stored after the backup.
+        clips = ClipStore(self._folder / "clips", capacity=self._clips_bytes, clock=lambda: self._stored_ns)
         await clips.open()
         restored = size = 0
         left = Counter[str]()  # numbers of clips by the reason why they stay in the bucket
@@ -293,6 +295,7 @@ class Recovery:
         clip = _described(about.get(DESCRIPTION, ""))
         if clip is None:
             return "it has no valid description"
+        self._stored_ns = clip.kept_ns or clip.until_ns
         refused = (await clips.store([(clip, draft.read_bytes())]))[0]
         return "it has no valid description" if refused else ""
 

@@ -106,6 +106,7 @@ async def test_a_lost_hub_is_restored_into_an_empty_place(
     assert code == 0, text
     assert "1 clip restored" in text
     lost = Stored(tmp_path / "lost" / "hub")
+    assert await storing_times(stored.folder) == await storing_times(lost.folder)
     for statement in ("SELECT cursor, event FROM events ORDER BY cursor", "SELECT name, digest FROM tokens"):
         rows, restored = ([tuple(map(plain, row)) for row in place.query(statement)] for place in (lost, stored))
         assert rows
@@ -123,6 +124,16 @@ async def test_a_lost_hub_is_restored_into_an_empty_place(
     assert (code, "contains a history already" in text) == (2, True), text
     code, text = await recover(archive, "--data", str(stored.folder), "--if-empty", address=stored.address)
     assert (code, "nothing was changed" in text) == (0, True), text
+
+
+async def storing_times(folder: Path) -> list[tuple[str, int]]:
+    """The clips of a hub in the order in which it deletes them."""
+    clips = ClipStore(folder / "clips")
+    await clips.open()
+    try:
+        return [(clip.sha256, clip.kept_ns) for clip in await clips.received_since(0)]
+    finally:
+        await clips.close()
 
 
 def plain(value: object) -> object:
