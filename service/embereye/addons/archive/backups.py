@@ -55,6 +55,7 @@ class Backups:
         self._database = database
         self._open_bucket = open_bucket
         self._begun_ns = hub.timeline.now_ns()
+        self.size = 0  # bytes of the newest backup of this run
 
     @property
     def overdue_ns(self) -> int:
@@ -62,6 +63,12 @@ class Backups:
         interval_ns = int(self._options.backup_seconds * SECOND)
         due_ns = self._progress[BACKUP] + interval_ns if BACKUP in self._progress else self._begun_ns
         return max(0, self._hub.timeline.now_ns() - due_ns)
+
+    @property
+    def age_ns(self) -> int | None:
+        """The time since the newest backup was begun; None if there is none."""
+        begun_ns = self._progress.get(BACKUP)
+        return None if begun_ns is None else max(0, self._hub.timeline.now_ns() - begun_ns)
 
     async def run(self) -> None:
         """Make backups until cancelled."""
@@ -89,9 +96,11 @@ class Backups:
             await copy_history(draft, self._folder, self._database)
             digest = await asyncio.to_thread(_pack, draft, packed)
             await bucket.put(name, packed, "application/gzip", {"sha256": digest})
+            size = packed.stat().st_size
         finally:
             _remove(draft, packed)
         await store_progress(self._hub, self._progress, {BACKUP: begun_ns}, self._options.bucket, [(name, digest)])
+        self.size = size
         logger.info("backup to %s: %s", self._options.bucket, name)
 
     def _make_room(self, *drafts: Path) -> None:

@@ -20,6 +20,10 @@ OBJECTS = counter("embereye_hub_archive_objects_total", "Objects uploaded to the
 BYTES = counter("embereye_hub_archive_uploaded_bytes_total", "Bytes uploaded to the bucket.")
 MISSING = counter("embereye_hub_archive_missing_total", "Clips that were deleted before their upload.")
 BACKUP_FAILING = gauge("embereye_hub_archive_backup_failing", "1 while no backup can be made.")
+BACKUP_AGE = gauge(
+    "embereye_hub_archive_backup_age_seconds", "Time since the newest backup of the hub's history was begun."
+)
+BACKUP_BYTES = gauge("embereye_hub_archive_backup_bytes", "Size of the newest backup since the hub started.")
 BACKUP_OVERDUE = gauge(
     "embereye_hub_archive_backup_overdue_seconds", "Time for which a backup of the hub's history has been due."
 )
@@ -40,3 +44,6 @@ def backup_metrics(backups: "Backups") -> Iterator[Metric]:
     """Yield the metrics of backups."""
     yield BACKUP_FAILING.value(bool(backups.failing))
     yield BACKUP_OVERDUE.value(backups.overdue_ns / SECOND)
+    age_ns = backups.age_ns
+    yield BACKUP_AGE.rows([] if age_ns is None else [((), age_ns / SECOND)])
+    yield BACKUP_BYTES.rows([((), backups.size)] if backups.size else [])

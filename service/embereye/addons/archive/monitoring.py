@@ -1,4 +1,4 @@
-"""The alerts and the panel of the archive: evidence or a backup is missing in the bucket."""
+"""The alerts and the panels of the archive: evidence or a backup is missing in the bucket."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
 from embereye_operator.monitoring.panel import C, Panel, line
@@ -25,4 +25,7 @@ PANELS = (
     Panel("Evidence in the bucket", "Time for which the oldest evidence has waited for its upload.", "s",
           "EmberEyeEvidenceNotArchived", line(f"max(embereye_hub_archive_lag_seconds{{{C}}})", "waiting"),
           warning=60, critical=300, needs="hub.archive"),
+    Panel("Newest backup", "Time since the newest backup of the hub's history was begun.", "s",
+          "EmberEyeBackupMissing", line(f"max(embereye_hub_archive_backup_age_seconds{{{C}}})", "age"),
+          needs="backupEvery in hub.archive.config"),
 )  # fmt: skip

@@ -159,6 +159,8 @@ async def test_a_process_makes_its_first_backup_at_once(
     assert "embereye_hub_archive_backup_failing 0" in text
     code, listed = await recover(archive, "--list")
     assert (code, len(listed.splitlines()), " MB" in listed) == (0, 1, True), listed
+    await eventually(lambda: "\nembereye_hub_archive_backup_age_seconds " in str(hub.get("/metrics")))
+    assert "\nembereye_hub_archive_backup_bytes " in str(hub.get("/metrics"))
 
 
 async def test_backups_that_fail_are_told_and_made_later(bucket: MotoBucket, tmp_path: Path) -> None:
