@@ -112,3 +112,19 @@ def test_a_new_hub_first_restores_a_backup_from_its_bucket() -> None:
         options = parser.parse_args(container["args"][2:])
         assert (options.backup, options.if_empty, options.give_up) == (name, True, 60.0)
         assert options.database == "@/etc/embereye/database/dsn"
+
+
+def test_a_hub_that_only_restores_uploads_nothing() -> None:
+    archive = ("hub.archive.config.bucket=fire-evidence", "hub.archive.restore=newest")
+
+    def arguments(*pairs: str) -> tuple[list[str], list[str]]:
+        (hub,) = (each for each in render(*values(*archive, *pairs)) if each["kind"] == "Deployment"
+                  and each["metadata"]["name"].endswith("-hub"))  # fmt: skip
+        pod = hub["spec"]["template"]["spec"]
+        return pod["initContainers"][0]["args"], pod["containers"][0]["args"]
+
+    option = "--archive=/etc/embereye/addons/archive.yaml"
+    for pairs, expected in (((), [True, True]), (("hub.archive.restoreOnly=true",), [True, False])):
+        assert [option in words for words in arguments(*pairs)] == expected
+    refused = template(*values(archive[0], "hub.archive.restoreOnly=true"))
+    assert (refused.returncode != 0, "names no backup" in refused.stderr) == (True, True)
