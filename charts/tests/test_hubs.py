@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render
+from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render, template
 
 from embereye.hub.mqtt.entities import Topics
 from embereye.hub.mqtt.options import read_broker
@@ -177,3 +177,11 @@ def test_a_name_too_long_together_with_the_releases_is_refused() -> None:
     )
     assert refused.returncode
     assert "Choose a shorter name" in refused.stderr
+
+
+def test_hubs_that_would_upload_to_the_same_place_are_refused() -> None:
+    bucket = "archive.config.bucket=fire-evidence"
+    both = ("--set", f"hub.{bucket}", "--set", f"hubs.north.hub.{bucket}")
+    refused = template(*both)
+    assert (refused.returncode != 0, "Give each a separate prefix" in refused.stderr) == (True, True)
+    assert objects(*both, "--set", "hubs.north.hub.archive.config.prefix=north")
