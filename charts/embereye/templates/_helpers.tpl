@@ -91,7 +91,7 @@
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
   "archive" (dict "config" nil "credentials" (dict "existingSecret" "") "restore" "" "restoreOnly" false)
-  "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil)
+  "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil) "selftest" (dict "config" nil)
   "statements" (dict "site" "" "keySecret" "")
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $hub := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
@@ -317,7 +317,7 @@ env: {{- toYaml . | nindent 2 }}
 {{/* The files that declare add-ons of the hub, by name, as JSON. */}}
 {{- define "embereye.addons" -}}
 {{- $files := dict }}
-{{- range $addon := list "actuators" "modbus" "dc09" "archive" "notify" "profiles" }}
+{{- range $addon := list "actuators" "modbus" "dc09" "archive" "notify" "profiles" "selftest" }}
 {{- with (get $.Values.hub $addon | default dict).config }}
 {{- $_ := set $files (printf "%s.yaml" $addon) (toYaml .) }}
 {{- end }}

@@ -48,7 +48,7 @@ OF_ADDONS = {
     "embereye_hub_notify_unconfirmed": "hub.notify",
     "embereye_hub_notify_calendar_stale": "hub.notify",
     "embereye_hub_profiles_unconfirmed": "hub.profiles",
-    "embereye_hub_selftest_passed": "--selftest",
+    "embereye_hub_selftest_passed": "hub.selftest",
     "embereye_hub_walktest_overdue_devices": "--walktest-every",
 }
 NEEDS |= {series: needs for series, needs in OF_ADDONS.items() if series in by_series()}
