@@ -19,7 +19,7 @@ from embereye_cli.options import Option, OptionGroup
 
 OPTIONS = OptionGroup(
     "archive", "upload evidence to an S3 bucket (addons/archive/README.md)",
-    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE"),
+    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE", for_up=True),
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ OPTIONS = OptionGroup(
     Option("--association-port", "port for control loops with low latency: delimited protobuf over TCP, or over TLS "
            "with --tls; default: none", default="0", type=port_number, metavar="PORT"),
     Option(OPTION, "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none",
-           type=Path, metavar="FILE"),
+           type=Path, metavar="FILE", for_up=True),
     Option("--association-socket", "Unix socket of the same, for processes of this user; default: none", type=Path,
            metavar="PATH"),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from embereye_cli.options import Option, OptionGroup
 OPTIONS = OptionGroup(
     "DC-09", "report to a monitoring station (addons/dc09/README.md)",
     Option(OPTION, "YAML file with monitoring stations, and with fire panels that report here; default: none",
-           type=Path, metavar="FILE"),
+           type=Path, metavar="FILE", for_up=True),
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OPTIONS = OptionGroup(
     "Modbus", "switch outputs of the building (addons/modbus/README.md)",
     Option(OPTION, "YAML file with rules from zones to coils and registers of panels, relays and PLCs; default: none",
-           type=Path, metavar="FILE"),
+           type=Path, metavar="FILE", for_up=True),
 )  # fmt: skip
 
 

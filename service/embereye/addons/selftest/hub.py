@@ -18,7 +18,7 @@ from embereye_cli.options import Option, OptionGroup
 OPTIONS = OptionGroup(
     "self-tests", "switch lamps and heaters in view (addons/selftest/README.md)",
     Option(OPTION, "YAML file with lamps and heaters that devices must see when they are switched on; default: none",
-           type=Path, metavar="FILE"),
+           type=Path, metavar="FILE", for_up=True),
 )  # fmt: skip
 
 
