@@ -3,7 +3,7 @@
 Without --kubectl they are written to the folder that `embereye up` reads, with access for this user only. With it, the
 commands that create the Secret in a cluster are printed instead. The password is read from standard input, never from
 an option, because options are visible to everyone on the machine. Running shards use a changed password at their next
-connection.
+connection. Files that root writes belong to the owner of the folder, such as the systemd service's user.
 
 To change a password without a gap: store the new one with --next, change it in the devices, store it again without
 --next. Between, shards send the one that a device accepts.
@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embereye.process.files import write_whole
@@ -102,16 +103,27 @@ def store(folder: Path, user: str, password: str, *, suffix: str = "") -> None:
     """Write user and password to the folder of a name; `suffix` NEXT: beside the present ones. UserError."""
     _check(user, password)
     try:
+        made = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if suffix and not (folder / PASSWORD).exists():
             raise UserError(f"{folder}: has no present password: store it without --next")
         for key, value in ((f"{USER}{suffix}", user), (f"{PASSWORD}{suffix}", password)):
             write_whole(folder / key, value.encode(), private=True)
+        _give(folder, made, (f"{USER}{suffix}", f"{PASSWORD}{suffix}"))
         if not suffix:
             for key in (f"{PASSWORD}{NEXT}", f"{USER}{NEXT}"):
                 (folder / key).unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+
+
+def _give(folder: Path, made: Sequence[Path], files: Iterable[str]) -> None:
+    """Give `files` in `folder`, and the folders `made` for them, to the owner of the folder that was there, as root."""
+    if os.geteuid() != 0:
+        return  # they are this user's
+    owner = (made[-1].parent if made else folder).stat()
+    for path in (*reversed(made), *(folder / name for name in files)):
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _read(user: str) -> tuple[str, str]:

@@ -49,6 +49,18 @@ def test_the_next_password_is_beside_the_present_one_until_it_replaces_it(typed,
     assert sorted(path.name for path in folder.iterdir()) == ["password", "username"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_a_login_that_root_stores_belongs_to_the_owner_of_the_folder(typed, tmp_path):
+    os.chown(tmp_path, 12345, 12346)
+    typed("old\n")
+    assert main(["credentials", "set", "gate", "-u", "me", "--folder", str(tmp_path / "credentials")]) == 0
+    typed("new\n")
+    assert main(["credentials", "set", "gate", "-u", "me", "--next", "--folder", str(tmp_path / "credentials")]) == 0
+    gate = tmp_path / "credentials" / "gate"
+    for path in (gate.parent, gate, *gate.iterdir()):
+        assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346), path
+
+
 def test_the_commands_for_a_cluster_are_printed(capsys):
     assert main(["credentials", "set", "gate", "-u", "a b", "-n", "site", "--kubectl"]) == 0
     printed = capsys.readouterr().out
