@@ -4,10 +4,12 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
+from embereye_cli.options import add_options
 from embereye_cli.parser import Parser, plain
 from embereye_cli.processes import up
 from embereye_cli.service.unit import DATA, NAME, Places, build_unit, is_stable, systemctl
@@ -39,17 +41,15 @@ def run(arguments: Namespace) -> int:
     if places.is_this_machine:
         check_port(0, "the hub", "", options.reach.listen)
     webhooks, words = _webhooks(arguments.up)
+    hub_files, words = _hub_files(words)
     names = [path.name for path in arguments.manifests]
     files = [*arguments.manifests, *webhooks]
     if webhooks:
         words += ["--webhooks", f"/etc/embereye/{webhooks[-1].name}"]
     if twice := sorted(name for name, count in Counter(path.name for path in files).items() if count > 1):
         raise UserError(f"{twice[0]} is there twice. Files in {places.manifests} need different names.")
-    if places.is_this_machine and (closed := _closed_to_others(Path(sys.executable), Path(__file__))):
-        raise UserError(
-            f"{closed} is readable by its owner only, and the service runs as another user. Install EmberEye "
-            "elsewhere, for example with `python3 -m venv /opt/embereye`, and run this command from there."
-        )
+    if places.is_this_machine:
+        _check_readable(hub_files, places.manifests)
     _write_files(places, files, build_unit(sys.executable, names, words))
     print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
     if exposed := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
@@ -112,6 +112,30 @@ def _webhooks(words: Sequence[str]) -> tuple[list[Path], list[str]]:
     return [known.webhooks] if known.webhooks else [], others
 
 
+def _hub_files(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The hub's other files in `words`, such as the one of --notify, and `words` with whole paths to them."""
+    options = [option for option in up.HUB_OPTIONS if option.type is Path]
+    parser = ArgumentParser(add_help=False)
+    add_options(parser, options)
+    known, others = parser.parse_known_args(words)
+    pairs = [tuple(option.words(known)) for option in options]
+    return [Path(path) for _, path in filter(None, pairs)], [*others, *chain.from_iterable(pairs)]
+
+
+def _check_readable(hub_files: Iterable[Path], manifests: Path) -> None:
+    """Raise UserError if the service's user cannot read this installation, or one of `hub_files`."""
+    if closed := _closed_to_others(Path(sys.executable), Path(__file__)):
+        raise UserError(
+            f"{closed} is readable by its owner only, and the service runs as another user. Install EmberEye "
+            "elsewhere, for example with `python3 -m venv /opt/embereye`, and run this command from there."
+        )
+    if closed := _closed_to_service(hub_files):
+        raise UserError(
+            f"{closed} is readable by its owner only, and the service runs as another user. Copy the file, for example "
+            f"with `install -D --mode=0644 FILE {manifests}/FILE`, and name the copy."
+        )
+
+
 def _with_passwords(fleet: Fleet) -> Iterable[str]:
     """Yield the cameras with a user and a password in their addresses."""
     for camera in fleet.devices:
@@ -132,6 +156,20 @@ def _copy(source: Path, target: Path) -> None:
         return  # the manifest is in its place already
     write_whole(target, source.read_bytes())
     target.chmod(0o644)
+
+
+def _closed_to_service(files: Iterable[Path]) -> Path | None:
+    """The first of `files`, or of the folders above them, that others cannot read; None if there is none.
+
+    The service can read its data folder, which is closed to others.
+    """
+    for path in files:
+        if not path.is_relative_to(DATA.resolve()):
+            if closed := _closed_to_others(path):
+                return closed
+            if not path.stat().st_mode & 0o004:
+                return path
+    return None
 
 
 def _closed_to_others(*paths: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """`embereye service`: the unit, as systemd verifies it, and the files that it writes and deletes."""
 
+import re
 import shutil
 import stat
 import subprocess
@@ -13,8 +14,8 @@ from harness.need import SYSTEMD
 
 from embereye_cli.main import main
 from embereye_cli.processes import up
-from embereye_cli.service.install import _closed_to_others, _read_options
-from embereye_cli.service.unit import build_unit, is_stable
+from embereye_cli.service.install import _closed_to_others, _closed_to_service, _read_options
+from embereye_cli.service.unit import DATA, build_unit, is_stable
 
 from ..api.test_schema import ROOT
 
@@ -153,6 +154,27 @@ def test_webhooks_are_copied_for_the_service(tmp_path: Path, monkeypatch: pytest
     assert (copy.read_text(), stat.S_IMODE(copy.stat().st_mode)) == (hooks.read_text(), 0o644)
     unit = (root / "etc/systemd/system/embereye.service").read_text()
     assert " --console-port 8443 --webhooks /etc/embereye/hooks.yaml /etc/embereye/sensorfleet.yaml\n" in unit
+
+
+def test_the_unit_has_whole_paths_to_the_hubs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notify.yaml").write_text("routes: [{name: phone, url: 'ntfys://fire-7c1e9f40b2'}]")
+    (tmp_path / "modbus.yaml").write_text("panels: [{name: relays, host: 10.0.0.7, rules: [{coil: 0, zones: ['*']}]}]")
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "root"
+    assert install(root, "--up", "--notify=notify.yaml", "--modbus", "modbus.yaml", "--console-port", "8443") == 0
+    (command,) = re.findall("^ExecStart=.*", (root / "etc/systemd/system/embereye.service").read_text(), re.MULTILINE)
+    words = command.split()
+    assert words[words.index("--notify") + 1] == str(tmp_path.resolve() / "notify.yaml")
+    assert words[words.index("--modbus") + 1] == str(tmp_path.resolve() / "modbus.yaml")
+    assert words[words.index("--console-port") + 1] == "8443"
+
+
+def test_a_file_that_the_service_cannot_read_is_detected(tmp_path: Path) -> None:
+    file = tmp_path / "notify.yaml"
+    file.write_text("routes: []")
+    file.chmod(0o600)
+    assert _closed_to_service([Path("/etc/passwd"), file]) in {file, *file.parents}
+    assert _closed_to_service([Path("/etc/passwd"), DATA.resolve() / "notify.yaml"]) is None
 
 
 @pytest.mark.parametrize(
