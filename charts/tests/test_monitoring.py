@@ -87,6 +87,15 @@ def test_monitors_have_all_defaults_in_lists_so_that_gitops_sees_no_drift() -> N
             assert [rule["action"] for rule in endpoint["relabelings"]] == ["replace"] * len(endpoint["relabelings"])
 
 
+def test_the_guide_reads_kind_and_fleet_from_a_label_as_the_monitors_do() -> None:
+    relabelings = of_kind("PodMonitor")["embereye-shards"]["spec"]["podMetricsEndpoints"][0]["relabelings"]
+    ours = {rule["targetLabel"]: rule["regex"] for rule in relabelings if "regex" in rule}
+    guide = (ROOT / "docs/how-to/grafana.md").read_text()
+    assert {
+        target: regex for regex, target in re.findall(r'_dev_fleet\], regex: "(.+?)", target_label: (\w+)', guide)
+    } == ours
+
+
 def test_shards_are_searched_in_the_namespaces_of_their_fleets() -> None:
     def selector(*values: str) -> Any:
         return of_kind("PodMonitor", *values)["embereye-shards"]["spec"]["namespaceSelector"]

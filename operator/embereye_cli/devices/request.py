@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         "[EMBEREYE_SENSORS]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=None, metavar="DIR",
                         help="data folder of the `embereye up` whose hub knows the devices; default: .embereye in this "
-                        "folder")  # fmt: skip
+                        "folder, then /var/lib/embereye")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     add_device_token_option(parser)
     add_tls_options(parser)
