@@ -1,21 +1,30 @@
-"""Every `embereye` command of README and docs is one that the program accepts."""
+"""Every `embereye` command and every example of a fleet in README and docs is one that the program accepts."""
 
 import contextlib
 import io
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from harness.need import ROOT
+from harness.pages import yaml_examples
 
+from embereye.hub.webhooks.options import parse_webhooks
 from embereye_cli.main import COMMANDS, command_of, command_parser
 from embereye_cli.plugin import build_parser
+from embereye_operator.api.documents import read_document, read_documents
+from embereye_operator.api.fleets import FleetError, parse_fleet
+from embereye_operator.api.shared import API_VERSIONS
 
 ADDONS = ROOT / "service/embereye/addons"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ADDONS.rglob("*.md"))]
 # An ellipsis, a choice or an optional part: such a line explains a command and cannot run.
 SCHEMATIC = re.compile(r"…| \| |\\\||\[-|\[FLEET")
+DEVICES = {"SensorFleet": "sensors", "CameraFleet": "cameras"}  # field of the devices, by kind
 FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
@@ -95,3 +104,63 @@ def test_a_command_in_a_code_block_is_accepted(
 def test_a_command_in_a_sentence_is_accepted_or_lacks_arguments(page: Path, words: list[str]) -> None:
     message = problem(words)
     assert not message or "missing" in message or "required" in message or any(word.isupper() for word in words), page
+
+
+def fields_of_specs() -> set[str]:
+    """The fields of a fleet's spec, of both kinds; hub is also a value of the chart."""
+    versions = [
+        yaml.safe_load((ROOT / f"charts/embereye/files/crds/{name}fleets.yaml").read_text())["spec"]["versions"][0]
+        for name in ("sensor", "camera")
+    ]
+    schemas = [version["schema"]["openAPIV3Schema"]["properties"]["spec"] for version in versions]
+    return {name for schema in schemas for name in schema["properties"]} - {"hub"}
+
+
+def specs_of(page: Path, document: Any, fields: set[str]) -> Mapping[str, Any]:
+    """The spec by each possible kind of fleet, for an example of a fleet or of a part of one; empty for others."""
+    of_fleets = page.is_relative_to(ROOT / "docs") or "sensors" in page.parent.name
+    match document:
+        case {"kind": "SensorFleet" | "CameraFleet" as kind, "spec": spec}:
+            return {kind: spec}
+        case {"kind": _}:
+            return {}
+        case {"spec": dict(spec)} | dict(spec) if of_fleets and spec.keys() <= fields:
+            return dict.fromkeys(DEVICES, spec)
+        case [{"id": _, "zone": _}, *_]:
+            return {kind: {name: document} for kind, name in DEVICES.items()}
+    return {}
+
+
+def fleets() -> Iterator[object]:
+    """Test parameters for the examples of fleets: the page, and the spec by each possible kind."""
+    fields = fields_of_specs()
+    for page in PAGES:
+        for line, text in yaml_examples(page):
+            for document in read_documents(text):
+                if specs := specs_of(page, document, fields):
+                    yield pytest.param(specs, id=f"{page.relative_to(ROOT)}:{line}")
+
+
+def fleet_problem(kind: str, spec: Any) -> str:
+    """The reason why a fleet with `spec` is refused; empty if it is accepted."""
+    manifest = {"apiVersion": API_VERSIONS[-1], "kind": kind, "metadata": {"name": "example"}, "spec": spec}
+    try:
+        parse_fleet(manifest)
+    except FleetError as error:
+        return "; ".join(error.problems)
+    return ""
+
+
+def test_the_documentation_has_examples_of_fleets() -> None:
+    assert len(list(fleets())) >= 20
+
+
+@pytest.mark.parametrize("specs", list(fleets()))
+def test_an_example_of_a_fleet_is_accepted(specs: Mapping[str, Any]) -> None:
+    problems = {kind: fleet_problem(kind, spec) for kind, spec in specs.items()}
+    assert "" in problems.values(), problems
+
+
+def test_the_example_of_webhooks_is_accepted() -> None:
+    (_, example), *_ = yaml_examples(ROOT / "docs/how-to/feeds.md")
+    assert [webhook.name for webhook in parse_webhooks(read_document(example))] == ["pager", "alertmanager"]

@@ -3,11 +3,20 @@
 from pathlib import Path
 
 import pytest
+from harness.pages import yaml_examples
 
-from embereye.addons.dc09.options import read_dc09, read_key
+from embereye.addons.dc09.options import parse_dc09, read_dc09, read_key
 from embereye.process.lifecycle import UserError
+from embereye_cli.declared import parse_declared
 
 STATION = "name: central, account: '0123', receivers: [{host: h, port: 9000}]"
+
+
+def test_the_examples_of_the_page_are_accepted() -> None:
+    (_, stations), (_, listen) = yaml_examples(Path(__file__).parents[1] / "README.md")
+    options = parse_declared(stations + listen, parse_dc09)
+    assert [station.name for station in options.stations] == ["central"]
+    assert options.listen is not None
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:

@@ -3,11 +3,20 @@
 from pathlib import Path
 
 import pytest
+from harness.pages import yaml_examples
 
-from embereye.addons.modbus.options import Place, read_modbus
+from embereye.addons.modbus.options import Place, parse_modbus, read_modbus
 from embereye.process.lifecycle import UserError
+from embereye_cli.declared import parse_declared
 
 RULE = "{coil: 0, zones: ['*']}"
+
+
+def test_the_example_of_the_page_is_accepted() -> None:
+    (_, example), *_ = yaml_examples(Path(__file__).parents[1] / "README.md")
+    options = parse_declared(example, parse_modbus)
+    assert options.serve is not None
+    assert [panel.name for panel in options.panels] == ["relays"]
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import apprise
 import pytest
+from harness.pages import yaml_examples
 
 from embereye.addons.notify.channel import check_routes
 from embereye.addons.notify.config import parse_config
 
 FOLDER = Path(__file__).parents[1]
-BLOCK = re.compile(r"^( *)```yaml\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 PAGES = [FOLDER / "README.md", *sorted((FOLDER / "docs").glob("*.md"))]
 EXAMPLES = [
-    pytest.param(re.sub(f"^{indent}", "", text, flags=re.MULTILINE), id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, (indent, text) in enumerate(BLOCK.findall(page.read_text()))
+    pytest.param(text, id=f"{page.name}:{line}") for page in PAGES for line, text in yaml_examples(page)
 ]
 
 

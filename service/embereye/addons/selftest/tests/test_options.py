@@ -1,11 +1,14 @@
 """The file of self-tests."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.pages import yaml_examples
 
 from embereye.addons.selftest.options import ActuatorSwitch, ModbusSwitch, MqttSwitch, parse_selftest
 from embereye.process.fields import DeclaredError, Fields
+from embereye_cli.declared import parse_declared
 
 BROKER = {"broker": "mqtt://127.0.0.1:1883"}
 
@@ -17,6 +20,12 @@ def declared(**changes: Any) -> dict[str, Any]:
         "region": {"x": 0.1, "y": 0, "width": 0.2, "height": 0.5}, "mqtt": {"topic": "lamp/set"},
     }  # fmt: skip
     return {name: value for name, value in (test | changes).items() if value is not None}
+
+
+def test_the_example_of_the_page_is_accepted() -> None:
+    ((_, example),) = yaml_examples(Path(__file__).parents[1] / "README.md")
+    tests = parse_declared(example, parse_selftest).tests
+    assert list(tests) == ["gate-lamp", "furnace-heater", "roof-lamp"]
 
 
 def test_a_test_has_a_region_a_rise_a_switch_and_a_schedule() -> None:
