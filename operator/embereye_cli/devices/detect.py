@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detectors", default="", metavar="NAME,…",
                         help=f"detectors to run, of {', '.join(AVAILABLE)} (default: all)")  # fmt: skip
     parser.add_argument("--fps", type=float, default=0.0, metavar="N",
-                        help="analyse N frames per second (default: all)")  # fmt: skip
+                        help="analyse N frames per second at most, as of a slower camera (default: 15 as in a fleet, "
+                        "and all of them while fire is suspected)")  # fmt: skip
     parser.add_argument("--for", type=float, default=STREAM_SECONDS, dest="seconds", metavar="SECONDS",
                         help=f"seconds of a stream to analyse ({STREAM_SECONDS:g})")  # fmt: skip
     parser.add_argument(
