@@ -28,6 +28,9 @@ This retains your settings and uses the new chart's defaults for the rest. It ne
 Helm, repeat all your values (`--values`, `--set`). With `--reuse-values` the old chart's defaults lack new values. The
 upgrade is then refused, with the names of the missing values.
 
+In the names of objects, RELEASE is the release's name. One that does not contain `embereye` gets it at the end: the
+hub's Service of the release `north` is `north-embereye-hub`.
+
 ## Values
 | value | default | |
 | --- | --- | --- |
