@@ -34,6 +34,7 @@ class ExposedPorts(Resource):
     grpc: int | None = _port("The fleet's port for gRPC: a node port, or the port of the gateway's listener.")
     tcp: int | None = _port("The fleet's port for text lines: a node port, or the port of the gateway's listener.")
     tls: int | None = _port("The fleet's node port for text lines over TLS.")
+    http: int | None = _port("The fleet's node port for readings by HTTP.")
     shards: int | None = _port("Node port for gRPC of the first shard; each further shard has the next number.", 65000)
 
 

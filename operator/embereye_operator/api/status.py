@@ -96,7 +96,9 @@ class ExposedAddress(Resource):
     """An address at which devices outside the cluster reach the fleet."""
 
     name: str = described("Name of the Service or route.", max_length=253)
-    protocol: Literal["grpc", "tcp", "tls", "rtp"] = described("tcp: text lines; tls: text lines over TLS.")
+    protocol: Literal["grpc", "tcp", "tls", "http", "rtp"] = described(
+        "tcp: text lines; tls: text lines over TLS; http: readings by HTTP."
+    )
     address: str = described("host:port.", max_length=300)
     device: str = described("The camera that pushes RTP there.", default="", max_length=63)
     shard: str = described("The shard at this address; empty: any.", default="", max_length=63)

@@ -65,7 +65,7 @@ def _ports(fleet: Fleet, shards: int) -> Iterable[Claim]:
         return
     ports = expose.ports
     if expose.type == "NodePort":
-        fixed = [ports.grpc, ports.tcp, ports.tls]
+        fixed = [ports.grpc, ports.tcp, ports.tls, ports.http]
         fixed += range(ports.shards, ports.shards + shards) if ports.shards else ()
         yield from (("port", "nodes", f"node port {port}") for port in fixed if port)
     elif expose.type == "Gateway" and expose.gateway and isinstance(fleet.spec, SensorFleetSpec):

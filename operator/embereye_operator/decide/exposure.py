@@ -21,7 +21,7 @@ from embereye_operator.decide.manifests.routes import route_names, routes_text
 from embereye_operator.decide.manifests.services import ANNOTATION_DEVICE, devices_name, is_exposed_by_services
 from embereye_operator.decide.snapshot import Identity
 
-Protocol = Literal["grpc", "tcp", "tls", "rtp"]
+Protocol = Literal["grpc", "tcp", "tls", "http", "rtp"]
 Children = Mapping[Identity, Manifest]
 
 

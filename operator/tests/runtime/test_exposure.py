@@ -93,6 +93,13 @@ async def test_node_ports_can_be_fixed(bench: Bench, namespace: str) -> None:
     }
 
 
+async def test_the_status_may_have_the_address_for_readings_by_http(bench: Bench, namespace: str) -> None:
+    listen = {"spec": {"listen": {"http": 9080}}}
+    await asyncio.to_thread(bench.cluster.merge, bench.fleet_path, listen)
+    status = await ready(bench, {**NODE_PORT, "ports": {"http": 30080}})
+    assert addresses(status)["hall-sensors", "http"] == "10.20.30.40:30080"
+
+
 async def test_device_addresses_are_preserved_if_networks_check_them(bench: Bench, namespace: str) -> None:
     async def policies() -> set[str]:
         names = ("hall-sensors", "hall-sensors-0-devices")

@@ -70,7 +70,8 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
     """Build the fleet's Service: the only address that devices need to know."""
     service = _service(fleet.names.metadata(fleet.names.fleet), fleet.names.selector, _ports(fleet))
     fixed = fleet.spec.expose.ports if fleet.spec.expose else None
-    return _exposed(fleet, service, {"grpc": fixed.grpc, "tcp": fixed.tcp, "tls": fixed.tls} if fixed else {})
+    names = ("grpc", "tcp", "tls", "http")
+    return _exposed(fleet, service, {name: getattr(fixed, name) for name in names} if fixed else {})
 
 
 def is_exposed_by_services(fleet: Fleet) -> bool:

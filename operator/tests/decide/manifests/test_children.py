@@ -450,6 +450,14 @@ def test_text_over_tls_is_exposed_with_a_certificate_for_the_advertised_name() -
     assert served_names(exposed) == ("fire.example.com", "sensors.example.com")
 
 
+def test_readings_by_http_are_exposed_at_a_port_that_can_be_fixed() -> None:
+    expose = {"type": "NodePort", "advertisedHost": "fire.example.com", "ports": {"http": 30080}}
+    exposed = fleet(listen={"http": 9080}, expose=expose)
+    exposure = read_exposure(exposed, {("Service", "hall-sensors"): build_fleet_service(exposed)}, [], [])
+    assert exposure
+    assert [(known.protocol, known.address) for known in exposure.addresses] == [("http", "fire.example.com:30080")]
+
+
 def test_tls_behind_a_gateway_is_refused() -> None:
     gateway = {"type": "Gateway", "advertisedHost": "{name}.example.org", "gateway": {"name": "g"}}
     with pytest.raises(FleetError, match="a gateway ends TLS itself"):
