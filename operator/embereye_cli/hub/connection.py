@@ -166,12 +166,18 @@ class ConsoleConnection:
 
 
 def add_console_options(parser: ArgumentParser) -> None:
-    """Declare --console, --data and --token."""
+    """Declare --console, --data, --token, and the options for HTTPS."""
     parser.add_argument("--console", default=os.environ.get("EMBEREYE_CONSOLE", ""), metavar="URL",
                         help=f"address of the hub's console; default: the one of --data, else {DEFAULT_CONSOLE} "
                         "[EMBEREYE_CONSOLE]")  # fmt: skip
     add_data_option(parser)
     add_token_option(parser)
+    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
+                        help="over HTTPS, trust the authorities in FILE (PEM); default: those of this machine "
+                        "[EMBEREYE_HUB_CA]")  # fmt: skip
+    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
+                        help="a name in the hub's certificate; default: the host of --console "
+                        "[EMBEREYE_HUB_NAME]")  # fmt: skip
 
 
 def console_connection(arguments: Namespace) -> ConsoleConnection:
@@ -181,11 +187,13 @@ def console_connection(arguments: Namespace) -> ConsoleConnection:
     if note and url.rstrip("/") not in {note.console.rstrip("/"), note.local_console}:
         note = None
     token = token_for(arguments.token, _host_of(url), _own_token(data) if note else None)
-    if not note or not note.tls:
-        return ConsoleConnection(url=url, token=token, trust=trusting())
-    with system_errors(f"{site.authority_file(data)} cannot be read"):
-        trust = trusting(site.authority_file(data))
-    return ConsoleConnection(url=url, token=token, trust=trust, server_name=SITE_NAME)
+    ca, server_name = getattr(arguments, "ca", ""), getattr(arguments, "server_name", "")
+    if note and note.tls and not ca:
+        ca, server_name = str(site.authority_file(data)), SITE_NAME
+    if not ca or ca == "system" or not url.startswith("https:"):
+        return ConsoleConnection(url=url, token=token, trust=trusting(), server_name=server_name)
+    with system_errors(f"--ca {ca} cannot be used"):
+        return ConsoleConnection(url=url, token=token, trust=trusting(Path(ca)), server_name=server_name)
 
 
 def _host_of(url: str) -> str:

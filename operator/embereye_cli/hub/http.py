@@ -22,10 +22,11 @@ REMEDY = "--console names the hub's HTTP port"
 # What TLS or the system says if no hub can be reached → what is wrong, in plain words, and what to do.
 REASONS = {
     "WRONG_VERSION_NUMBER": ("it does not use TLS on this port", "Begin --console with http://."),
-    "CERTIFICATE_VERIFY_FAILED": (
-        "its certificate is not trusted",
-        "Name a file with the authority that signed it in SSL_CERT_FILE.",
+    "(Hostname|IP address) mismatch": (
+        "its certificate has another name",
+        "Give a name that it has with --server-name.",
     ),
+    "CERTIFICATE_VERIFY_FAILED": ("its certificate is not trusted", "Name the authority that signed it with --ca."),
     "Connection refused": ("connection refused", "Is it running?"),
     "Name or service not known|No address": ("there is no such host", "Check the name."),
     "timed out": ("it does not answer in time", "Is it running?"),

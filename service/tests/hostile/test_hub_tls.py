@@ -125,6 +125,19 @@ async def test_commands_use_tls_if_an_authority_is_given(hub: Secured) -> None:
     assert (wrong.returncode, "/nowhere" in wrong.stderr) == (2, True), wrong.stderr
 
 
+async def test_commands_that_read_pages_trust_the_same_authority(hub: Secured) -> None:
+    page, at = ("report", "quality"), {"EMBEREYE_CONSOLE": f"https://{HOST}:{hub.port}"}
+    trusted = await asyncio.to_thread(hub.command, *page, EMBEREYE_HUB_CA=str(hub.shown.ca), **at)
+    assert trusted.returncode == 0, trusted.stderr
+    words = ("--ca", str(hub.shown.folder / "tls.crt"), "--server-name", "fire.example.com")
+    by_name = await asyncio.to_thread(hub.command, *page, *words, **at)
+    assert by_name.returncode == 0, by_name.stderr
+    strange = await asyncio.to_thread(hub.command, *page, **at)
+    assert (strange.returncode, "Name the authority that signed it with --ca" in strange.stderr) == (3, True)
+    misnamed = await asyncio.to_thread(hub.command, *page, *words[:3], "other.example.com", **at)
+    assert (misnamed.returncode, "its certificate has another name" in misnamed.stderr) == (3, True), misnamed.stderr
+
+
 async def test_a_new_certificate_is_used_while_feeds_continue(hub: Secured) -> None:
     context = trusting(hub.shown.ca)
 
