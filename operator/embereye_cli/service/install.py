@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
         print(
             f"warning: every user of this machine can read the passwords of {', '.join(exposed)} in "
             f"{places.manifests}. "
-            f"Use credentialsRef: a folder in {DATA}/credentials with the files username and password.",
+            f"Store them by `embereye credentials set NAME --folder {DATA}/credentials`, and use credentialsRef.",
             file=sys.stderr,
         )
     if arguments.no_start or not places.is_this_machine:
@@ -72,7 +72,7 @@ def run(arguments: Namespace) -> int:
         )
         return 1
     print("started; its log: journalctl --unit embereye --follow")
-    print(f"sign in with a link: {options.link_command()}")
+    print(f"sign in with a link: sudo {Path(sys.executable).parent}/{options.link_command()}")
     return 0
 
 
