@@ -54,7 +54,8 @@ def test_the_service_ships_without_simulators_until_they_are_installed(source: P
     refused = run_embereye(tmp_path, "simulate", "sensors", "--target", "127.0.0.1:9")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
-        "embereye: the simulators are not installed: pip install 'embereye[simulate]', or use the image TAG-simulate\n"
+        "embereye: the simulators are not installed: install the wheel embereye_simulate of this release, or use the "
+        "image TAG-simulate\n"
     )
     fleet = ROOT / "charts/embereye/examples/sensorfleet.yaml"
     refused = run_embereye(tmp_path, "up", "--data", str(tmp_path / "data"), str(fleet))

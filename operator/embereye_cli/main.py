@@ -130,7 +130,10 @@ for addon in addon_modules("commands"):
 # Packages that are installed apart from the service, and how to get them.
 MISSING = {
     "embereye_bench": "benchmarks are not installed: run them from a checkout, after make install",
-    "embereye.sim": "the simulators are not installed: pip install 'embereye[simulate]', or use the image TAG-simulate",
+    "embereye.sim": (
+        "the simulators are not installed: install the wheel embereye_simulate of this release, or use the image "
+        "TAG-simulate"
+    ),
 }
 PROCESSES = {"up", "hub", "shard", "operator", "simulate"}  # commands that log while they run
 EXIT_CODES = "exit codes: 0 done, 1 the answer is no, 2 usage, 3 unreachable, 4 refused, 5 not found"

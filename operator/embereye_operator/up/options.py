@@ -111,8 +111,8 @@ def check_simulators(options: UpOptions, fleets: Iterable[Fleet]) -> None:
     if find_spec("embereye.sim") is None:
         for fleet in filter(options.is_simulated, fleets):
             raise UserError(
-                f"{fleet.key}: {SIMULATE}: the simulators are not installed: pip install 'embereye[simulate]', "
-                "or start with --no-sim"
+                f"{fleet.key}: {SIMULATE}: the simulators are not installed: install the wheel embereye_simulate of "
+                "this release, or start with --no-sim"
             )
 
 
