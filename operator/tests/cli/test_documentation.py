@@ -138,7 +138,7 @@ def fleets() -> Iterator[object]:
         for line, text in yaml_examples(page):
             for document in read_documents(text):
                 if specs := specs_of(page, document, fields):
-                    yield pytest.param(specs, id=f"{page.relative_to(ROOT)}:{line}")
+                    yield pytest.param(specs, id=f"{page.relative_to(ROOT)}:{line}-{'-'.join(specs)}")
 
 
 def fleet_problem(kind: str, spec: Any) -> str:
