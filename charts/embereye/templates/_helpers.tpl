@@ -89,7 +89,7 @@
   "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" "") "roles" (dict "viewer" list "operator" list "admin" list))
   "nats" (dict "servers" list "stream" "" "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
-  "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
+  "actuators" (dict "config" nil) "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
   "archive" (dict "config" nil "credentials" (dict "existingSecret" "") "restore" "" "restoreOnly" false)
   "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil) "selftest" (dict "config" nil)
   "statements" (dict "site" "" "keySecret" "")
