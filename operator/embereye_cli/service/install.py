@@ -13,7 +13,7 @@ from embereye_cli.options import add_options
 from embereye_cli.parser import Parser, plain
 from embereye_cli.processes import up
 from embereye_cli.service.unit import DATA, NAME, Places, build_unit, is_stable, systemctl
-from embereye_operator.api.fleets import Fleet
+from embereye_operator.api.cameras import Camera, with_passwords
 from embereye_operator.runtime.local.runtime import check_port
 from embereye_operator.up.folder import load_fleets
 from embereye_operator.up.options import UpOptions, check_access, check_simulators, wanted_ports
@@ -52,7 +52,8 @@ def run(arguments: Namespace) -> int:
         _check_readable(hub_files, places.manifests)
     _write_files(places, files, build_unit(sys.executable, names, words))
     print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
-    if exposed := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
+    cameras = (device for fleet in fleets.values() for device in fleet.devices if isinstance(device, Camera))
+    if exposed := sorted(with_passwords(cameras)):
         print(
             f"warning: every user of this machine can read the passwords of {', '.join(exposed)} in "
             f"{places.manifests}. "
@@ -134,13 +135,6 @@ def _check_readable(hub_files: Iterable[Path], manifests: Path) -> None:
             f"{closed} is readable by its owner only, and the service runs as another user. Copy the file, for example "
             f"with `install -D --mode=0644 FILE {manifests}/FILE`, and name the copy."
         )
-
-
-def _with_passwords(fleet: Fleet) -> Iterable[str]:
-    """Yield the cameras with a user and a password in their addresses."""
-    for camera in fleet.devices:
-        if "@" in str(getattr(camera, "source", "")):
-            yield camera.id
 
 
 class _UpParser(Parser):

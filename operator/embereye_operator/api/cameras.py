@@ -257,10 +257,14 @@ def _addresses(camera: Camera) -> tuple[str, ...]:
     return (camera.source, camera.streams.detect, camera.streams.record) if camera.streams else (camera.source,)
 
 
+def with_passwords(cameras: Iterable[Camera]) -> list[str]:
+    """The ids of the cameras whose addresses contain a password."""
+    return [camera.id for camera in cameras if any(map(_PASSWORD.search, _addresses(camera)))]
+
+
 def exposed_passwords(cameras: Iterable[Camera]) -> str:
     """Name the cameras whose addresses contain a password, in a sentence with the remedy; '' if there are none."""
-    ids = [camera.id for camera in cameras if any(map(_PASSWORD.search, _addresses(camera)))]
-    if not ids:
+    if not (ids := with_passwords(cameras)):
         return ""
     return (
         f"the source of {listed(ids)} contains a password, which everyone who can read the fleet sees: "

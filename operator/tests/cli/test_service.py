@@ -51,11 +51,12 @@ def test_readable_passwords_in_manifests_cause_a_warning(tmp_path: Path, capsys:
     manifest.write_text(
         "apiVersion: embereye.dev/v1alpha1\nkind: CameraFleet\nmetadata: {name: yard}\nspec:\n  cameras:\n"
         "    - {id: gate, zone: yard, source: 'rtsp://me:a-word@10.0.0.7/1'}\n"
-        "    - {id: door, zone: yard, source: 'rtsp://10.0.0.8/1'}\n"
+        "    - {id: door, zone: yard, source: 'http://10.0.0.8/1?mail=a@b.example'}\n"
+        "    - {id: roof, zone: yard, source: 'rtsp://10.0.0.9/1', streams: {record: 'rtsp://me:a-word@10.0.0.9/2'}}\n"
     )
     assert main(["service", "install", str(manifest), "--root", str(tmp_path)]) == 0
     printed = capsys.readouterr().err
-    assert "can read the passwords of gate in" in printed
+    assert "can read the passwords of gate, roof in" in printed
     assert "a-word" not in printed
 
 
