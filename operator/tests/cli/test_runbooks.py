@@ -24,7 +24,7 @@ FILES = [*FOLDER.glob("EmberEye*.md"), *(ROOT / "service/embereye/addons").glob(
 PLACES = {path.stem: path.parent for path in sorted(FILES)}
 PAGES = {name: (folder / f"{name}.md").read_text() for name, folder in PLACES.items()}
 every_page = pytest.mark.parametrize("name", PAGES)
-SECTIONS = ["## Why it matters", "## How to look", "## How to mend"]
+SECTIONS = ["## Why it matters", "## How to check", "## How to fix"]
 
 
 def blocks(language: str) -> dict[str, list[str]]:
@@ -52,7 +52,7 @@ def test_a_page_has_a_meaning_a_reason_and_steps(name: str) -> None:
     assert re.findall("^## .*", text, re.MULTILINE) == SECTIONS
     for _, section in zip(SECTIONS, re.split("^## .*\n", text, flags=re.MULTILINE)[1:], strict=True):
         assert len(section.strip()) > 20
-    assert "```" in text.partition("## How to look")[2], "nothing to look with"
+    assert "```" in text.partition("## How to check")[2], "nothing to check with"
 
 
 @every_page
