@@ -12,9 +12,7 @@ from embereye.addons.notify.config import parse_config
 
 FOLDER = Path(__file__).parents[1]
 PAGES = [FOLDER / "README.md", *sorted((FOLDER / "docs").glob("*.md"))]
-EXAMPLES = [
-    pytest.param(text, id=f"{page.name}:{line}") for page in PAGES for line, text in yaml_examples(page)
-]
+EXAMPLES = [pytest.param(text, id=f"{page.name}:{line}") for page in PAGES for line, text in yaml_examples(page)]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
