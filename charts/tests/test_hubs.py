@@ -27,7 +27,7 @@ UNSHARED = (
     "--set", "hub.mqtt.broker=mqtts://the-broker.example", "--set", "hub.mqtt.credentials.existingSecret=the-login",
     "--set", "hub.actuators.config.actuators[0].name=the-damper", "--set", "hub.modbus.config.panels[0].name=the-relay",
     "--set", "hub.dc09.config.stations[0].name=the-station", "--set", "hub.archive.config.bucket=the-bucket",
-    "--set", "hub.notify.config.routes[0].name=the-phone", "--set", "hub.profiles.config.profiles[0].name=the-welding",
+    "--set", "hub.profiles.config.profiles[0].name=the-welding",
     "--set", "hub.selftest.config.tests[0].name=the-lamp", "--set", "hub.statements.site=the-site",
 )  # fmt: skip
 
