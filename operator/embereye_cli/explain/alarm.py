@@ -23,6 +23,7 @@ from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity, sign
 from embereye.zone.state import ZoneMachine
+from embereye_cli.explain.masks import CameraMasks, MasksOf, masks_at_hub, unknown_masks
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.hub.zones import ALARM_ID
@@ -54,7 +55,9 @@ def run(arguments: Namespace) -> int:
     recorded = hub.read(f"{path}/clips", "clips")
     clips, lines = recorded["clips"], recorded.get("lines", [])
     events = events_of(alarm)
-    verdicts = list(replay_alarm(events, [*lines, *clips], hub.fetch)) if arguments.replay else []
+    verdicts: list[Verdict] = []
+    if arguments.replay:
+        verdicts = list(replay_alarm(events, [*lines, *clips], hub.fetch, masks_of=masks_at_hub(hub)))
     replayed = [{"of": verdict.subject, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
     text = chain(sentences(alarm, events, [*lines, *clips]), _verdict_lines(verdicts))
     print_answer(alarm | {"clips": clips, "lines": lines, "replay": replayed}, text, as_json=arguments.json)
@@ -165,10 +168,11 @@ def replay_zone(events: list[AlarmEvent]) -> Verdict:
 def replay_alarm(
     events: list[AlarmEvent], clips: list[dict[str, Any]], fetch: Callable[[str], bytes],
     settings: Mapping[str, SensorSettings | CameraSettings] = MappingProxyType({}),
+    masks_of: MasksOf = unknown_masks,
 ) -> Iterator[Verdict]:  # fmt: skip
     """Decide an alarm again from its events and recordings; `fetch` returns the content at a recording's URL.
 
-    `settings` replace those of the recording, and the cameras' defaults, by fleet.
+    `settings` replace those of the recording, and the cameras' defaults, by fleet. `masks_of` finds cameras' masks.
     """
     yield replay_zone(events)
     for listed in clips:
@@ -178,7 +182,7 @@ def replay_alarm(
         if clip.media == Clip.MEDIA_LINES:
             yield replay_lines(clip, fetch(listed["url"]), settings.get(clip.fleet))
         elif clip.media != Clip.MEDIA_STILL:
-            yield replay_clip(clip, fetch(listed["url"]), events, settings.get(clip.fleet))
+            yield replay_clip(clip, fetch(listed["url"]), events, settings.get(clip.fleet), masks_of(listed))
 
 
 def replay_lines(clip: Clip, content: bytes, settings: SensorSettings | CameraSettings | None = None) -> Verdict:
@@ -213,9 +217,13 @@ def _level(report: EvidenceItem) -> int:
 
 
 def replay_clip(
-    clip: Clip, content: bytes, events: list[AlarmEvent], settings: SensorSettings | CameraSettings | None = None
-) -> Verdict:
-    """Give the frames of `clip` to the detectors of this version, as a shard does; None: with the defaults."""
+    clip: Clip, content: bytes, events: list[AlarmEvent], settings: SensorSettings | CameraSettings | None = None,
+    masks: CameraMasks | None = None,
+) -> Verdict:  # fmt: skip
+    """Give the frames of `clip` to the detectors of this version, as a shard does.
+
+    Without `settings`, with the defaults; without `masks`, to all of the picture.
+    """
     # They load OpenCV, which nothing else here needs.
     from embereye.camera.sources.declared import SourceError
     from embereye.wire.matroska import MatroskaError
@@ -224,7 +232,7 @@ def replay_clip(
     signs = [item for event in events for item in event.contributions if item.episode == clip.episode]
     then = Level(max((item.level for item in signs), default=Level.CLEAR))
     try:
-        detections = _detections(clip, content, settings)
+        detections = _detections(clip, content, settings, masks)
     except (MatroskaError, SourceError) as error:
         raise UserError(f"the clip of {clip.device} cannot be replayed: {error}") from error
     of_kind = [detection for detection in detections if detection.kind is kind]
@@ -233,10 +241,13 @@ def replay_clip(
     same = (now >= Level.ALARM) == (then >= Level.ALARM)
     words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
     words += f": {', '.join(map(term_words, strongest.why))}" if strongest and strongest.why else ""
-    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)
+    known = masks.words if masks else "its masks are not known"
+    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device} ({known})", same, words)
 
 
-def _detections(clip: Clip, content: bytes, settings: SensorSettings | CameraSettings | None) -> "list[Detection]":
+def _detections(
+    clip: Clip, content: bytes, settings: SensorSettings | CameraSettings | None, masks: CameraMasks | None
+) -> "list[Detection]":
     from embereye.camera.recording import Settings, watch
     from embereye.camera.replay import Replay
     from embereye.wire.matroska import frames
@@ -245,12 +256,13 @@ def _detections(clip: Clip, content: bytes, settings: SensorSettings | CameraSet
 
     if not isinstance(settings, CameraSettings):
         settings = build_camera_settings(CameraFleetSpec())
+    outlines = masks.outlines if masks else ()
     if clip.media == Clip.MEDIA_CLIP:
-        replay = Replay(settings)
+        replay = Replay(settings, masks=outlines)
         for still in frames(content):
             replay.show(still.jpeg, (still.time_ns - clip.from_ns) / SECOND)
         return replay.detections
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
         path.write_bytes(content)
-        return watch(str(path), Settings(settings)).detections
+        return watch(str(path), Settings(settings, masks=outlines)).detections

@@ -22,6 +22,7 @@ from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye_cli.explain.alarm import Verdict, events_of, replay_alarm
+from embereye_cli.explain.masks import MasksOf, saved_masks
 
 FORMAT = 1  # of incident.json
 INCIDENT = "incident.json"
@@ -34,7 +35,8 @@ class Incident:
 
     folder: Path
     alarm: dict[str, Any]  # as in `GET /v1/alarms/ALARM`
-    recordings: list[dict[str, Any]]  # as in `GET /v1/alarms/ALARM/clips`, with "file" and "sha256"
+    # as in `GET /v1/alarms/ALARM/clips`, with "file" and "sha256", and "masks" if those of its camera are known
+    recordings: list[dict[str, Any]]
     expected: list[dict[str, Any]]  # what each replay decided when it was saved
 
     @classmethod
@@ -47,6 +49,8 @@ class Incident:
                 raise UserError(f"{path} has format {saved['format']}; this version reads format {FORMAT}")
             incident = cls(folder, saved["alarm"], saved["recordings"], saved["expected"])
             events_of(incident.alarm)
+            for recording in incident.recordings:
+                saved_masks(recording)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -64,13 +68,15 @@ class Incident:
         (self.folder / INCIDENT).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
     def replay(
-        self, settings: Mapping[str, SensorSettings | CameraSettings] = MappingProxyType({})
+        self,
+        settings: Mapping[str, SensorSettings | CameraSettings] = MappingProxyType({}),
+        masks_of: MasksOf = saved_masks,
     ) -> Iterator[Verdict]:
         """Decide once more, with this version and, for the fleets among them, with `settings`.
 
         UserError if a recording is missing or has changed.
         """
-        return replay_alarm(self.events, self.recordings, self._content, settings)
+        return replay_alarm(self.events, self.recordings, self._content, settings, masks_of)
 
     def _content(self, url: str) -> bytes:
         recording = next(recording for recording in self.recordings if recording["url"] == url)

@@ -15,9 +15,12 @@ from embereye.process.files import system_errors
 from embereye.process.lifecycle import UserError
 from embereye.units import counted
 from embereye_cli.explain.alarm import LISTER, check_alarm_id
+from embereye_cli.explain.masks import masks_at_hub
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.incident.folder import Incident, file_name
+
+WITH_MASKS = frozenset({"MEDIA_CLIP", "MEDIA_VIDEO"})  # recordings to replay with their camera's masks
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -39,10 +42,13 @@ def run(arguments: Namespace) -> int:
     listed = hub.read(f"{path}/clips", "clips")
     recordings: list[dict[str, Any]] = []
     contents: dict[str, bytes] = {}
+    masks_of = masks_at_hub(hub)
     for number, recording in enumerate([*listed.get("lines", []), *listed["clips"]], 1):
         name, content = file_name(number, recording), hub.fetch(recording["url"])
         contents[name] = content
         recordings.append(recording | {"file": name, "sha256": hashlib.sha256(content).hexdigest()})
+        if recording["media"] in WITH_MASKS and (masks := masks_of(recording)):
+            recordings[-1]["masks"] = masks.to_json()
     with system_errors(f"{target} cannot be written"):
         target.mkdir(parents=True)
         for name, content in contents.items():

@@ -12,10 +12,13 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.types_pb2 import Device, Mask
 from embereye.wire.matroska import Muxer
 from embereye_cli.explain.alarm import replay_clip, replay_zone, sentences
+from embereye_cli.explain.masks import CameraMasks, masks_in_manifest
 
 NOW = 1_700_000_000 * SECOND
+EVERYTHING = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
 
 
 def flame(level: Level = Level.ALARM) -> EvidenceItem:
@@ -50,6 +53,29 @@ async def test_replayed_frames_of_a_fire_raise_an_alarm_and_those_of_a_quiet_roo
     assert re.search(r"flame\.\S+ [0-9.]+ % of [0-9.]+ %", again.why)
     otherwise = replay_clip(*await filmed(), events)
     assert (otherwise.same, otherwise.why.partition(": ")[0]) == (False, "flame clear now, alarm then")
+
+
+async def test_a_replay_ignores_what_the_masks_of_its_camera_cover_and_says_so() -> None:
+    events, (clip, content) = [decided(ZoneState.ALARM, flame())], await filmed(Fire(1, 60, zone="hall"))
+    unknown = replay_clip(clip, content, events)
+    assert (unknown.same, unknown.subject) == (True, "the detectors on 100 frames of c1 (its masks are not known)")
+    none = replay_clip(clip, content, events, masks=CameraMasks((), "as declared now"))
+    assert (none.same, none.subject) == (True, "the detectors on 100 frames of c1 (no masks, as declared now)")
+    masked = replay_clip(clip, content, events, masks=CameraMasks((EVERYTHING,), "as declared now"))
+    assert (masked.same, masked.subject) == (False, "the detectors on 100 frames of c1 (1 mask, as declared now)")
+    assert masked.why.partition(": ")[0] == "flame clear now, alarm then"
+
+
+def test_masks_of_a_manifest_replace_those_of_a_saved_incident() -> None:
+    saved = [{"x": [0.0, 0.5, 0.5], "y": [0.0, 0.0, 0.5]}]
+    devices = {("default/cameras/yard", "gate"): Device(masks=[EVERYTHING], privacy_masks=[EVERYTHING])}
+    words = {}
+    for name in ("gate", "door"):
+        masks = masks_in_manifest(devices)({"fleet": "default/cameras/yard", "device": name, "masks": saved})
+        assert masks
+        words[name] = masks.words
+    assert words == {"gate": "2 masks, of the manifest", "door": "1 mask, as declared when it was saved"}
+    assert masks_in_manifest(devices)({"fleet": "default/cameras/yard", "device": "door"}) is None
 
 
 @pytest.mark.parametrize("media", [Clip.MEDIA_CLIP, Clip.MEDIA_VIDEO])

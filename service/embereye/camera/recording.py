@@ -6,7 +6,7 @@ pictures. An error while a frame is shown ends the stream, which would otherwise
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
 from embereye.units import Box
 from embereye.v1.shard_pb2 import CameraSettings
+from embereye.v1.types_pb2 import Mask
 from embereye.wire.jpeg.header import MAX_SIDE
 from embereye.wire.video.access_unit import AccessUnit
 
@@ -40,11 +41,12 @@ class Settings:
     fps: float = 0.0  # frames/s, at most, as of a slower camera; 0: all
     seconds: float = STREAM_SECONDS  # of a stream
     most: float = 0.0  # seconds of a file, at most; 0: all
+    masks: Sequence[Mask] = ()  # regions of the picture that are not analysed
 
 
 def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
     """Show `source` to a camera; raise SourceError if it cannot be read. `seen` gets every frame that is used."""
-    replay = Replay(settings.camera, fps_target=min(TARGET, settings.fps or TARGET))
+    replay = Replay(settings.camera, fps_target=min(TARGET, settings.fps or TARGET), masks=settings.masks)
     next_due = 0.0
 
     def show(data: bytes, seconds: float, lost: tuple[Box, ...] = ()) -> None:

@@ -5,7 +5,7 @@ a frame to the camera. The camera submits itself for a turn, and `_run_turn` dec
 call, in place of the pool. Evidence and alarms of the frame are collected before `show` returns.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.decode.image import Decoded, add_logits, decode_frame
@@ -23,7 +23,7 @@ from embereye.units import SECOND, Box
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import CameraSettings
-from embereye.v1.types_pb2 import Device, Term
+from embereye.v1.types_pb2 import Device, Mask, Term
 from embereye.zone.state import ZoneMachine
 
 MARGIN_SECONDS = 5.0
@@ -67,6 +67,7 @@ class Replay:
     settings: CameraSettings
     fps_target: float = 0.0  # frames/s above which frames are shed while no fire is suspected; 0: none
     analysed: Callable[[CameraDevice, Frame, Decoded | None], None] = lambda *_: None  # receives each analysed frame
+    masks: Sequence[Mask] = ()  # regions of the picture that are not analysed
     detections: list[Detection] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
     faults: list[Fault] = field(default_factory=list, init=False)
@@ -75,7 +76,7 @@ class Replay:
     frames: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        device = Device(id="camera", zone="recording", fps_target=self.fps_target)
+        device = Device(id="camera", zone="recording", fps_target=self.fps_target, masks=self.masks)
         links = ShardLinks(
             submit=self._run_turn, report=self._observe, analysed=self.analysed, clock=lambda: self._now_ns
         )

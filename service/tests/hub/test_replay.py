@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
+import time
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
+import numpy as np
 from harness.eventually import eventually
 
+from embereye.levels import Kind, Level, Sense
 from embereye.sensor.shard import SensorShard
+from embereye.units import SECOND
+from embereye.v1.clips_pb2 import Clip, ClipChunk
+from embereye.v1.clips_pb2_grpc import ClipsStub
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.roster_pb2_grpc import RosterStub
+from embereye.v1.types_pb2 import Device, Mask
+from embereye.wire.matroska import Muxer
 
 from .shards import shard_process
 from .test_tracing import WATCHED
@@ -121,6 +136,71 @@ async def test_a_saved_incident_is_decided_again_without_a_hub(hub_process: HubP
     lines.write_text(lines.read_text() + "\n")
     code, out = await incident(hub_process, "check", str(folder))
     assert (code, "has changed since it was saved" in out) == (2, True)
+
+
+def clip_of(frames: int, **about: Any) -> tuple[Clip, bytes]:
+    """A clip of a grey picture, at a tenth of a second each."""
+    began = time.time_ns() // SECOND * SECOND - 10 * SECOND
+    jpeg = cv2.imencode(".jpg", np.full((240, 320, 3), 90, np.uint8))[1].tobytes()
+    muxer = Muxer(320, 240, "c-1", began)
+    content = muxer.begin() + b"".join(muxer.frame(jpeg, began + number * SECOND // 10) for number in range(frames))
+    content += muxer.finish()[0]
+    digest = hashlib.sha256(content).hexdigest()
+    until = began + (frames - 1) * SECOND // 10
+    return Clip(sha256=digest, bytes=len(content), from_ns=began, until_ns=until, frames=frames, **about), content
+
+
+async def alarm_by_picture(hub: HubProcess, camera: Device, fleet: str) -> str:
+    """Store a roster, a camera's sign and its clip; return the alarm's id."""
+    hub.start()
+    await hub.ready()
+    about: dict[str, Any] = {"fleet": fleet, "device": camera.id, "zone": camera.zone, "episode": "e"}
+    now = time.time_ns()
+    item = EvidenceItem(
+        id="one", kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+        **about,
+    )  # fmt: skip
+    clip, content = clip_of(20, media=Clip.MEDIA_CLIP, kind=Kind.FLAME.wire, **about)
+
+    async def chunks() -> AsyncIterator[ClipChunk]:
+        yield ClipChunk(clip=clip)
+        yield ClipChunk(data=content)
+
+    async with hub.channel(hub.control) as link:
+        await RosterStub(link).Set(FleetRoster(fleet=fleet, epoch=1, deadline_ns=60 * SECOND, devices=[camera]))
+        call = EvidenceStub(link).Report(wait_for_ready=True, timeout=20)
+        await call.write(ReportRequest(hello=ShardHello(fleet=fleet, shard="yard-0")))
+        await call.write(ReportRequest(evidence=item))
+        async for response in call:
+            if item.id in response.acknowledged:
+                break
+        call.cancel()
+        await ClipsStub(link).Deliver(chunks(), timeout=20)
+    await eventually(lambda: any(zone["alarm"] for zone in zones(hub)), goal="the alarm")
+    return str(next(zone["alarm"] for zone in zones(hub) if zone["alarm"]))
+
+
+async def test_a_cameras_clip_is_replayed_with_the_masks_that_the_hub_knows(
+    hub_process: HubProcess, tmp_path: Path
+) -> None:
+    corner, desk = (Mask(x=[left, left + 0.25, left], y=[0.0, 0.0, 0.5]) for left in (0.0, 0.5))
+    camera = Device(id="c-1", zone="yard", masks=[corner], privacy_masks=[desk])
+    alarm = await alarm_by_picture(hub_process, camera, "site/cameras/yard")
+    _, explanation = await explained(hub_process, alarm)
+    subject = "the detectors on 20 frames of c-1"
+    assert explanation["replay"][1]["of"] == f"{subject} (2 masks, as declared now)"
+
+    folder = tmp_path / "incidents"
+    assert (await incident(hub_process, "save", alarm, str(folder)))[0] == 0
+    hub_process.kill()
+    document = folder / alarm / "incident.json"
+    saved = json.loads(document.read_text())
+    (recording,) = saved["recordings"]
+    assert recording["masks"] == [{"x": list(mask.x), "y": list(mask.y)} for mask in (corner, desk)]
+    saved["expected"][1]["same"] = True  # as if the version that saved it had found the flame
+    document.write_text(json.dumps(saved))
+    code, out = await incident(hub_process, "check", str(folder))
+    assert (code, f"{subject} (2 masks, as declared when it was saved)" in out) == (1, True), out
 
 
 async def test_a_folder_without_incidents_is_refused_with_a_sentence(hub_process: HubProcess, tmp_path: Path) -> None:
