@@ -47,7 +47,9 @@ def run(arguments: Namespace) -> int:
             continue
         print(visible(f"{folder.name}: {'OTHER decision than when it was saved' if differences else 'same decision'}"))
         for difference in differences:
-            print(visible(f"  {difference['of']}\n    then: {difference['then']}\n    now:  {difference['now']}"))
+            print(visible(f"  {difference['of']}"))
+            print(visible(f"    then: {difference['then']}"))
+            print(visible(f"    now:  {difference['now']}"))
     if not arguments.json:
         print(f"{counted(len(folders), 'incident')}, {differing} decided otherwise")
     return 1 if differing else 0

@@ -23,4 +23,4 @@ def test_a_change_of_thresholds_shows_what_it_would_have_done(
     (tmp_path / "hall.yaml").write_text(json.dumps(fleet))
     assert main(["incident", "check", str(INCIDENTS), "--fleet", str(tmp_path / "hall.yaml")]) == code
     out = capsys.readouterr().out
-    assert ("now:  smoke clear now, alarm then" in out) == bool(code), out
+    assert ("\n    now:  smoke clear now, alarm then" in out) == bool(code), out
