@@ -18,6 +18,7 @@ from embereye.process.lifecycle import UserError, raise_descriptor_limit
 from embereye.process.telemetry.usage import cpu_seconds, resident_mb
 from embereye_bench.cameras.jpeg import Fleet, fleet
 from embereye_bench.cameras.video import hd_films, small_films, video_fleet
+from embereye_bench.ending import terminate
 from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.hub.alarm_path import Site
 from embereye_bench.results.records import describe_machine
@@ -181,7 +182,7 @@ def _hub(seconds: float) -> tuple[float, float, float, float]:
             pids = []
             for command in (site.hub_command, site.shard_command):
                 process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL)
-                stack.callback(_end, process)
+                stack.callback(terminate, process)
                 pids.append(process.pid)
             asyncio.run(site.wait_ready())
             sockets = connect(site.tcp, devices)
@@ -195,12 +196,3 @@ def _hub(seconds: float) -> tuple[float, float, float, float]:
             close(sockets)
     (idle, base), (busy, grown) = by_devices[1], by_devices[WATCHED]
     return idle, max(0.0, busy - idle) / (WATCHED - 1), base, max(0.0, grown - base) / (WATCHED - 1)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -25,6 +25,7 @@ from embereye.process.telemetry.usage import cpu_seconds, resident_mb
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
+from embereye_bench.ending import terminate
 from embereye_bench.sensors.load import HOST, end
 
 READY_SECONDS = 20.0
@@ -121,12 +122,7 @@ class CameraShardProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        terminate(self._process)
 
 
 class Measured:

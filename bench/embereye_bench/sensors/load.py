@@ -23,6 +23,7 @@ from typing import Any
 from embereye.sim.sensors import Chip
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords
+from embereye_bench.ending import wait_or_kill
 
 HOST = "127.0.0.1"
 CHUNK = 128 * 1024  # bytes per send of a flood
@@ -33,11 +34,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    wait_or_kill(process)
 
 
 class Server:

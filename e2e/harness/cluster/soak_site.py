@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from embereye_bench.ending import terminate
 from embereye_operator.api.bounds import COVERED_SECONDS
 from harness.cluster.attacked import BETA, PORTS, Engines, Release, running_release
 from harness.cluster.audit import AuditLog
@@ -158,7 +159,7 @@ class SoakRelease(Release):
     def close(self) -> None:
         """End the load."""
         for process in (*self._processes.values(), *self._leaving):
-            _end_process(process)
+            terminate(process)
         self._processes.clear()
         if self._log:
             self._log.close()
@@ -265,15 +266,6 @@ async def running_soak(
         if alerts:
             release.alerts = release.prometheus
         yield release
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def surge_fleet(sensors: Sequence[str], expose: Json) -> Json:
