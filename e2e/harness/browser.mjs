@@ -7,19 +7,19 @@ const require = createRequire(`${folder}/`);
 const { chromium } = require("playwright-core");
 const axe = require.resolve("axe-core/axe.min.js");
 
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP *.example.com 127.0.0.1"] });
 let context, page;
 const problems = [];  // errors of a page since the last request for them
 
 const operations = {
   /**
    * `clock`: milliseconds by which the clock of the window is ahead of the system's; `zone`: its time zone; `before`: a
-   * script that runs before those of each page.
+   * script that runs before those of each page; `insecure`: any certificate is accepted.
    */
-  async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0, locale = "en-US", zone = undefined, before = "" }) {
+  async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0, locale = "en-US", zone = undefined, before = "", insecure = false }) {
     if (context) await context.close();
     // Scripts injected for checks are not the page's: its policy would refuse them.
-    context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false, locale, timezoneId: zone });
+    context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false, locale, timezoneId: zone, ignoreHTTPSErrors: insecure });
     if (clock) await context.addInitScript(`{ const now = Date.now; Date.now = () => now() + ${clock}; }`);
     if (before) await context.addInitScript(before);
     page = await context.newPage();

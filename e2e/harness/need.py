@@ -112,10 +112,20 @@ def _has_postgres() -> bool:
     return postgres_programs() != Path() and importlib.util.find_spec("psycopg") is not None
 
 
-def mosquitto_program() -> Path:
-    """The path of Mosquitto's server, which Debian puts into /usr/sbin; empty without it."""
-    path = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+def _server_program(name: str) -> Path:
+    """The path of a server, which Debian puts into /usr/sbin; empty without it."""
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     return Path(path) if path else Path()
+
+
+def mosquitto_program() -> Path:
+    """The path of Mosquitto's server; empty without it."""
+    return _server_program("mosquitto")
+
+
+def nginx_program() -> Path:
+    """The path of nginx; empty without it."""
+    return _server_program("nginx")
 
 
 def _has_mosquitto() -> bool:
@@ -154,6 +164,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
 BROWSER_FOLDER = ROOT / ".cache" / "browser"
+ENVOY_PROGRAM = ROOT / ".cache" / "envoy" / "envoy"
 CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a Helm template
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # their licence forbids distribution
 
@@ -178,6 +189,8 @@ ALERTMANAGER = Need("Alertmanager", _install, _commands("prometheus-alertmanager
 _peers = "`make peers` builds it, with Go 1.21 or later"
 GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
 MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")
+NGINX = Need("nginx", _install, lambda: nginx_program() != Path(), "make peers")
+ENVOY = Need("Envoy", "`make peers` fetches it for x86-64", lambda: os.access(ENVOY_PROGRAM, os.X_OK), "make peers")
 GRAFANA_TYPES = Need(
     "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"
 )
