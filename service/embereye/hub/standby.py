@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from embereye.hub.database import StoreError
-from embereye.hub.databases.owner import Owner, OwnerWatch
+from embereye.hub.databases.owner import NewDatabaseError, Owner, OwnerWatch
 from embereye.process.addresses import LOOPBACK
 from embereye.process.admission import Admission, descriptors
 from embereye.process.condition import Condition
@@ -157,6 +157,8 @@ async def stand_by(
                     await asyncio.wait({reading}, timeout=INTERRUPT_SECONDS)
                 try:
                     owner = await reading
+                except NewDatabaseError:
+                    pass  # its owner is about to advertise itself
                 except StoreError as error:
                     failing.fail(str(error), "standing by: the database's owner cannot be read (%s)", error)
                 else:

@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from psycopg.errors import UndefinedTable
+
 from embereye.hub.database import StoreError, UnsuitableError
 from embereye.hub.databases.postgres import LOCK, PostgresDatabase
+
+
+class NewDatabaseError(StoreError):
+    """Another replica owns the database, and is creating its tables."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ class OwnerWatch:
     def read_owner(self) -> Owner | None:
         """Read the current owner; None if there is none. StoreError if the database cannot be read.
 
-        UnsuitableError if no hub can use the database, before it was read for the first time.
+        NewDatabaseError while the first owner creates its tables. UnsuitableError if no hub can use the database,
+        before it was read for the first time.
         """
         if self._database.failing:
             try:
@@ -58,7 +65,12 @@ class OwnerWatch:
             if free:
                 list(self._database.rows(f"SELECT pg_advisory_unlock({LOCK})"))
                 return None
-        return next((Owner.load(row[0]) for row in self._database.rows("SELECT place FROM hub_owner")), None)
+        try:
+            return next((Owner.load(row[0]) for row in self._database.rows("SELECT place FROM hub_owner")), None)
+        except StoreError as error:
+            if isinstance(error.__cause__, UndefinedTable):
+                raise NewDatabaseError(str(error)) from error
+            raise
 
     def interrupt(self) -> None:
         """Interrupt the current read; see `Database.interrupt`."""

@@ -35,6 +35,7 @@ from embereye.hub.database import (
     storable,
 )
 from embereye.hub.databases import schema
+from embereye.hub.databases.addresses import KNOWN, dialled
 from embereye.process.lifecycle import UserError
 from embereye.process.reason import reason_of
 from embereye.process.timing.backoff import Backoff
@@ -112,7 +113,8 @@ class PostgresDatabase:
         try:
             self._connect(RECLAIM_SECONDS if advertisement else OWNER_SECONDS)
         except InUseError as error:
-            raise OwnedError(f"{error}. Stop it, or name another database.") from error
+            remedy = "" if advertisement else ". Stop it, or name another database."
+            raise OwnedError(f"{error}{remedy}") from error
         except StoreError as error:
             self.failing = str(error)
 
@@ -137,7 +139,7 @@ class PostgresDatabase:
     def _dial(self, patience: float) -> Connection:
         address = parse_address(self._address())
         options = {"application_name": "embereye-hub", **CLIENT, **address, "client_encoding": "UTF8"}
-        connection: Connection = psycopg.connect(**options, autocommit=True)
+        connection, options = _connect_to_first(options)
         self._opening = connection
         try:
             _check_suitable(connection, options, self.name)
@@ -363,6 +365,15 @@ class PostgresDatabase:
         with self._translated(), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield
+
+
+def _connect_to_first(options: dict[str, Any]) -> tuple[Connection, dict[str, Any]]:
+    """Connect to the first address of the host that answers; return its options, too. Raises the last one's error."""
+    *attempts, last = dialled(options, KNOWN)
+    for attempt in attempts:
+        with contextlib.suppress(psycopg.OperationalError):
+            return psycopg.connect(**attempt, autocommit=True), attempt
+    return psycopg.connect(**last, autocommit=True), last
 
 
 def parse_address(text: str) -> dict[str, Any]:

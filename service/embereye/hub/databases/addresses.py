@@ -1,0 +1,88 @@
+"""Addresses of database servers, remembered for the time in which their names cannot be resolved.
+
+If a node that served DNS is lost, a lookup may take 20 s and then fail, until the cluster has noticed the loss. A
+replica that takes over the hub must not wait for that. It waits a second for a lookup, and then uses the addresses that
+the name had before. The result of a lookup that ends later is used the next time.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+LOOKUP_SECONDS = 1.0  # how long a lookup is awaited if addresses are known
+
+LookUp = Callable[[str], list[str]]
+
+
+def look_up(host: str) -> list[str]:
+    """Resolve `host` into IP addresses, best first. OSError if that fails."""
+    return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
+
+
+class KnownAddresses:
+    """The latest addresses of each host name. For use by several threads."""
+
+    def __init__(self, look_up: LookUp = look_up, patience: float = LOOKUP_SECONDS) -> None:
+        """`patience` is in seconds."""
+        self._look_up = look_up
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._known: dict[str, list[str]] = {}
+        self._lookups: dict[str, Future[list[str]]] = {}  # those that have not ended yet
+
+    def of(self, host: str) -> list[str]:
+        """The IP addresses of `host`: the present ones, or known ones if a lookup fails or takes long.
+
+        OSError if none are known and the lookup fails.
+        """
+        lookup, known = self._begin(host)
+        try:
+            return lookup.result(self._patience if known else None)
+        except OSError:  # TimeoutError is one
+            if not known:
+                raise
+            return known
+
+    def _begin(self, host: str) -> tuple[Future[list[str]], list[str]]:
+        """Start a lookup of `host` unless one is running; return it, and the addresses known so far."""
+        with self._lock:
+            known, lookup = self._known.get(host, []), self._lookups.get(host)
+            if lookup is None:
+                lookup = self._lookups[host] = Future()
+                # A daemon: a lookup must not delay the end of the process.
+                threading.Thread(target=self._run, args=(host, lookup), name="look-up", daemon=True).start()
+        return lookup, known
+
+    def _run(self, host: str, lookup: Future[list[str]]) -> None:
+        found, failure = list[str](), OSError(f"{host} has no address")
+        try:
+            found = self._look_up(host)
+        except OSError as error:
+            failure = error
+        except ValueError as error:  # a name that cannot be one, such as one with an empty part
+            failure = OSError(str(error))
+        with self._lock:
+            del self._lookups[host]
+            if found:
+                self._known[host] = found
+        if found:
+            lookup.set_result(found)
+        else:
+            lookup.set_exception(failure)
+
+
+KNOWN = KnownAddresses()  # of this process
+
+
+def dialled(options: Mapping[str, Any], known: KnownAddresses) -> list[dict[str, Any]]:
+    """`options` of a connection, once for each address of its host, in the order in which to try them.
+
+    Options without a single host name remain as they are: a socket's folder, several hosts, or an address besides the
+    name. OSError if the name cannot be resolved and no address is known.
+    """
+    host = str(options.get("host") or "")
+    if not host or host.startswith(("/", "@")) or "," in host or options.get("hostaddr"):
+        return [dict(options)]
+    return [{**options, "hostaddr": address} for address in known.of(host)]
