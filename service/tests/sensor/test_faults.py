@@ -201,6 +201,18 @@ def test_a_silent_sensor_is_not_inspected() -> None:
     assert not played.device.faults
 
 
+def test_a_thermal_sensor_that_was_away_has_not_lost_its_frames() -> None:
+    played = Played()
+    for _ in range(10):
+        assert played.frame(words()) == ""
+    played.now += 600 * SECOND
+    assert "silent" in played.looked()
+    assert played.read(283, 1305, 400, 0, seconds=1) == ""  # its first line; its next frame is not due yet
+    for _ in range(8):
+        reason = played.read(283, 1305, 400, 0)
+    assert "its thermal frames stopped" in reason
+
+
 def test_a_fault_is_logged_once_although_its_sentence_counts_seconds(caplog: pytest.LogCaptureFixture) -> None:
     played = Played()
     for second in range(120):

@@ -39,6 +39,8 @@ FRAMES_LOST_NS = 30 * SECOND
 FRAMES_LOST_INTERVALS = 10
 FRAMES_ESTABLISHED = 20  # frames before more are expected
 INTERVAL_FRAMES = 8  # frames over which the usual interval is averaged
+# A device that sent nothing for longer was away itself: it is not its thermal sensor that stopped meanwhile.
+SILENCE_NS = 10 * SECOND
 
 Counts = NDArray[np.float32]  # (24, 32)
 
@@ -49,13 +51,16 @@ class FrameRhythm:
     def __init__(self) -> None:
         self.latest_ns = 0
         self._frames = 0
-        self._changed_ns = 0  # when a frame last differed from the one before
+        # Since when frames, and changes of frames, are missing: since the latest one, without times of absence.
+        self._missing_ns = 0
+        self._unchanged_ns = 0
         self._interval_ns = 0.0  # usual time between frames
 
     def observe(self, now_ns: int, *, changed: bool) -> None:
         """Record that a frame arrived; `changed`: it differs from the one before."""
+        self._missing_ns = now_ns
         if changed:
-            self._changed_ns = now_ns
+            self._unchanged_ns = now_ns
         if self._frames:
             interval_ns: float = now_ns - self.latest_ns
             if self.is_established:  # a gap that was a fault must not become usual at once
@@ -63,6 +68,13 @@ class FrameRhythm:
             self._interval_ns += (interval_ns - self._interval_ns) / INTERVAL_FRAMES
         self._frames += 1
         self.latest_ns = now_ns
+
+    def note_gap(self, gap_ns: int, heard_ns: int) -> None:
+        """Note that the device sent nothing at all for `gap_ns` until about `heard_ns`."""
+        away_ns = int(gap_ns - max(SILENCE_NS, self._interval_ns))
+        if away_ns > 0:
+            self._missing_ns = min(self._missing_ns + away_ns, heard_ns)
+            self._unchanged_ns = min(self._unchanged_ns + away_ns, heard_ns)
 
     @property
     def is_established(self) -> bool:
@@ -76,9 +88,9 @@ class FrameRhythm:
     def fault(self, now_ns: int) -> str:
         """Return why frames are missing or meaningless at `now_ns`, or ''."""
         patience_ns = self._patience_ns
-        if (gone_ns := now_ns - self.latest_ns) > patience_ns:
-            return f"its thermal frames stopped {gone_ns / SECOND:.0f} s ago"
-        if (same_ns := now_ns - self._changed_ns) > patience_ns:
+        if now_ns - self._missing_ns > patience_ns:
+            return f"its thermal frames stopped {(now_ns - self.latest_ns) / SECOND:.0f} s ago"
+        if (same_ns := now_ns - self._unchanged_ns) > patience_ns:
             return f"its thermal picture is frozen: the same data for {same_ns / SECOND:.0f} s"
         return ""
 

@@ -206,6 +206,10 @@ class FrameAnalysis:
         if self.calibration is not None and pixels:
             self.calibration = self.calibration.replacing(pixels)
 
+    def note_gap(self, gap_ns: int, heard_ns: int) -> None:
+        """Note that the device sent nothing at all for `gap_ns` until about `heard_ns`: no frame could arrive then."""
+        self._rhythm.note_gap(gap_ns, heard_ns)
+
     def inspect(self, now_ns: int, *, quiet: bool) -> str:
         """Inspect the sensor; return why its frames cannot be trusted, or ''. Call it every few seconds.
 

@@ -158,6 +158,8 @@ class SensorDevice:
         heard_ns = arrivals.watch.heard_ns
         if heard_ns == self._inspected_ns:
             return
+        if self._inspected_ns:
+            self.frames.note_gap(heard_ns - self._inspected_ns, heard_ns)
         self._inspected_ns = heard_ns
         faults = self._health.inspect_row(
             arrivals.row,

@@ -188,6 +188,21 @@ def test_a_damaged_gain_is_reported_and_a_working_sensor_is_not() -> None:
     assert "gain" in doubt(CALIBRATION, frame)
 
 
+def test_time_in_which_the_device_was_away_is_not_counted() -> None:
+    rhythm = FrameRhythm()
+    for second in range(0, 150, 5):
+        rhythm.observe(second * SECOND, changed=True)
+    back_ns = 145 * SECOND + DAY
+    rhythm.note_gap(DAY, back_ns)
+    assert rhythm.fault(back_ns + 30 * SECOND) == ""
+    for second in range(5, 60, 5):  # readings, but no frames
+        rhythm.note_gap(5 * SECOND, back_ns + second * SECOND)
+    assert rhythm.fault(back_ns + 55 * SECOND) == "its thermal frames stopped 86455 s ago"
+    rhythm.observe(back_ns + 60 * SECOND, changed=True)
+    rhythm.note_gap(DAY, back_ns + 60 * SECOND)  # noticed only after a frame: the next loss is not noticed later
+    assert rhythm.fault(back_ns + 180 * SECOND) == "its thermal frames stopped 120 s ago"
+
+
 def test_after_days_without_frames_the_next_loss_is_reported_soon() -> None:
     rhythm = FrameRhythm()
     for second in (*range(100), *range(3 * 86_400, 3 * 86_400 + 30)):
