@@ -25,6 +25,7 @@ SENTENCES = {
         "the connection was closed"
     ),
 }
+UNKNOWN_CALL = "Method not found"  # of another version, or of a replica that serves only evidence
 
 
 def reason_of(error: BaseException) -> str:
@@ -44,4 +45,6 @@ def _grpc_reason(code: grpc.StatusCode, details: str) -> str:
         for sign, sentence in SENTENCES.items():
             if re.search(sign, details):
                 return sentence
+    if code is grpc.StatusCode.UNIMPLEMENTED and UNKNOWN_CALL in details:
+        return "it does not know this call"
     return f"{code.name}: {details}" if details else code.name

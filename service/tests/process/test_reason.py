@@ -38,6 +38,8 @@ def test_every_error_has_a_reason_in_one_line(error: Exception, words: str) -> N
         (grpc.StatusCode.INTERNAL, "Internal error from Core", "the connection was closed"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer in time"),
         (grpc.StatusCode.PERMISSION_DENIED, "timed out tokens are refused", None),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", "it does not know this call"),
+        (grpc.StatusCode.UNIMPLEMENTED, "clips are off", None),
         (grpc.StatusCode.ABORTED, "", "ABORTED"),
     ],
 )
