@@ -6,8 +6,15 @@ uvloop and asyncio try one address without a time limit, so they would never try
 import asyncio
 import errno
 import socket
+from functools import partial
+from typing import Any
+
+from embereye.process.remembered import Remembered
 
 ADDRESS_SECONDS = 1.0  # for one of several addresses to answer before the next one is tried
+
+Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # as getaddrinfo returns it
+_addresses: Remembered[tuple[str, int], list[Address]] = Remembered()  # by host and port
 
 
 async def connect_any(host: str, port: int) -> socket.socket:
@@ -17,7 +24,8 @@ async def connect_any(host: str, port: int) -> socket.socket:
     """
     loop = asyncio.get_running_loop()
     problems: list[OSError] = []
-    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look_up = partial(loop.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    addresses = await _addresses.get((host, port), look_up)
     for number, (family, kind, protocol, _, address) in enumerate(addresses, 1):
         try:
             connection = socket.socket(family, kind, protocol)

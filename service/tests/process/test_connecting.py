@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from embereye.hub.mqtt.publisher import MqttPublisher
+from embereye.process import remembered
 from embereye.process.addresses import LOOPBACK
 from embereye.process.connecting import connect_any
+from embereye.process.http.resolver import RememberingResolver
 
 Place = tuple[str, int]
 UNSPOKEN = 99  # a family of addresses that no kernel knows, as one without IPv6 does not know that
@@ -57,6 +59,34 @@ async def test_the_next_address_is_tried_if_one_does_not_answer(
     name(monkeypatch, silent, closed, alive)
     with await connect_any("several.test", 1) as connection:
         assert connection.getpeername() == alive
+
+
+@pytest.mark.parametrize("lookup", ["fails", "lasts"])
+async def test_addresses_from_before_are_used_while_a_name_is_not_resolved(
+    alive: Place, monkeypatch: pytest.MonkeyPatch, lookup: str
+) -> None:
+    monkeypatch.setattr(remembered, "LOOKUP_SECONDS", 0.05)
+    name(monkeypatch, alive)
+    answer = asyncio.get_running_loop().getaddrinfo
+
+    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        if not host.endswith(".test"):  # the event loop asks again for the address that it connects to
+            return list(await answer(host, port))
+        if lookup == "lasts":
+            await asyncio.sleep(60)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    resolver = RememberingResolver()  # of cameras by HTTP, and of webhooks
+    found = await resolver.resolve("several.test", 2)
+    (await connect_any("several.test", 2)).close()
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    with await connect_any("several.test", 2) as connection:
+        assert connection.getpeername() == alive
+    assert await resolver.resolve("several.test", 2) == found
+    assert found[0]["host"] == alive[0]
+    if lookup == "fails":
+        with pytest.raises(socket.gaierror):
+            await connect_any("unknown.test", 2)
 
 
 async def test_an_address_of_an_unsupported_family_is_skipped(

@@ -7,6 +7,7 @@ the name had before. The result of a lookup that ends later is used the next tim
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -30,30 +31,30 @@ class KnownAddresses:
         self._patience = patience
         self._lock = threading.Lock()
         self._known: dict[str, list[str]] = {}
-        self._lookups: dict[str, Future[list[str]]] = {}  # those that have not ended yet
+        self._lookups: dict[str, tuple[Future[list[str]], float]] = {}  # those that last → began, in monotonic seconds
 
     def of(self, host: str) -> list[str]:
         """The IP addresses of `host`: the present ones, or known ones if a lookup fails or takes long.
 
         OSError if none are known and the lookup fails.
         """
-        lookup, known = self._begin(host)
+        lookup, began, known = self._begin(host)
         try:
-            return lookup.result(self._patience if known else None)
+            return lookup.result(max(began + self._patience - time.monotonic(), 0.0) if known else None)
         except OSError:  # TimeoutError is one
             if not known:
                 raise
             return known
 
-    def _begin(self, host: str) -> tuple[Future[list[str]], list[str]]:
-        """Start a lookup of `host` unless one is running; return it, and the addresses known so far."""
+    def _begin(self, host: str) -> tuple[Future[list[str]], float, list[str]]:
+        """Start a lookup of `host` unless one lasts; return it, its beginning, and the addresses known so far."""
         with self._lock:
-            known, lookup = self._known.get(host, []), self._lookups.get(host)
-            if lookup is None:
-                lookup = self._lookups[host] = Future()
+            if host not in self._lookups:
+                lookup = Future[list[str]]()
+                self._lookups[host] = lookup, time.monotonic()
                 # A daemon: a lookup must not delay the end of the process.
                 threading.Thread(target=self._run, args=(host, lookup), name="look-up", daemon=True).start()
-        return lookup, known
+            return *self._lookups[host], self._known.get(host, [])
 
     def _run(self, host: str, lookup: Future[list[str]]) -> None:
         found, failure = list[str](), OSError(f"{host} has no address")

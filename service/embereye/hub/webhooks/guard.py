@@ -10,9 +10,9 @@ import socket
 from collections.abc import Sequence
 
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 
 from embereye.process.fields import Network
+from embereye.process.http.resolver import RememberingResolver
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -64,7 +64,7 @@ class GuardedResolver(AbstractResolver):
     """Resolves names, and leaves out the addresses that webhooks are not allowed to call."""
 
     def __init__(self, allow: Sequence[Network]) -> None:
-        self._resolver = ThreadedResolver()
+        self._resolver = RememberingResolver()
         self._allow = allow
 
     async def resolve(

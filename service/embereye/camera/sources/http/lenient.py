@@ -7,6 +7,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from embereye.camera.sources.tls import verified
+from embereye.process.http.resolver import RememberingResolver
 from embereye.wire.http.head import MAX_HEAD, head_end, repaired_head
 
 
@@ -14,7 +15,7 @@ class LenientConnector(aiohttp.TCPConnector):
     """Repairs the heads of responses before aiohttp parses them, because aiohttp refuses invalid lines."""
 
     def __init__(self) -> None:
-        super().__init__(ssl=verified())
+        super().__init__(ssl=verified(), resolver=RememberingResolver())
         handler: type[ResponseHandler] = _LenientHandler
         self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
 

@@ -15,6 +15,7 @@ import aiohttp
 
 from embereye.camera.sources import tls
 from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, redact
+from embereye.process.http.resolver import RememberingResolver
 from embereye.units import bracketed
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.onvif import device, media, soap
@@ -202,7 +203,7 @@ class OnvifClient:
 def open_session(seconds: float) -> aiohttp.ClientSession:
     """Open a session for ONVIF in which every answer has to be complete within `seconds`."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls.verified()),
+        connector=aiohttp.TCPConnector(ssl=tls.verified(), resolver=RememberingResolver()),
         timeout=aiohttp.ClientTimeout(total=seconds),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
