@@ -1,6 +1,7 @@
 """The life of operators as commands see it, by their Leases on a real API server."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -33,8 +34,9 @@ async def test_operators_whose_leases_are_not_renewed_are_absent(cluster: ApiSer
     names = {f"{namespace}/operator-{holder}" for holder in ("pod-1", "pod-2", "none", "gone")}
     async with AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get()) as client:
         absent, problems = await absent_operators(client, {*names, ""}, watch_seconds=0.1)
-    assert {name.rpartition("-")[2]: why.partition(" ")[2].partition(" ")[2] for name, why in absent.items()} == {
-        "1": "has not renewed its Lease for 75 s",
+    reasons = {name.rpartition("-")[2]: why.partition(" ")[2].partition(" ")[2] for name, why in absent.items()}
+    assert re.fullmatch(r"has not renewed its Lease for (7[5-9]|[89]\d) s", reasons.pop("1"))  # a busy machine is late
+    assert reasons == {
         "none": "does not run: no replica holds its Lease",
         "gone": "has no Lease: it was removed",
     }

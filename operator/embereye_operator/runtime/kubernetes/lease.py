@@ -27,9 +27,10 @@ from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
 logger = logging.getLogger(__name__)
-DURATION = 10.0  # seconds without renewal until another replica may take the lease
-DEADLINE = 7.0  # seconds without renewal until the holder stops acting: earlier than another can take over
-RETRY = 2.0  # seconds between attempts
+# Short, because a status that is out of date stands until a leader writes it: a node may be lost with its leader.
+DURATION = 7.0  # seconds without renewal until another replica may take the lease
+DEADLINE = 5.0  # seconds without renewal until the holder stops acting: earlier than another can take over
+RETRY = 1.0  # seconds between attempts
 RELEASE_LIMIT = 3.0  # seconds to release the lease at the end; waiting for its expiry would take longer
 
 

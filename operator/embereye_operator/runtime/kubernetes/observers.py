@@ -17,10 +17,10 @@ from embereye_operator.decide.ownership.staleness import RefusedStatus
 from embereye_operator.decide.status import NOT_WRITTEN
 from embereye_operator.runtime.kubernetes.client.answers import find
 from embereye_operator.runtime.kubernetes.client.resources import CHUNK, EVENTS, LEASES
-from embereye_operator.runtime.kubernetes.lease import DURATION, RETRY
+from embereye_operator.runtime.kubernetes.lease import DEADLINE, DURATION
 
 SUSPECT_SECONDS = DURATION  # a Lease that old is watched, because the clocks of machines differ
-WATCH_SECONDS = 3 * RETRY  # how long a suspect Lease is watched for a renewal
+WATCH_SECONDS = DEADLINE  # how long a suspect Lease is watched for a renewal
 
 
 async def absent_operators(
