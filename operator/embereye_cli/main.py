@@ -123,7 +123,7 @@ SECTIONS = {
 }
 for addon in addon_modules("commands"):
     COMMANDS |= addon.COMMANDS
-    GROUPS = addon.GROUPS | GROUPS  # a group may have commands of several
+    GROUPS = getattr(addon, "GROUPS", {}) | GROUPS  # a group may have commands of several
     SECTIONS |= {
         heading: tuple(dict.fromkeys((*SECTIONS[heading], *names))) for heading, names in addon.SECTIONS.items()
     }

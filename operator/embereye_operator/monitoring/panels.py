@@ -428,7 +428,7 @@ OPERATION = Dashboard(
                   "EmberEyeMqttDisconnected",
                   line(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,
                   needs="an MQTT broker"),
-            *(panel for addon in addon_modules("monitoring") for panel in addon.PANELS),
+            *(panel for addon in addon_modules("monitoring") for panel in getattr(addon, "PANELS", ())),
         )),
         Row("Processes", (
             Panel("Memory", "Resident memory by process.", "bytes", "EmberEyeEventLoopSlow",

@@ -5,14 +5,14 @@ processes and commands find these modules of it by name, with `embereye.process.
 
 | module | must have |
 | --- | --- |
-| `commands` | `COMMANDS`, `GROUPS` and `SECTIONS`: additions to those of `embereye_cli.main` |
+| `commands` | `COMMANDS` and `SECTIONS`, perhaps `GROUPS`: additions to those of `embereye_cli.main` |
 | `bench` | `HUB_BENCHMARKS` and `NEEDS`: additions to those of `embereye bench hub`; perhaps `SENSOR_BENCHMARKS` |
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
 | `up` | `add_arguments(parser)`: options that only `embereye up` has; `hub_arguments(arguments)`: those of its hub |
 | `doctor` | `add_arguments(parser)` and `check(arguments, fleets)`: options and findings of `embereye doctor` |
 | `sensors` | `SCHEMES` of devices' sources, and `open_source()`: makes a `ReadingSource` of sensor shards |
-| `monitoring` | `ALERTS`, and `PANELS` for the hub's dashboard; each alert has a page in `runbooks` |
+| `monitoring` | `ALERTS`, perhaps `PANELS` for the hub's dashboard; each alert has a page in `runbooks` |
 | `hub` | `read(arguments)`: return an `Addon` for the hub; perhaps `OPTIONS`, an `OptionGroup` of `embereye hub` |
 
 After a folder is deleted, `make monitoring` writes the alert rules, dashboards and the page of metrics without it. The

@@ -1,7 +1,6 @@
 """The alerts of notifications: a route reaches nobody, nobody confirmed its test, or a roster is out of date."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
-from embereye_operator.monitoring.panel import Panel
 
 ALERTS = (
     Alert(
@@ -29,4 +28,3 @@ ALERTS = (
         "Only with notifications whose duties have a calendar. EmberEyeHubDown fires for a missing hub.",
     ),
 )  # fmt: skip
-PANELS: tuple[Panel, ...] = ()

@@ -1,7 +1,6 @@
 """The alert of profiles: nobody confirmed one, so a zone has its normal profile while people may rely on another."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
-from embereye_operator.monitoring.panel import Panel
 
 ALERTS = (
     Alert(
@@ -12,4 +11,3 @@ ALERTS = (
         "Only with profiles. EmberEyeHubDown fires for a missing hub.",
     ),
 )  # fmt: skip
-PANELS: tuple[Panel, ...] = ()

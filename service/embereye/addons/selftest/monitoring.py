@@ -1,7 +1,6 @@
 """The alert of self-tests: a lamp or a heater was not seen."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
-from embereye_operator.monitoring.panel import Panel
 
 ALERTS = (
     Alert(
@@ -13,4 +12,3 @@ ALERTS = (
         "Only with --selftest. EmberEyeHubDown fires for a missing hub.",
     ),
 )  # fmt: skip
-PANELS: tuple[Panel, ...] = ()

@@ -1,7 +1,6 @@
 """The alert of statements: a day has none."""
 
 from embereye_operator.monitoring.alert import HUB, Alert
-from embereye_operator.monitoring.panel import Panel
 
 ALERTS = (
     Alert(
@@ -12,4 +11,3 @@ ALERTS = (
         "EmberEyeHubDown",
     ),
 )  # fmt: skip
-PANELS: tuple[Panel, ...] = ()

@@ -1,7 +1,6 @@
 """The alert of walk tests: a zone's test is overdue."""
 
 from embereye_operator.monitoring.alert import Alert
-from embereye_operator.monitoring.panel import Panel
 
 ALERTS = (
     Alert(
@@ -12,4 +11,3 @@ ALERTS = (
         "Only with --walktest-every. EmberEyeHubDown fires for a missing hub.",
     ),
 )  # fmt: skip
-PANELS: tuple[Panel, ...] = ()

@@ -3,5 +3,4 @@
 COMMANDS = {
     ("drill",): (f"{__name__}.drill", "list, show and verify the signed reports of drills"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Understand": ("drill",)}

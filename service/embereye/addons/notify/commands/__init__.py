@@ -3,5 +3,4 @@
 COMMANDS = {
     ("notify",): (f"{__name__}.notify", "show and test routes to people, resend what they did not accept"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Watch": ("notify",)}

@@ -3,5 +3,4 @@
 COMMANDS = {
     ("profile",): (f"{__name__}.profile", "let people weld or cook in a zone without a false alarm"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Watch": ("profile",)}

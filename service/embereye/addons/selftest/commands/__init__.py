@@ -3,5 +3,4 @@
 COMMANDS = {
     ("selftest",): (f"{__name__}.selftest", "list the self-tests with lamps and heaters, or run one"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Watch": ("selftest",)}

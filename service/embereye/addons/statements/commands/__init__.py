@@ -3,5 +3,4 @@
 COMMANDS = {
     ("statement",): (f"{__name__}.statement", "list, show, save and verify the signed statements of each day's watch"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Understand": ("statement",)}

@@ -3,5 +3,4 @@
 COMMANDS = {
     ("walktest",): (f"{__name__}.walktest", "trigger each device of a zone, and get a signed report"),
 }
-GROUPS: dict[str, str] = {}
 SECTIONS = {"Watch": ("walktest",)}
