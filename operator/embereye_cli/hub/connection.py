@@ -8,7 +8,7 @@ if the address is that hub's, so no other server receives that token. Commands d
 
 import os
 import ssl
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -178,6 +178,13 @@ def add_console_options(parser: ArgumentParser) -> None:
     parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
                         help="a name in the hub's certificate; default: the host of --console "
                         "[EMBEREYE_HUB_NAME]")  # fmt: skip
+
+
+def add_console_actions(parser: ArgumentParser) -> "_SubParsersAction[ArgumentParser]":
+    """Declare the options of `add_console_options` and --json; return the actions, one of which is required."""
+    add_console_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
 
 def console_connection(arguments: Namespace) -> ConsoleConnection:

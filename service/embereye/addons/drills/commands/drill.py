@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from urllib.parse import quote
 
 from embereye.addons.drills.page import pdf, text
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, add_verify_arguments, check_out, show_signed, verify_report
@@ -16,9 +16,7 @@ LISTER = "`embereye drill list` lists the reports."
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     actions.add_parser("list", help="list the drill that runs, and the reports")
     show = actions.add_parser("show", help="show a report; with --json, the signed file")
     show.add_argument("report", metavar="ID", help="its id in the list")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from embereye.process.lifecycle import CheckFailedError, NotFoundError
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_answer, print_json, print_table
@@ -17,9 +17,7 @@ NOT_DECLARED = "This hub notifies nobody: start it with --notify (addons/notify/
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     actions.add_parser("list", help="list all routes and their state")
     test = actions.add_parser("test", help="send a test message by a route and print the result")
     test.add_argument("route", metavar="NAME", help="name of the route, as in the list")

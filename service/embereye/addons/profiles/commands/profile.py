@@ -9,7 +9,7 @@ from urllib.parse import quote
 from embereye.process.lifecycle import UserError
 from embereye.zone.profile import QUANTITIES
 from embereye.zone.sentences import quantity
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_answer, print_json, print_table
@@ -21,9 +21,7 @@ LISTER = "embereye profile list"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     actions.add_parser("list", help="list profiles, permits, and what nobody has confirmed")
     begin = actions.add_parser("begin", help="give a zone a profile until an end")
     begin.add_argument("zone", metavar="ZONE", help="name, or namespace/name")

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 from urllib.parse import quote
 
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_answer, print_json, print_table
@@ -16,9 +16,7 @@ PAUSE = 0.5  # seconds
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     actions.add_parser("list", help="show the tests and their newest results")
     run_action = actions.add_parser("run", help="run a test now, and wait for its result")
     run_action.add_argument("test", metavar="TEST", help="its name, as declared")

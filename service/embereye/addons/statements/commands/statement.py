@@ -16,7 +16,7 @@ from embereye.process.files import system_errors, write_whole
 from embereye.process.lifecycle import UserError
 from embereye.process.sealed_pdf import ONLY_ATTACHMENT, check_libraries, signed_file
 from embereye.process.signing import HEX_KEY, InvalidError, verify_chain
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, check_out, show_signed
@@ -31,9 +31,7 @@ FILES = "????-??-??.json"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     listing = actions.add_parser("list", help="list the days, the newest first")
     listing.add_argument("--days", type=int, default=31, metavar="N", help="how many (%(default)s)")
     show = actions.add_parser("show", help="show a day's statement; with --json, the file")

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from embereye.addons.walktest.page import pdf, text
-from embereye_cli.hub.connection import add_console_options, console_connection
+from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, add_verify_arguments, check_out, show_signed, verify_report
@@ -21,9 +21,7 @@ LISTER = "`embereye walktest status` lists tests and reports."
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    add_console_options(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = add_console_actions(parser)
     start = actions.add_parser("start", help="put a zone under test, and begin to note which devices are triggered")
     start.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
     start.add_argument("--note", default="", help="for the report, such as the occasion")
