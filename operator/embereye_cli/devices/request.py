@@ -5,7 +5,6 @@ Every shard of the fleet accepts the request and forwards it to the shard that o
 
 import asyncio
 import contextlib
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -22,6 +21,7 @@ from embereye_cli.hub.connection import console_connection
 from embereye_cli.hub.errors import unreachable
 from embereye_cli.hub.http import HttpHub
 from embereye_cli.hub.token import add_device_token_option, device_token
+from embereye_cli.options import Option
 from embereye_cli.parser import did_you_mean
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
 from embereye_cli.terminal import print_answer
@@ -36,13 +36,11 @@ WORDS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    target = os.environ.get("EMBEREYE_SENSORS", "127.0.0.1:50051")
     parser.add_argument("wanted", choices=WORDS, metavar="frame|calibration|start",
                         help="one thermal frame, the calibration, or a continuous stream")  # fmt: skip
     parser.add_argument("device", metavar="DEVICE", help="the device's id, as its fleet declares it")
-    parser.add_argument("--target", default=target, metavar="HOST:PORT",
-                        help="gRPC address of the fleet or of one of its shards (%(default)s) "
-                        "[EMBEREYE_SENSORS]")  # fmt: skip
+    Option("--target", "gRPC address of the fleet or of one of its shards (%(default)s)", default="127.0.0.1:50051",
+           metavar="HOST:PORT", variable="SENSORS").add_to(parser)  # fmt: skip
     parser.add_argument("--data", type=Path, default=None, metavar="DIR",
                         help="data folder of the `embereye up` whose hub knows the devices; default: .embereye in this "
                         "folder, then /var/lib/embereye")  # fmt: skip

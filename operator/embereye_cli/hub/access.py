@@ -1,7 +1,6 @@
 """Create, list and revoke tokens of the hub; print sign-in links; show the audit trail."""
 
 import getpass
-import os
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
@@ -11,6 +10,7 @@ from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.connection import add_hub_options, hub_connection
 from embereye_cli.hub.errors import run_action
+from embereye_cli.options import Option
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_answer, print_messages
 from embereye_cli.values import count, entry
@@ -42,9 +42,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     link = actions.add_parser("link", help="print an address that signs in one browser, once, within the hour")
     link.add_argument("--name", default="", help="name of the person; default: your login")
     link.add_argument("--role", choices=ROLES, default=None, help="role of the session; default and limit: your own")
-    link.add_argument("--console", default=os.environ.get("EMBEREYE_CONSOLE", ""), metavar="URL",
-                      help="address of the console as the browser reaches it; default: the one of the "
-                      "`embereye up` that is asked [EMBEREYE_CONSOLE]")  # fmt: skip
+    Option("--console", "address of the console as the browser reaches it; default: the one of the `embereye up` that "
+           "is asked", metavar="URL").add_to(link)  # fmt: skip
     audit = actions.add_parser("audit", help="list who did what, when and from where; newest first")
     audit.add_argument("--limit", type=count, default=50, help="largest number of entries, up to 1000 (%(default)s)")
     audit.add_argument("--before", type=entry, default=0, metavar="NUMBER", help="only entries before this one")

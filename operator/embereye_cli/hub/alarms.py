@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import math
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
@@ -45,6 +44,7 @@ from embereye_cli.hub.connection import add_hub_options, hub_connection
 from embereye_cli.hub.errors import hub_error
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.zones import PAGE, TIMEOUT, check_zones, find_alarm, find_zone
+from embereye_cli.options import Option
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import Terminal, local_time, print_json, print_messages, whole_column
 from embereye_cli.values import count, cursor, duration
@@ -130,9 +130,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
         action.add_argument("--note", default="", help="text for the history")
     for action in (false, silence, end_silence, acknowledge, reset):
-        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                            help="your name, if several people share a token; recorded beside the token's name "
-                            "[EMBEREYE_WHO]")  # fmt: skip
+        Option("--who", "your name, if several people share a token; recorded beside the token's name").add_to(action)
     accept_after_actions(parser, actions)
 
 

@@ -6,7 +6,6 @@ if the address is that hub's, so no other server receives that token. Commands d
 `add_hub_options` for gRPC or `add_console_options` for HTTP, and get the connection from the parsed arguments.
 """
 
-import os
 import ssl
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _SubParsersAction
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from embereye.process.tls.client import ClientTls, dial
 from embereye.process.tls.trust import trusting
 from embereye.units import split_address
 from embereye_cli.hub.token import add_token_option, is_this_machine, token_for
+from embereye_cli.options import Option
 from embereye_operator.up import site
 
 DEFAULT_HUB = "127.0.0.1:50052"
@@ -58,19 +58,21 @@ def add_data_option(parser: ArgumentParser) -> None:
 
 def add_hub_tls_options(parser: ArgumentParser) -> None:
     """Declare the options for TLS with the hub."""
-    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
-                        help="connect over TLS and trust the authorities in FILE (PEM), or those of this machine "
-                        "[EMBEREYE_HUB_CA]")  # fmt: skip
-    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
-                        help="a name in the hub's certificate; default: the host of --hub "
-                        "[EMBEREYE_HUB_NAME]")  # fmt: skip
+    trust = "connect over TLS and trust the authorities in FILE (PEM), or those of this machine"
+    _add_tls_options(parser, trust, "--hub")
+
+
+def _add_tls_options(parser: ArgumentParser, trust: str, address: str) -> None:
+    """Declare --ca, with the help `trust`, and --server-name for the server at the option `address`."""
+    Option("--ca", trust, metavar="FILE|system", variable="HUB_CA").add_to(parser)
+    Option("--server-name", f"a name in the hub's certificate; default: the host of {address}", metavar="NAME",
+           variable="HUB_NAME").add_to(parser)  # fmt: skip
 
 
 def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
     """Declare --hub, --json for commands with such output, and the options for data folder, token and TLS."""
-    parser.add_argument("--hub", type=hub_address, default=os.environ.get("EMBEREYE_HUB", ""), metavar="HOST:PORT",
-                        help="gRPC address of the hub; default: the one of --data, else "
-                        f"{DEFAULT_HUB} [EMBEREYE_HUB]")  # fmt: skip
+    Option("--hub", f"gRPC address of the hub; default: the one of --data, else {DEFAULT_HUB}", type=hub_address,
+           metavar="HOST:PORT").add_to(parser)  # fmt: skip
     add_data_option(parser)
     if json:
         parser.add_argument("--json", action="store_true", help="print one JSON object per line")
@@ -167,17 +169,12 @@ class ConsoleConnection:
 
 def add_console_options(parser: ArgumentParser) -> None:
     """Declare --console, --data, --token, and the options for HTTPS."""
-    parser.add_argument("--console", default=os.environ.get("EMBEREYE_CONSOLE", ""), metavar="URL",
-                        help=f"address of the hub's console; default: the one of --data, else {DEFAULT_CONSOLE} "
-                        "[EMBEREYE_CONSOLE]")  # fmt: skip
+    console = f"address of the hub's console; default: the one of --data, else {DEFAULT_CONSOLE}"
+    Option("--console", console, metavar="URL").add_to(parser)
     add_data_option(parser)
     add_token_option(parser)
-    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
-                        help="over HTTPS, trust the authorities in FILE (PEM); default: those of this machine "
-                        "[EMBEREYE_HUB_CA]")  # fmt: skip
-    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
-                        help="a name in the hub's certificate; default: the host of --console "
-                        "[EMBEREYE_HUB_NAME]")  # fmt: skip
+    trust = "over HTTPS, trust the authorities in FILE (PEM); default: those of this machine"
+    _add_tls_options(parser, trust, "--console")
 
 
 def add_console_actions(parser: ArgumentParser) -> "_SubParsersAction[ArgumentParser]":

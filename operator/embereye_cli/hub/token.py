@@ -5,11 +5,11 @@ machine only, so no other server receives its token. `connection.py` calls `toke
 """
 
 import ipaddress
-import os
 from argparse import ArgumentParser
 from pathlib import Path
 
 from embereye.process.lifecycle import UserError
+from embereye_cli.options import Option
 from embereye_operator.up import site
 
 OWN_FILE = site.token_file(site.DATA)  # of an `embereye up` in the working folder
@@ -17,9 +17,8 @@ OWN_FILE = site.token_file(site.DATA)  # of an `embereye up` in the working fold
 
 def add_token_option(parser: ArgumentParser) -> None:
     """Declare --token."""
-    parser.add_argument("--token", default=os.environ.get("EMBEREYE_TOKEN", ""), metavar="TOKEN|@FILE",
-                        help="token for the hub, or @FILE to read it from a file; default: for a hub on this machine, "
-                        f"the one in {OWN_FILE} [EMBEREYE_TOKEN]")  # fmt: skip
+    Option("--token", "token for the hub, or @FILE to read it from a file; default: for a hub on this machine, the one "
+           f"in {OWN_FILE}", metavar="TOKEN|@FILE").add_to(parser)  # fmt: skip
 
 
 def token_for(given: str, host: str, own: Path | None = None) -> str:
@@ -47,9 +46,8 @@ def token_for(given: str, host: str, own: Path | None = None) -> str:
 def add_device_token_option(parser: ArgumentParser, needed: str = "") -> None:
     """Declare --token for a shard; it has an effect only with the option `needed`."""
     needed = f"with {needed}: " if needed else ""
-    parser.add_argument("--token", default=os.environ.get("EMBEREYE_DEVICE_TOKEN", ""), metavar="TOKEN|@FILE",
-                        help=f"{needed}device token, or @FILE, if the fleet's spec.access requires one "
-                        "[EMBEREYE_DEVICE_TOKEN]")  # fmt: skip
+    Option("--token", f"{needed}device token, or @FILE, if the fleet's spec.access requires one",
+           metavar="TOKEN|@FILE", variable="DEVICE_TOKEN").add_to(parser)  # fmt: skip
 
 
 def device_token(given: str) -> str:

@@ -1,7 +1,6 @@
 """Run one sensor shard: device lines over TCP and gRPC Ingest in, evidence and coverage out to the hub."""
 
 import asyncio
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,17 @@ from embereye.sensor.archive import RETENTION_BYTES, Telemetry
 from embereye.sensor.shard import SensorShard
 from embereye.sensor.source import ReadingSource
 from embereye.shard.service import ShardProcess
+from embereye_cli.options import Option
 from embereye_cli.processes import shard_options
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     shard_options.add_arguments(parser)
-    telemetry = os.environ.get("EMBEREYE_TELEMETRY", "")
-    parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
-                        help="folder to archive raw readings in, as Parquet files [EMBEREYE_TELEMETRY]")  # fmt: skip
-    size = os.environ.get("EMBEREYE_TELEMETRY_BYTES", str(RETENTION_BYTES))
-    parser.add_argument("--telemetry-bytes", type=int, default=size, metavar="N",
-                        help="largest size of that archive (%(default)s) [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
+    Option("--telemetry", "folder to archive raw readings in, as Parquet files", type=Path,
+           metavar="DIR").add_to(parser)  # fmt: skip
+    Option("--telemetry-bytes", "largest size of that archive (%(default)s)", default=str(RETENTION_BYTES), type=int,
+           metavar="N").add_to(parser)  # fmt: skip
 
 
 def sources() -> dict[str, Callable[[], ReadingSource]]:

@@ -6,7 +6,6 @@ it. The demonstration starts this command as a separate process, and shares the 
 
 import argparse
 import math
-import os
 import sys
 import threading
 
@@ -18,6 +17,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.hub.connection import add_hub_tls_options, hub_address, hub_tls
 from embereye_cli.hub.token import add_token_option, token_for
+from embereye_cli.options import Option
 
 RATES = 1, 1000  # per second
 REACH = math.floor(math.degrees(PAN))
@@ -25,9 +25,8 @@ REACH = math.floor(math.degrees(PAN))
 
 def add_association_options(parser: argparse.ArgumentParser, missing: str = "") -> None:
     """Declare the hub's association address; `missing` explains in help what happens without it."""
-    parser.add_argument("--hub", type=hub_address, default=os.environ.get("EMBEREYE_ASSOCIATION", ""), required=False,
-                        metavar="HOST:PORT|unix:PATH", help="association address of the hub (its --association-port "
-                        f"or --association-socket){missing} [EMBEREYE_ASSOCIATION]")  # fmt: skip
+    Option("--hub", f"association address of the hub (its --association-port or --association-socket){missing}",
+           type=hub_address, metavar="HOST:PORT|unix:PATH", variable="ASSOCIATION").add_to(parser)  # fmt: skip
     add_token_option(parser)
     add_hub_tls_options(parser)
 

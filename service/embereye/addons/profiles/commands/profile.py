@@ -1,7 +1,6 @@
 """Let work in a zone make signs without an alarm for a while: list profiles; begin, confirm and end permits."""
 
 import math
-import os
 from argparse import ArgumentParser, Namespace
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +10,7 @@ from embereye.zone.profile import QUANTITIES
 from embereye.zone.sentences import quantity
 from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.options import Option
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.terminal import local_time, print_answer, print_json, print_table
 from embereye_cli.values import duration
@@ -43,9 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     end = actions.add_parser("end", help="end a zone's permit early, or dismiss that nobody confirmed it")
     end.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
     for action in (begin, confirm, end):
-        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                            help="your name, if several people share a token; recorded beside the token's name "
-                            "[EMBEREYE_WHO]")  # fmt: skip
+        Option("--who", "your name, if several people share a token; recorded beside the token's name").add_to(action)
     accept_after_actions(parser, actions)
 
 

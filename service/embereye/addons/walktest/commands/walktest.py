@@ -3,7 +3,6 @@
 Alarms are raised as usual during a test, and mention it: warn the people who get them before you start.
 """
 
-import os
 from argparse import ArgumentParser, Namespace
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +10,7 @@ from urllib.parse import quote
 from embereye.addons.walktest.page import pdf, text
 from embereye_cli.hub.connection import add_console_actions, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.options import Option
 from embereye_cli.parser import accept_after_actions
 from embereye_cli.signed_files import add_out_option, add_verify_arguments, check_out, show_signed, verify_report
 from embereye_cli.terminal import local_time, print_answer, print_json, print_table
@@ -35,8 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_out_option(show)
     add_verify_arguments(actions.add_parser("verify", help="verify the file of a report without a hub"))
     for action in (start, end):
-        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                            help="your name, if several people share a token [EMBEREYE_WHO]")  # fmt: skip
+        Option("--who", "your name, if several people share a token").add_to(action)
     accept_after_actions(parser, actions)
 
 
