@@ -20,7 +20,7 @@ from lightkube.core.exceptions import ConfigError
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.server import serve_http
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye.process.tasks import beside
 from embereye.process.telemetry import logs
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
@@ -146,10 +146,8 @@ def _runtime_options(
 
 
 def _scope(options: OperatorOptions) -> Scope:
-    try:
+    with value_errors("--fleet-selector "):
         return Scope(options.namespaces, options.fleet_selector)
-    except ValueError as error:
-        raise UserError(f"--fleet-selector {error}") from error
 
 
 def _operator(client: AsyncClient, lease: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embereye.process import lifecycle
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import OBJECT_NAME, ZONE
 
@@ -81,14 +81,12 @@ def named_credentials(named: str | None) -> tuple[str, str, str]:
     """User, password, and the name under which they are stored, empty for a file; UserError if they cannot be read."""
     if named and re.fullmatch(OBJECT_NAME, named) and not Path(named).exists():
         from embereye.camera.sources.credentials import credentials_of
-        from embereye.camera.sources.declared import DeclaredSource, SourceError
+        from embereye.camera.sources.declared import DeclaredSource
         from embereye_cli.devices.credentials import FOLDER, default_folder
 
         os.environ.setdefault(FOLDER, str(default_folder()))
-        try:
+        with value_errors(f"--credentials {named}: "):
             user, password = credentials_of(DeclaredSource("rtsp", ""), named)()
-        except SourceError as error:
-            raise UserError(f"--credentials {named}: {error}") from error
         return user, password, named
     user, password = read_credentials(Path(named) if named else None)
     return user, password, ""
@@ -115,17 +113,15 @@ def _print_note(text: str) -> None:
 
 async def _main(arguments: argparse.Namespace, naming: "Naming", user: str, password: str) -> int:
     from embereye.camera.discovery import addresses, ask_all, search
-    from embereye.camera.sources.declared import SourceError, parse_source
+    from embereye.camera.sources.declared import parse_source
     from embereye.camera.sources.onvif.found import FoundCamera
     from embereye_operator.decide.discovered import fleet_text
 
     if arguments.host:
         cameras = [FoundCamera(f"onvif://{host.removeprefix('onvif://')}") for host in dict.fromkeys(arguments.host)]
-        try:
+        with value_errors("--host: "):
             if any(parse_source(camera.source).user for camera in cameras):
                 raise UserError("--host: leave user and password out, and use --credentials")
-        except SourceError as error:
-            raise UserError(f"--host: {error}") from error
     else:
         interfaces = addresses(arguments.interface)
         by = ", ".join(f"{name} ({address})" for name, address in interfaces.items())

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError
+from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError, value_errors
 from embereye.wire.readings.fields import parse_document
 from embereye.wire.readings.pushed import device_of, parse_entry, split
 from embereye.wire.readings.quantity import QUANTITIES, Report
@@ -42,14 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.entries:
         return _run_entries(payload, json_lines=arguments.json)
     fields = dict(_split(text) for text in arguments.field)
-    try:
+    with value_errors(""):
         topic = arguments.topic or ("GROUP/NODE/DEVICE" if arguments.template == "sparkplug" else TOPIC)
         mapping = mapping_of(topic, arguments.template, fields)
         if arguments.template == "sparkplug":
             payload = Births(is_node="/NDATA/" in mapping.main).document(arguments.at or mapping.main, payload)
         report = read(mapping, arguments.at or mapping.main, payload)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     at = arguments.at or mapping.main
     if at not in mapping.entries:
         raise UserError(f'--at "{at}": this sensor has no such topic, only {", ".join(mapping.topics)}')
@@ -73,10 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_entries(payload: bytes, *, json_lines: bool) -> int:
     """Print the readings of each entry in a body of POST /v1/readings; exit code 1 if one cannot be read."""
-    try:
+    with value_errors(""):
         entries = split(payload)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     rows: list[tuple[str, str, str, str]] = []
     problems = []
     for number, entry in enumerate(entries, 1):

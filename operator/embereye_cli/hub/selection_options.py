@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from datetime import datetime
 
 from embereye.hub.tables.selection import EVERYTHING, KINDS, LEVELS, TYPES, Selection, read_selection
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import value_errors
 from embereye.units import SECOND
 from embereye_cli.values import duration
 
@@ -30,10 +30,8 @@ def selection_of(arguments: Namespace) -> Selection:
     """The selected events; all of them if the options were not declared. UserError."""
     if not hasattr(arguments, "level"):
         return EVERYTHING
-    try:
+    with value_errors("--"):
         return read_selection({field: getattr(arguments, option) for option, field in FIELDS.items()})
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
 
 
 def moment(text: str) -> int:

@@ -20,7 +20,7 @@ from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
 from embereye.process.addons import addon_modules
 from embereye.process.files import restrict
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye.units import SECOND, bracketed
 from embereye_cli.options import Option, OptionGroup, add_options, folders_of_peer, identity_options, options_of
 from embereye_cli.values import duration, port_number, size, split_names
@@ -115,23 +115,19 @@ def broker_options(arguments: Namespace) -> MqttOptions | None:
     """The broker that the options name, if any; UserError if its address is wrong."""
     if not arguments.mqtt_broker:
         return None
-    try:
+    with value_errors("--mqtt-"):
         return read_broker(
             arguments.mqtt_broker, prefix=arguments.mqtt_prefix, discovery=arguments.mqtt_discovery,
             credentials=arguments.mqtt_credentials, certificates=arguments.mqtt_tls,
         )  # fmt: skip
-    except ValueError as error:
-        raise UserError(f"--mqtt-{error}") from error
 
 
 def _role_value(text: str) -> tuple[Role, str]:
     role, separator, value = text.partition("=")
     if not separator or not value:
         raise UserError(f'--oidc-role "{text}" is not of the form ROLE=VALUE, such as operator=fire-wardens')
-    try:
+    with value_errors("--oidc-role "):
         return role_named(role), value
-    except ValueError as error:
-        raise UserError(f"--oidc-role {error}") from error
 
 
 def _zones(texts: Sequence[str], roles: Mapping[str, Role]) -> dict[str, Scope]:
@@ -144,12 +140,10 @@ def _zones(texts: Sequence[str], roles: Mapping[str, Role]) -> dict[str, Scope]:
         if value not in roles:
             raise UserError(f'--oidc-zone "{text}": no --oidc-role gives "{value}" a role')
         patterns.setdefault(value, []).append(zone)
-    try:
+    with value_errors("--oidc-zone: "):
         scopes = {value: read_scope(zones) for value, zones in patterns.items()}
         for value, scope in scopes.items():
             check_scope(roles[value], scope)
-    except ValueError as error:
-        raise UserError(f"--oidc-zone: {error}") from error
     return scopes
 
 
@@ -164,14 +158,12 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
     values: dict[str, Role] = {}
     for role, value in map(_role_value, arguments.oidc_role):
         values[value] = max(role, values.get(value, role))
-    try:
+    with value_errors("--oidc-issuer "):
         return ProviderOptions(
             arguments.oidc_issuer, arguments.oidc_client_id,
             RoleRules(arguments.oidc_claim, values, _zones(arguments.oidc_zone, values)),
             arguments.oidc_client_secret_file, arguments.oidc_scopes,
         )  # fmt: skip
-    except ValueError as error:
-        raise UserError(f"--oidc-issuer {error}") from error
 
 
 def addons(arguments: Namespace) -> list[Addon]:
@@ -200,10 +192,8 @@ def run(arguments: Namespace) -> int:
             "address to a file, and use --database @FILE."
         )
     _check_advertised(arguments)
-    try:
+    with value_errors("--allowed-host "):
         hosts = AllowedHosts(arguments.allowed_host)
-    except ValueError as error:
-        raise UserError(f"--allowed-host {error}") from error
     namespaces = split_names(arguments.namespace)
     if namespaces and not arguments.identity:
         raise UserError("--namespace needs --identity: without certificates, the namespace of a shard is unknown")

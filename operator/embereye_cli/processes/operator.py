@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.process import lifecycle
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye_cli.options import Option, add_options, options_of
 from embereye_cli.parser import did_you_mean
 from embereye_cli.values import duration_or_seconds, port_number, seconds, size, split_names
@@ -100,10 +100,8 @@ def _questions(text: str) -> tuple[Question, ...]:
 
 
 def _hubs(text: str) -> tuple[NamedHub, ...]:
-    try:
+    with value_errors("--hubs "):
         return parse_hubs(text)
-    except ValueError as error:
-        raise UserError(f"--hubs {error}") from error
 
 
 def run(arguments: Namespace) -> int:

@@ -22,7 +22,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from embereye.process.files import write_whole
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye_cli.values import named_port
 from embereye_operator.api.documents import read_documents
 from embereye_operator.api.fleets import FleetError, parse_fleet
@@ -240,15 +240,13 @@ def _add_camera(site: Site, text: str, zone: str, login: str) -> None:
 
 def _parse_camera(text: str, zone: str) -> tuple[str, str, bool]:
     """Zone and address of a camera, and whether the address has a user; UserError."""
-    from embereye.camera.sources.declared import SourceError, parse_source
+    from embereye.camera.sources.declared import parse_source
 
     place = PLACED.fullmatch(text)
     zone, address = (place["zone"], place["address"]) if place else (zone, text)
     address = address if "://" in address or address.startswith("/") else f"onvif://{address}"
-    try:
+    with value_errors(""):
         declared = parse_source(address)
-    except SourceError as error:
-        raise UserError(str(error)) from error
     return _checked_zone(zone), address, bool(declared.user)
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.hub.webhooks.options import parse_webhooks
-from embereye.process.files import check_owner, open_file, restrict
-from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.files import check_owner, open_file, restrict, system_errors
+from embereye.process.lifecycle import NotFoundError, UserError, value_errors
 from embereye_operator.api.cameras import Camera
-from embereye_operator.api.documents import DocumentError, line_of, read_document, read_documents
+from embereye_operator.api.documents import line_of, read_document, read_documents
 from embereye_operator.api.fleets import Fleet, FleetError, parse_config_map, parse_fleet, read_devices
 from embereye_operator.runtime.local.runtime import identified
 
@@ -94,10 +94,8 @@ def _check_sources(fleet: Fleet) -> None:
 
 def _manifests(path: Path, content: bytes) -> Iterable[tuple[int, dict[str, Any]]]:
     """Yield the manifests in a file with the number of their document; UserError if it is malformed."""
-    try:
+    with value_errors(f"{path}: "):
         documents = read_documents(content)
-    except DocumentError as error:
-        raise UserError(f"{path}: {error}") from error
     manifests = [(number, document) for number, document in enumerate(documents) if document is not None]
     if not manifests:
         raise UserError(f"{path}: contains no manifest. Add a SensorFleet or a CameraFleet")
@@ -141,13 +139,9 @@ def _version(path: Path) -> Version:
 
 def load_webhooks(path: Path) -> object:
     """Read the webhooks in a YAML or JSON file for `embereye hub --webhooks`; UserError."""
-    try:
+    with system_errors(f"--webhooks {path}"), value_errors(f"--webhooks {path}: "):
         document = read_document(path.read_bytes())
         parse_webhooks(document)
-    except OSError as error:
-        raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise UserError(f"--webhooks {path}: {error}") from error
     return document
 
 

@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
 from embereye.process.heap import share_heap
@@ -40,6 +40,15 @@ class UserError(Exception):
         """Carry a sentence about what is wrong; `hint` says on a second line what to do."""
         super().__init__(sentence)
         self.hint = hint
+
+
+@contextlib.contextmanager
+def value_errors(problem: str) -> Iterator[None]:
+    """Raise a UserError, PROBLEM and the reason, instead of a ValueError of the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{problem}{error}") from error
 
 
 class CheckFailedError(UserError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.condition import Condition
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, value_errors
 from embereye.units import SECOND
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import from_manifest, openapi, to_manifest, with_defaults
@@ -91,10 +91,8 @@ def read(path: Path) -> Iterator[Entry]:
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                try:
+                with value_errors(f"{path}:{number}: not an entry of a scaling trace: "):
                     yield decode(line)
-                except ValueError as error:
-                    raise UserError(f"{path}:{number}: not an entry of a scaling trace: {error}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 

@@ -13,7 +13,7 @@ from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import value_errors
 from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option, OptionGroup, folders_of_peer
 
@@ -37,13 +37,11 @@ def bus_options(arguments: Namespace) -> BusOptions | None:
     """The NATS that the options name, if any; UserError if its address is wrong."""
     if not arguments.nats:
         return None
-    try:
+    with value_errors("--"):
         return read_bus(
             arguments.nats, stream=arguments.nats_stream, copies=arguments.nats_copies,
             credentials=arguments.nats_credentials, certificates=arguments.nats_tls,
         )  # fmt: skip
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
 
 
 def read(arguments: Namespace) -> Addon:

@@ -13,7 +13,7 @@ from embereye.addons.walktest.plan import Interval, read_interval
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import value_errors
 from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option, OptionGroup
 
@@ -29,10 +29,8 @@ OPTIONS = OptionGroup(
 
 def read(arguments: Namespace) -> Addon:
     """The add-on with its options; UserError if one is wrong."""
-    try:
+    with value_errors(f"{OPTION} "):
         intervals = [read_interval(text) for text in arguments.walktest_every]
-    except ValueError as error:
-        raise UserError(f"{OPTION} {error}") from error
     key = getattr(arguments, "statement_key", None) or arguments.data / "statement-key"
     return WalkTestAddon(intervals, getattr(arguments, "site", "main"), key)
 
