@@ -6,7 +6,6 @@ owns the database, and `stand_by` while it is a standby replica. Imports run onl
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from prometheus_client.registry import Collector
@@ -32,10 +31,8 @@ class Parts:
     bus: EvidenceBus | None = None  # acknowledges evidence before the database has it
     services: Sequence[Service] = ()  # gRPC services for people, programs and shards
     roles: Mapping[str, Role] = field(default_factory=dict)  # by gRPC method; methods without one are for viewers
-    routes: Sequence[object] = ()  # of the HTTP interface, as in `embereye.hub.http.route`
+    routes: Sequence[object] = ()  # of the HTTP interface, see `embereye.hub.http.route`, and `console_files`
     schemas: Mapping[str, dict[str, object]] = field(default_factory=dict)  # that the routes' answers refer to, by name
-    scripts: Sequence[str] = ()  # addresses of JavaScript modules that the console loads
-    messages: Sequence[Traversable] = ()  # folders with the texts of these scripts: en.json, de.json
     collectors: Sequence[Collector] = ()  # of metrics
     switches: Sequence[ZoneSwitch] = ()  # of zones, for users of the MQTT broker
     tasks: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)  # by name, until the end

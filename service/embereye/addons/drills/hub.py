@@ -4,7 +4,6 @@ Reports have the signature of statements: the same key and name of the site.
 """
 
 from argparse import Namespace
-from importlib import resources
 from pathlib import Path
 
 from embereye.hub.addon import Addon, Parts
@@ -38,7 +37,5 @@ class DrillsAddon(Addon):
         hub.add_part(drills)
         return Parts(
             routes=[DrillRoutes(drills), console_files(__package__)],
-            scripts=["/drills/drills.js"],
-            messages=[resources.files(__package__).joinpath("messages")],
             tasks={"drills": drills.run},
         )

@@ -15,6 +15,8 @@ from embereye.hub.hub import Hub
 from embereye.process.lifecycle import UserError
 from embereye_cli.options import Option, OptionGroup
 
+SCRIPTS = ("siren.js", "notify.js")  # that the console loads
+SCRIPTS_WITHOUT_ROUTES = ("siren.js", "undeclared.js")
 NEEDED = "--notify needs Apprise: pip install 'embereye[notify]'"
 OPTIONS = OptionGroup(
     "notifications", "notify people of alarms (addons/notify/README.md)",
@@ -50,14 +52,11 @@ class NotifyAddon(Addon):
 
     def attach(self, hub: Hub, clips: ClipStore) -> Parts:
         """Make the notifier; see `Addon.attach`."""
-        from embereye.addons.notify.console import MESSAGES, SCRIPTS, SCRIPTS_WITHOUT_ROUTES
         from embereye.hub.http.console_files import console_files
 
         if self._options is None:
-            return Parts(
-                routes=[console_files(__package__)], scripts=SCRIPTS_WITHOUT_ROUTES, messages=MESSAGES,
-                collectors=[NotifyMetrics(None)],
-            )  # fmt: skip
+            files = console_files(__package__, *SCRIPTS_WITHOUT_ROUTES)
+            return Parts(routes=[files], collectors=[NotifyMetrics(None)])
         from embereye.addons.notify.channel import Channel
         from embereye.addons.notify.http import NotifyRoutes, schemas
         from embereye.addons.notify.notifier import Notifier
@@ -79,9 +78,7 @@ class NotifyAddon(Addon):
         hub.add_part(notifier)
         hub.set_routes(notifier.proved, lambda: not notifier.reachable().problems)
         return Parts(
-            routes=[NotifyRoutes(notifier, devices), console_files(__package__)],
-            scripts=SCRIPTS,
-            messages=MESSAGES,
+            routes=[NotifyRoutes(notifier, devices), console_files(__package__, *SCRIPTS)],
             schemas=schemas(),
             collectors=[NotifyMetrics(notifier)],
             tasks={"notify": notifier.run},

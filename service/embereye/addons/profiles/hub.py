@@ -1,7 +1,6 @@
 """The option of `embereye hub` for profiles, and the parts that it adds to the hub."""
 
 from argparse import Namespace
-from importlib import resources
 from pathlib import Path
 
 from embereye.addons.profiles.metrics import profile_metrics
@@ -46,8 +45,6 @@ class ProfilesAddon(Addon):
         return Parts(
             routes=[ProfileRoutes(profiles), console_files(__package__)],
             schemas=schemas(),
-            scripts=["/profiles/profiles.js"],
-            messages=[resources.files(__package__).joinpath("messages")],
             collectors=[Scraped(lambda: profile_metrics(profiles))],
             switches=[ProfileSwitch(profiles)] if any(each.mqtt for each in self._options.profiles.values()) else [],
             tasks={"profiles": profiles.run},

@@ -5,7 +5,6 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from embereye.addons.setup.editor import Editor
@@ -41,6 +40,4 @@ class SetupAddon(Addon):
         """Make its routes; see `Addon.attach`."""
         return Parts(
             routes=[SetupRoutes(self._editor, hub), console_files(__package__)],
-            scripts=["/setup/setup.js"],
-            messages=[resources.files(__package__).joinpath("messages")],
         )

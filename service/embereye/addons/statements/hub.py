@@ -4,7 +4,6 @@ Statements need no option: each hub that owns a database makes them.
 """
 
 from argparse import Namespace
-from importlib import resources
 from pathlib import Path
 
 from embereye.addons.statements.metrics import statement_metrics
@@ -51,8 +50,6 @@ class StatementsAddon(Addon):
         hub.add_part(statements)
         return Parts(
             routes=[StatementRoutes(statements), console_files(__package__)],
-            scripts=["/statements/statements.js"],
-            messages=[resources.files(__package__).joinpath("messages")],
             collectors=[Scraped(lambda: statement_metrics(statements))],
             tasks={"statements": statements.run},
         )

@@ -24,6 +24,7 @@ from embereye.hub.http.access.origin import AllowedHosts, guard
 from embereye.hub.http.access.routes import AccessRoutes
 from embereye.hub.http.base_path import BASE, first_segment
 from embereye.hub.http.clips import ClipRoutes
+from embereye.hub.http.console_files import ConsoleFiles
 from embereye.hub.http.devices import DeviceRoutes
 from embereye.hub.http.export import ExportRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes
@@ -74,11 +75,9 @@ class Api:
         self.base_path = base_path
         self._hosts = hosts or AllowedHosts()
         oidc = OidcRoutes(hub, provider)
+        routes = [*chain.from_iterable(addon.routes for addon in addons)]
         self._parts = (
-            PageRoutes(
-                [script for addon in addons for script in addon.scripts],
-                [folder for addon in addons for folder in addon.messages],
-            ),
+            PageRoutes([part for part in routes if isinstance(part, ConsoleFiles)]),
             RunbookRoutes(),
             AccessRoutes(hub, oidc.sign_out_url),
             oidc,
@@ -96,7 +95,7 @@ class Api:
             SilenceRoutes(hub),
             PlanRoutes(hub),
             OverlayRoutes(hub),
-            *chain.from_iterable(addon.routes for addon in addons),
+            *routes,
         )
         self.schemas = dict(chain.from_iterable(addon.schemas.items() for addon in addons))  # of add-ons, by name
         if base_path and (first := first_segment(base_path)) in {first_segment(route.path) for route in self.routes()}:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
+from itertools import chain
 
 from aiohttp import web
 
 from embereye.hub.http.base_path import base_of, with_base
-from embereye.hub.http.console_files import console_text
+from embereye.hub.http.console_files import ConsoleFiles, console_text
 from embereye.hub.http.languages import Languages
 from embereye.hub.http.openapi.parts import answer, file_of, part
 from embereye.hub.http.route import Route
@@ -59,9 +59,10 @@ TRANSLATED = frozenset({"offline.html", "manifest.webmanifest"})
 class PageRoutes:
     """Serves the console, the sign-in page, and their files."""
 
-    def __init__(self, scripts: Sequence[str] = (), messages: Sequence[Traversable] = ()) -> None:
-        """`scripts` are addresses of add-ons' JavaScript modules, `messages` folders with their texts."""
-        self._languages = Languages(messages)
+    def __init__(self, consoles: Sequence[ConsoleFiles] = ()) -> None:
+        """`consoles` are the files of add-ons that the console loads."""
+        self._languages = Languages([console.messages for console in consoles])
+        scripts = chain.from_iterable(console.scripts for console in consoles)
         self._scripts = "".join(f'<script src="{script}" type="module"></script>\n' for script in scripts)
 
     @Route("GET", "/", Role.VIEWER, "The console", {200: file_of("the page", HTML), 303: answer("sign in first")},

@@ -11,8 +11,8 @@ from harness.stored import Stored
 from prometheus_client import CollectorRegistry
 
 from embereye.addons.notify.channel import Channel
-from embereye.addons.notify.console import MESSAGES, SCRIPTS
 from embereye.addons.notify.http import NotifyRoutes, schemas
+from embereye.addons.notify.hub import SCRIPTS
 from embereye.addons.notify.notifier import Notifier
 from embereye.addons.notify.options import ALARM, Escalation, NotifyOptions, Route, Step
 from embereye.addons.notify.webpush import Devices, PushChannel
@@ -93,10 +93,8 @@ async def running(
     hub.add_part(notifier)
     tasks = [asyncio.ensure_future(hub.run()), asyncio.ensure_future(notifier.run())]
     parts = Parts(
-        routes=[NotifyRoutes(notifier, devices), console_files("embereye.addons.notify")],
+        routes=[NotifyRoutes(notifier, devices), console_files("embereye.addons.notify", *scripts)],
         schemas=schemas(),
-        scripts=scripts,
-        messages=MESSAGES,
     )
     runner = await serve_http(Api(hub, addons=[parts]).app(CollectorRegistry()), "127.0.0.1", 0) if http else None
     try:

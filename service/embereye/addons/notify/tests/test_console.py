@@ -10,7 +10,7 @@ from harness.eventually import eventually
 from harness.need import BROWSER
 from harness.stored import Stored
 
-from embereye.addons.notify.console import SCRIPTS_WITHOUT_ROUTES
+from embereye.addons.notify.hub import SCRIPTS_WITHOUT_ROUTES
 from embereye.hub.actions import Action
 
 from .hub_of import TOKEN, Running, options, route, running
