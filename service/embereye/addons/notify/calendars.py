@@ -21,12 +21,11 @@ from embereye.addons.notify.config import is_calendar_url
 from embereye.addons.notify.options import Calendar, Duty, NotifyOptions
 from embereye.addons.notify.rows import Rows
 from embereye.process.condition import Condition
-from embereye.process.lifecycle import UserError
+from embereye.process.extras import needed_by
 from embereye.units import SECOND
 from embereye.zone.sentences import duration
 
 logger = logging.getLogger(__name__)
-NEEDED = "a duty's calendar needs two libraries: pip install 'embereye[notify]'"
 MAX_BYTES = 2_000_000
 CONNECT_SECONDS, READ_SECONDS, TOTAL_SECONDS = 10.0, 10.0, 30.0
 CHUNK_BYTES = 65_536
@@ -197,12 +196,9 @@ def _read(file: Path) -> str:
 
 def check_library() -> None:
     """Raise UserError if the libraries for calendars are missing."""
-    try:
-        import icalendar
-        import recurring_ical_events
-    except ImportError as error:
-        raise UserError(f"--notify: {NEEDED} ({error})") from error
-    del icalendar, recurring_ical_events
+    with needed_by("--notify: a duty's calendar", "two libraries", "notify"):
+        import icalendar  # noqa: F401
+        import recurring_ical_events  # noqa: F401
 
 
 def turns(text: str, now: datetime, people: Mapping[str, str]) -> list[Turn]:

@@ -12,12 +12,11 @@ from embereye.addons.notify.options import NotifyOptions, Route
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
-from embereye.process.lifecycle import UserError
+from embereye.process.extras import needed_by
 from embereye_cli.options import Option, OptionGroup
 
 SCRIPTS = ("siren.js", "notify.js")  # that the console loads
 SCRIPTS_WITHOUT_ROUTES = ("siren.js", "undeclared.js")
-NEEDED = "--notify needs Apprise: pip install 'embereye[notify]'"
 OPTIONS = OptionGroup(
     "notifications", "notify people of alarms (addons/notify/README.md)",
     Option("--notify", "YAML file with routes to people and escalations; default: none", type=Path, metavar="FILE",
@@ -32,10 +31,8 @@ def read(arguments: Namespace) -> Addon:
     from embereye.addons.notify.config import read_config
 
     options = read_config(arguments.notify)
-    try:
+    with needed_by("--notify", "Apprise", "notify"):
         from embereye.addons.notify.channel import check_routes
-    except ImportError as error:
-        raise UserError(f"{NEEDED} ({error})") from error
     check_routes(options)
     if any(duty.calendar for duty in options.duties.values()):
         from embereye.addons.notify.calendars import check_library
