@@ -104,19 +104,11 @@ class KubernetesWriter:
     async def _set_managed_fields(self, stored: Manifest, entries: Sequence[Manifest]) -> Manifest:
         """Replace the object's managedFields with `entries`."""
         metadata = stored["metadata"]
-        patch: Any = [
+        patch = [
             {"op": "replace", "path": "/metadata/managedFields", "value": list(entries)},
             {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         ]
-        changed: Manifest = await self.client.patch(
-            CHILDREN[stored["kind"]],
-            metadata["name"],
-            patch,
-            namespace=metadata["namespace"],
-            patch_type=PatchType.JSON,
-            field_manager=MANAGED_BY,
-        )
-        return changed
+        return await self._send(CHILDREN[stored["kind"]], metadata, patch, PatchType.JSON)
 
     async def _patch(
         self, manifest: Manifest, patch_type: PatchType = PatchType.MERGE, *, force: bool = True
@@ -126,17 +118,19 @@ class KubernetesWriter:
             # The preceding patch has changed the version.
             manifest = {**manifest, "metadata": {k: v for k, v in metadata.items() if k != "resourceVersion"}}
         before = self._version(key_of(manifest))
-        stored: Manifest = await self.client.patch(
-            CHILDREN[manifest["kind"]],
-            metadata["name"],
-            manifest,
-            namespace=metadata["namespace"],
-            patch_type=patch_type,
-            force=force,
-            field_manager=MANAGED_BY,
-        )
+        stored = await self._send(CHILDREN[manifest["kind"]], metadata, manifest, patch_type, force=force)
         stored = {**stored, "kind": manifest["kind"]}
         self._count_write(stored, before)
+        return stored
+
+    async def _send(
+        self, kind: Any, metadata: Mapping[str, Any], patch: Any, patch_type: PatchType, *, force: bool = False
+    ) -> Manifest:
+        """Patch the object with the name and namespace in `metadata`; return it as stored."""
+        stored: Manifest = await self.client.patch(
+            kind, metadata["name"], patch, namespace=metadata["namespace"], patch_type=patch_type, force=force,
+            field_manager=MANAGED_BY,
+        )  # fmt: skip
         return stored
 
     def _version(self, key: ObjectKey) -> int:
@@ -164,16 +158,14 @@ class KubernetesWriter:
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """See Writer. 422, without any change, if somebody has scaled meanwhile."""
         self.fence([fleet_key(fleet)])
-        patch: Any = [
+        patch = [
             {"op": "test", "path": "/metadata/uid", "value": fleet.uid},
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
         try:
-            await self.client.patch(
-                FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace,
-                patch_type=PatchType.JSON, field_manager=MANAGED_BY,
-            )  # fmt: skip
+            place = {"name": fleet.name, "namespace": fleet.namespace}
+            await self._send(FLEETS[fleet.type.resource].Scale, place, patch, PatchType.JSON)
         except ApiError as error:
             if error.status.code not in REFUSALS or error.status.code == 422:
                 raise
@@ -189,7 +181,7 @@ class KubernetesWriter:
     async def write_status(self, fleet: FleetReference, status: Manifest) -> None:
         """See Writer."""
         self.fence([fleet_key(fleet)])
-        body = {
+        body: Manifest = {
             "apiVersion": API_VERSION,
             "kind": fleet.type.resource,
             # With the uid, a fleet that was deleted and declared again does not inherit its namesake's status.
@@ -198,10 +190,8 @@ class KubernetesWriter:
         }
         before = self._version((fleet.type.resource, fleet.namespace, fleet.name))
         try:
-            stored = await self.client.patch(
-                FLEETS[fleet.type.resource].Status, fleet.name, body, namespace=fleet.namespace,
-                patch_type=PatchType.APPLY, force=True, field_manager=MANAGED_BY,
-            )  # fmt: skip
+            status_of = FLEETS[fleet.type.resource].Status
+            stored = await self._send(status_of, body["metadata"], body, PatchType.APPLY, force=True)
         except ApiError as error:
             if error.status.code != 403:
                 raise
