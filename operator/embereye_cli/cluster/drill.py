@@ -34,6 +34,7 @@ from embereye_cli.cluster.kubectl_options import target_of
 from embereye_cli.explain.fleet import add_fleet_arguments, print_problem, select
 from embereye_cli.hub.connection import add_console_options, console_connection
 from embereye_cli.hub.http import HttpHub
+from embereye_cli.terminal import camel_keys
 from embereye_operator.api.bounds import COVERED_SECONDS, GAPS
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import from_manifest
@@ -284,7 +285,9 @@ async def drill(place: Place, arguments: argparse.Namespace, patience: Patience 
         made = report(place.fleet, arguments, started, results)
         signed = await hub.end(made["faults"]) if hub else b""
         if arguments.out:
-            _write(arguments.out, signed or (json.dumps(made, indent=2, ensure_ascii=False) + "\n").encode())
+            with system_errors(f"--out {arguments.out}"):
+                document = json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+                write_whole(arguments.out, signed or document.encode())
         if arguments.output == "json":
             print(json.dumps(made, indent=2))
         await place.announce("DrillEnded", f"{passed} of {len(arguments.faults)} faults passed")
@@ -368,18 +371,13 @@ def uncovered(status: FleetStatus) -> str:
 
 def report(fleet: Fleet, arguments: argparse.Namespace, started: str, results: Sequence[Result]) -> dict[str, Any]:
     """The report as a document."""
-    faults = [{_camel(key): value for key, value in asdict(result).items()} for result in results]
+    faults = [camel_keys(asdict(result)) for result in results]
     skipped = list(arguments.faults[len(results) :])
     complete = not skipped and all(result.outcome == "passed" for result in results)
     return {
         "format": 1, "fleet": fleet.key, "who": arguments.who, "started": started, "ended": utc(time.time_ns()),
         "complete": complete, "faults": faults, "notRun": skipped,
     }  # fmt: skip
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def _say(arguments: argparse.Namespace, result: Result) -> None:
@@ -389,8 +387,3 @@ def _say(arguments: argparse.Namespace, result: Result) -> None:
     recovery = "not recovered in time" if after is None else f"recovered after {after:g} s"
     dark = f"not covered for {result.uncovered_seconds:g} s, allowed {result.allowed_seconds:g} s"
     print(visible(f"{result.fault}: {result.outcome}. {result.target}: {recovery}, {dark}."), flush=True)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with system_errors(f"--out {path}"):
-        write_whole(path, data)
