@@ -1,7 +1,6 @@
 """Run one camera shard: video and pictures in, evidence and coverage out to the hub."""
 
 import argparse
-import asyncio
 
 from embereye.process import lifecycle
 from embereye.shard.service import ShardProcess
@@ -19,7 +18,4 @@ def run(arguments: argparse.Namespace) -> int:
     options = shard_options.parse_options(arguments)
     from embereye.camera.shard import CameraShard
 
-    async def main(stop: asyncio.Event) -> int:
-        return await ShardProcess(CameraShard(), options).run(stop)
-
-    return lifecycle.run(main)
+    return lifecycle.run(lambda stop: ShardProcess(CameraShard(), options).run(stop))

@@ -1,6 +1,5 @@
 """Run one sensor shard: device lines over TCP and gRPC Ingest in, evidence and coverage out to the hub."""
 
-import asyncio
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +33,4 @@ def run(arguments: Namespace) -> int:
     lifecycle.configure_logging()
     options = shard_options.parse_options(arguments)
     telemetry = Telemetry(arguments.telemetry, arguments.telemetry_bytes) if arguments.telemetry else None
-
-    async def serve(stop: asyncio.Event) -> int:
-        return await ShardProcess(SensorShard(telemetry, sources()), options).run(stop)
-
-    return lifecycle.run(serve)
+    return lifecycle.run(lambda stop: ShardProcess(SensorShard(telemetry, sources()), options).run(stop))
