@@ -18,7 +18,6 @@ from embereye.process.lifecycle import NotFoundError, UserError
 from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
-from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import CameraSettings, SensorSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity, sign
@@ -206,14 +205,11 @@ def replay_lines(clip: Clip, content: bytes, settings: SensorSettings | CameraSe
         raise UserError(f"the recorded lines of {clip.device} cannot be replayed: {error}") from error
     now, then = replay.level(kind), judged.level
     words = f"{kind.word} {now.word} now, {then.word} then, by EmberEye {judged.version}"
-    strongest = max((report for report in replay.reports if report.kind == kind.wire), key=_level, default=None)
+    reports = [report for report in replay.reports if report.kind == kind.wire]
+    strongest = max(reports, key=lambda report: report.level, default=None)
     words += f": {', '.join(map(term_words, strongest.why))}" if strongest and strongest.why else ""
     shown = f"{counted(replay.readings, 'reading')} and {counted(replay.frames, 'frame')}"
     return Verdict(f"the thresholds on {shown} of {clip.device}", now == then, words)
-
-
-def _level(report: EvidenceItem) -> int:
-    return report.level
 
 
 def replay_clip(
