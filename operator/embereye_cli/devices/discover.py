@@ -107,7 +107,8 @@ def read_credentials(file: Path | None) -> tuple[str, str]:
     return lines[0], lines[1]
 
 
-def _print_note(text: str) -> None:
+def print_note(text: str) -> None:
+    """Print a line to standard error, beside the answer."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -125,21 +126,21 @@ async def _main(arguments: argparse.Namespace, naming: "Naming", user: str, pass
     else:
         interfaces = addresses(arguments.interface)
         by = ", ".join(f"{name} ({address})" for name, address in interfaces.items())
-        _print_note(f"searching for cameras on {by} for {arguments.timeout:g} s")
-        cameras = await search(interfaces.values(), arguments.timeout, _print_note)
+        print_note(f"searching for cameras on {by} for {arguments.timeout:g} s")
+        cameras = await search(interfaces.values(), arguments.timeout, print_note)
     if not cameras:
-        _print_note(
+        print_note(
             "no camera answered. Is this machine in their network, and is ONVIF enabled in them? --host queries one."
         )
         return 1
-    answers = await ask_all(cameras, user, password, _print_note)
+    answers = await ask_all(cameras, user, password, print_note)
     if arguments.host and all(camera.problem and not camera.refused for camera in answers):
-        _print_note("none of them answers as an ONVIF camera. Is it the port of its web page, and is ONVIF enabled?")
+        print_note("none of them answers as an ONVIF camera. Is it the port of its web page, and is ONVIF enabled?")
         return 1
     if any(camera.refused for camera in answers):
         remedy = (
             "they refuse those given" if user else f"name them with --credentials FILE, or {USERNAME} and {PASSWORD}"
         )
-        _print_note(f"some cameras need credentials: {remedy}")
+        print_note(f"some cameras need credentials: {remedy}")
     print(fleet_text(answers, naming), end="")
     return 0

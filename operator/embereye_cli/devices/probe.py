@@ -8,14 +8,13 @@ what was found goes to standard error. No password is guessed, and a refused one
 import argparse
 import asyncio
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embereye.process import lifecycle
 from embereye.process.files import system_errors
 from embereye.process.lifecycle import CheckFailedError, RefusedError, UnreachableError, UserError
-from embereye_cli.devices.discover import named_credentials
+from embereye_cli.devices.discover import named_credentials, print_note
 from embereye_cli.terminal import print_json
 from embereye_cli.values import check_ranges
 from embereye_operator.api.shared import ZONE
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_ranges(arguments, seconds=(0.5, LONGEST))
     user, password, secret = named_credentials(arguments.credentials)
     secret = secret or "cameras"
-    probe = Probe(arguments.address, user, password, _print_note, arguments.maker or "", arguments.seconds)
+    probe = Probe(arguments.address, user, password, print_note, arguments.maker or "", arguments.seconds)
     try:
         camera = asyncio.run(probe.run())
     except NoAnswerError as error:
@@ -72,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     still = _save_still(camera, arguments.still)
     for stream in camera.streams:
         for line in _described(stream):
-            _print_note(line)
+            print_note(line)
     if arguments.json:
         print_json(_as_json(camera, still), line=False)
     else:
@@ -80,20 +79,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _save_still(camera: "Camera", wanted: Path | None) -> Path | None:
     """Write the sharpest picture to a file, and say where; None if no picture could be decoded."""
     still = max((stream.measured.still for stream in camera.streams), key=len, default=b"")
     if not still:
-        _print_note("no still: no key frame could be decoded in time. Measure longer with --seconds 20")
+        print_note("no still: no key frame could be decoded in time. Measure longer with --seconds 20")
         return None
     path = wanted or Path(f"{re.sub(r'[^A-Za-z0-9.-]', '-', camera.host)}.jpg")
     with system_errors(f"--still {path}"):
         path.write_bytes(still)
-    _print_note(f"still: {path}")
+    print_note(f"still: {path}")
     return path
 
 

@@ -54,11 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"readings": _values(report), "topics": mapping.topics, "isCheckIn": report.is_check_in})
     elif report.readings:
-        rows = [
-            (reading.quantity, shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
-            for reading in report.readings
-        ]
-        print_table(("quantity", "value", "meaning"), rows, empty="")
+        print_readings(report, "")
     if report.readings:
         return 0
     leaves = _list_leaves(parse_document(payload))
@@ -118,6 +114,15 @@ def shown(quantity: str, value: float) -> str:
     """A value with its unit; on or off for a binary one."""
     unit = QUANTITIES[quantity].unit
     return f"{value:g} {unit}" if unit else "on" if value else "off"
+
+
+def print_readings(report: Report, empty: str) -> None:
+    """Print a table of the readings in `report`, or `empty` if it has none."""
+    rows = [
+        (reading.quantity, shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
+        for reading in report.readings
+    ]
+    print_table(("quantity", "value", "meaning"), rows, empty=empty)
 
 
 def _list_leaves(document: Any, path: str = "") -> list[tuple[str, str]]:

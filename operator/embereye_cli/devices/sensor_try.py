@@ -20,9 +20,9 @@ from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.source import PUSH
 from embereye.wire.readings.quantity import QUANTITIES, Report
 from embereye_cli.devices.credentials import default_folder
-from embereye_cli.devices.sensor_map import shown
+from embereye_cli.devices.sensor_map import print_readings
 from embereye_cli.processes.shard_sensor import sources
-from embereye_cli.terminal import print_json, print_table
+from embereye_cli.terminal import print_json
 from embereye_cli.values import check_ranges
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import Sensor, SensorFleetSpec
@@ -55,11 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         print_json({"readings": rows}, line=False)
     else:
-        lines = [
-            (reading.quantity, shown(reading.quantity, reading.value), QUANTITIES[reading.quantity].meaning)
-            for reading in report.readings
-        ]
-        print_table(("quantity", "value", "meaning"), lines, empty="It checked in without a value.")
+        print_readings(report, "It checked in without a value.")
     return 0
 
 
