@@ -65,11 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def load_costs(path: Path | None) -> Costs:
     """The costs in `path`, or those recorded with this version. UserError."""
+    file = path or resources.files("embereye_operator.decide.capacity") / "recorded.json"
     try:
-        if path is None:
-            package = resources.files("embereye_operator.decide.capacity")
-            return parse_costs((package / "recorded.json").read_text(encoding="utf-8"))
-        return parse_costs(path.read_text(encoding="utf-8"))
+        return parse_costs(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise NotFoundError(f"--costs {path} does not exist") from error
     except OSError as error:
