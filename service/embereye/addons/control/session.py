@@ -10,6 +10,7 @@ the event loop's thread.
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from embereye.addons.control.actuators import (
     ActiveController,
@@ -31,25 +32,17 @@ MAX_OUTPUTS = MAX_SENSORS = 256
 MAX_NAME = 63  # characters
 
 
+@dataclass(eq=False)
 class ControlSession:
     """Call `receive` for each request, and `close` when the connection ends. RefusedError ends the session."""
 
-    def __init__(
-        self,
-        actuators: Actuators,
-        who: Principal,
-        send: Send,
-        end: End,
-        on_handshake: Callable[[Handshake], None] = lambda _: None,
-    ) -> None:
-        """`on_handshake` is called with each accepted handshake."""
-        self._actuators = actuators
-        self._who = who
-        self._send = send
-        self._end = end
-        self._on_handshake = on_handshake
-        self._actuator: ConnectedActuator | None = None
-        self._controller: ActiveController | None = None
+    actuators: Actuators
+    who: Principal
+    send: Send
+    end: End
+    on_handshake: Callable[[Handshake], None] = lambda _: None  # called with each accepted handshake
+    _actuator: ConnectedActuator | None = field(default=None, init=False)
+    _controller: ActiveController | None = field(default=None, init=False)
 
     def receive(self, request: ControlRequest) -> None:
         """Handle one request; its answer is sent now or later."""
@@ -64,7 +57,7 @@ class ControlSession:
                 case body:
                     raise RefusedError(self._unexpected(body))
         except RefusedError:
-            self._actuators.counts.refused += 1
+            self.actuators.counts.refused += 1
             raise
 
     def _unexpected(self, body: str | None) -> str:
@@ -79,26 +72,26 @@ class ControlSession:
             raise RefusedError(problem)
         welcome = Welcome(version=VERSION)
         if handshake.WhichOneof("side") == "actuator":
-            self._actuator = self._actuators.connect(handshake, self._who, self._send, self._end)
+            self._actuator = self.actuators.connect(handshake, self.who, self.send, self.end)
             welcome.period_ns = handshake.actuator.period_ns
-            self._send(ControlResponse(welcome=welcome))
+            self.send(ControlResponse(welcome=welcome))
         else:
-            controller = self._actuators.steer(handshake, self._who, self._send, self._end)
+            controller = self.actuators.steer(handshake, self.who, self.send, self.end)
             self._controller = controller
             welcome.actuator.CopyFrom(controller.actuator.declared)
             welcome.period_ns = controller.actuator.period_ns
             if controller.synchronised:
                 welcome.deadline_ns = controller.deadline_ns
-            self._send(ControlResponse(welcome=welcome))
+            self.send(ControlResponse(welcome=welcome))
             controller.offer()
-        self._on_handshake(handshake)
+        self.on_handshake(handshake)
 
     def close(self) -> None:
         """End the session: the steered actuator falls back to safe values."""
         if self._controller is not None:
-            self._actuators.release(self._controller)
+            self.actuators.release(self._controller)
         if self._actuator is not None:
-            self._actuators.disconnect(self._actuator)
+            self.actuators.disconnect(self._actuator)
 
 
 def handshake_problem(handshake: Handshake) -> str:
