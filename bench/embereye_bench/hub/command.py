@@ -33,8 +33,8 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 NEEDS: dict[str, Sequence[str]] = {"alarm-path-postgres": ("POSTGRES",)}  # servers; skipped without them
 for addon in addon_modules("bench"):
-    BENCHMARKS |= addon.HUB_BENCHMARKS
-    NEEDS |= addon.NEEDS
+    BENCHMARKS |= getattr(addon, "HUB_BENCHMARKS", {})
+    NEEDS |= getattr(addon, "NEEDS", {})
 SUITE = Suite("hub", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
 add_arguments = SUITE.add_arguments
 

@@ -6,7 +6,7 @@ processes and commands find these modules of it by name, with `embereye.process.
 | module | must have |
 | --- | --- |
 | `commands` | `COMMANDS` and `SECTIONS`, perhaps `GROUPS`: additions to those of `embereye_cli.main` |
-| `bench` | `HUB_BENCHMARKS` and `NEEDS`: additions to those of `embereye bench hub`; perhaps `SENSOR_BENCHMARKS` |
+| `bench` | some of `HUB_BENCHMARKS`, `SENSOR_BENCHMARKS` and `NEEDS`: additions to those of `embereye bench` |
 | `metrics` | declarations of its metrics |
 | `tables` | `TABLES`: its tables in the hub's database |
 | `up` | `add_arguments(parser)`: options that only `embereye up` has; `hub_arguments(arguments)`: those of its hub |

@@ -1,7 +1,5 @@
 """Benchmarks of control, Echo and storing over associations, beside peers: `embereye bench hub` runs them."""
 
-from collections.abc import Sequence
-
 from embereye.addons.control.bench.echo import echo
 from embereye.addons.control.bench.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
 from embereye.addons.control.bench.storing import STORES
@@ -14,4 +12,3 @@ HUB_BENCHMARKS: dict[str, Benchmark] = {
     "echo": echo,
     **STORES,
 }
-NEEDS: dict[str, Sequence[str]] = {}  # servers

@@ -87,5 +87,3 @@ def _send(port: int, requests: list[bytes]) -> None:
 
 
 SENSOR_BENCHMARKS: dict[str, Benchmark] = {NAME: http_push}
-HUB_BENCHMARKS: dict[str, Benchmark] = {}
-NEEDS: dict[str, tuple[str, ...]] = {}

@@ -91,5 +91,4 @@ def _await(server: Server, offered: int) -> None:
 
 
 SENSOR_BENCHMARKS: dict[str, Benchmark] = {NAME: mqtt_1000}
-HUB_BENCHMARKS: dict[str, Benchmark] = {}
 NEEDS = {NAME: NEEDED}

@@ -1,7 +1,5 @@
 """Benchmarks of notifications: `embereye bench hub` runs them."""
 
-from collections.abc import Sequence
-
 from embereye.addons.notify.bench.path import notify_path, notify_path_still, notify_storm
 from embereye_bench.report import Benchmark
 
@@ -10,4 +8,3 @@ HUB_BENCHMARKS: dict[str, Benchmark] = {
     "notify-path-still": notify_path_still,
     "notify-storm": notify_storm,
 }
-NEEDS: dict[str, Sequence[str]] = {}  # servers

@@ -120,5 +120,3 @@ def sound_noise(scale: Scale) -> Result:
 
 
 SENSOR_BENCHMARKS: dict[str, Benchmark] = {ALARMS: sound_alarms, HOURS: sound_noise}
-HUB_BENCHMARKS: dict[str, Benchmark] = {}
-NEEDS: dict[str, tuple[str, ...]] = {}
