@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,32 +45,30 @@ def _associate(stack: contextlib.ExitStack, port: int) -> Association:
 
 def echo_step(stack: contextlib.ExitStack, port: int) -> Step:
     """Make a client's step: one C-ECHO, which waits for its answer."""
+    return _step(stack, port, lambda association: association.send_c_echo())
+
+
+def store_step(stack: contextlib.ExitStack, port: int, size: int) -> Step:
+    """Make a client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
+    picture = _picture(size)
+
+    def send(association: Association) -> Any:
+        picture.SOPInstanceUID = generate_uid()
+        return association.send_c_store(picture)
+
+    return _step(stack, port, send)
+
+
+def _step(stack: contextlib.ExitStack, port: int, send: Callable[[Association], Any]) -> Step:
     association = _associate(stack, port)
 
     def step(over: bool) -> int:
         nonlocal association
         if over:
             return 0
-        if getattr(association.send_c_echo(), "Status", None) == 0:
+        if getattr(send(association), "Status", None) == 0:
             return 1
         association = _associate(stack, port)  # it was aborted, as happens on a busy machine
-        return 0
-
-    return step
-
-
-def store_step(stack: contextlib.ExitStack, port: int, size: int) -> Step:
-    """Make a client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
-    association, picture = _associate(stack, port), _picture(size)
-
-    def step(over: bool) -> int:
-        nonlocal association
-        if over:
-            return 0
-        picture.SOPInstanceUID = generate_uid()
-        if getattr(association.send_c_store(picture), "Status", None) == 0:
-            return 1
-        association = _associate(stack, port)
         return 0
 
     return step
