@@ -1,9 +1,7 @@
 """The fields of a CameraFleet."""
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye.units import DAY, MILLISECOND, MINUTE, SECOND, listed
@@ -42,14 +40,12 @@ SOURCE = r"^((rtsp|rtsps|rtp|http|https|onvif|file)://[!-~]+|push(:[!-~]*)?|/dev
 _PASSWORD = re.compile(r"://[^/?#@]+:[^/?#@]+@")
 
 
-@dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
     """A region that is not analysed."""
 
     points: tuple[Point, ...] = corners()
 
 
-@dataclass(frozen=True, slots=True)
 class CameraRate(Resource):
     """A camera's frame rate, instead of the fleet's."""
 
@@ -65,7 +61,6 @@ class CameraRate(Resource):
     min: float | None = described("Frames per second guaranteed under overload.", default=None, between=(1, 60))
 
 
-@dataclass(frozen=True, slots=True)
 class CameraStreams(Resource):
     """The use of a camera's streams. An ONVIF profile is given by its name or its token."""
 
@@ -106,7 +101,6 @@ def _reference_advice(value: Any) -> str:
     return f": is a name: write {{name: {value}}}" if isinstance(value, str) else ""
 
 
-@dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
     """The temperature of a radiometric camera's pixel: scale times its 16-bit word, plus offset, in °C."""
 
@@ -114,7 +108,6 @@ class PixelScale(Resource):
     offset: float = described("°C at a count of 0.", default=-273.15, between=(-1000, 1000))
 
 
-@dataclass(frozen=True, slots=True)
 class Camera(Resource):
     """A camera."""
 
@@ -168,14 +161,12 @@ class Camera(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class CameraListen(Resource):
     """The port that cameras push to."""
 
     grpc: int = listened("gRPC, Frames.Push.", default=GRPC_PORT, rules=(IMMUTABLE, NOT_METRICS))
 
 
-@dataclass(frozen=True, slots=True)
 class FleetRate(Resource):
     """Frame rates."""
 
@@ -184,7 +175,6 @@ class FleetRate(Resource):
     min: float = described("Frames per second guaranteed under overload.", default=5.0, between=(1, 60))
 
 
-@dataclass(frozen=True, slots=True)
 class ScoreThreshold(Resource):
     """A detector's threshold."""
 
@@ -192,7 +182,6 @@ class ScoreThreshold(Resource):
     threshold: float = described("Score from 0 to 1 at which an alarm is reported.", default=0.5, between=(0, 1))
 
 
-@dataclass(frozen=True, slots=True)
 class SmokeDetection(ScoreThreshold):
     """The detector for smoke."""
 
@@ -203,7 +192,6 @@ class SmokeDetection(ScoreThreshold):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Detection(Resource):
     """The detectors for pictures, and their thresholds."""
 
@@ -224,7 +212,6 @@ class Detection(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Decoding(Resource):
     """The decoding of H.264 and H.265."""
 
@@ -240,7 +227,6 @@ class Decoding(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Evidence(Resource):
     """The recordings around an alarm."""
 
@@ -272,7 +258,6 @@ def exposed_passwords(cameras: Iterable[Camera]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class CameraFleetSpec(FleetSpec):
     """Cameras that are watched together."""
 

@@ -1,7 +1,6 @@
 """The fields of a candidate: changed settings of detection that judge the same data silently."""
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, TypeVar
 
 from embereye_operator.api.models import DetectionModel
@@ -10,7 +9,6 @@ from embereye_operator.api.schema import Resource, Rule, described
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class HeatChange(Resource):
     """Changed thresholds for heat."""
 
@@ -21,7 +19,6 @@ class HeatChange(Resource):
     rise_allowance_celsius: float | None = described("°C.", default=None, between=(0, 50))
 
 
-@dataclass(frozen=True, slots=True)
 class GasChange(Resource):
     """Changed thresholds for gas."""
 
@@ -29,7 +26,6 @@ class GasChange(Resource):
     alarm_ppm: float | None = described("ppm CO2-equivalent.", default=None, between=(1, 1_000_000))
 
 
-@dataclass(frozen=True, slots=True)
 class PercentChange(Resource):
     """Changed thresholds on an analog channel."""
 
@@ -37,7 +33,6 @@ class PercentChange(Resource):
     alarm_percent: float | None = described("% of the converter's range.", default=None, between=(0, 100))
 
 
-@dataclass(frozen=True, slots=True)
 class SensorThresholds(Resource):
     """The thresholds that differ from the fleet's."""
 
@@ -47,7 +42,6 @@ class SensorThresholds(Resource):
     flame: PercentChange | None = described("Flame.", default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class Candidate(Resource):
     """Changed settings of detection. They raise no alarm until they are promoted."""
 
@@ -73,28 +67,24 @@ class Candidate(Resource):
     version: str | None = described("Refused: a shard runs one version.", default=None, max_length=63)
 
 
-@dataclass(frozen=True, slots=True)
 class SensorCandidate(Candidate):
     """Changed settings of detection. They raise no alarm until they are promoted."""
 
     thresholds: SensorThresholds = described("The thresholds that differ from the fleet's.", default=SensorThresholds)
 
 
-@dataclass(frozen=True, slots=True)
 class ScoreChange(Resource):
     """A changed threshold of a detector."""
 
     threshold: float | None = described("Score from 0 to 1.", default=None, between=(0, 1))
 
 
-@dataclass(frozen=True, slots=True)
 class SmokeChange(ScoreChange):
     """Changed settings of the detector for smoke."""
 
     scene: Literal["room", "yard", "landscape"] | None = described("What the cameras watch.", default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class CameraThresholds(Resource):
     """The thresholds that differ from the fleet's."""
 
@@ -103,7 +93,6 @@ class CameraThresholds(Resource):
     heat: HeatChange | None = described("Heat, for cameras that send temperatures.", default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class CameraCandidate(Candidate):
     """Changed settings of detection. They raise no alarm until they are promoted."""
 
@@ -111,7 +100,6 @@ class CameraCandidate(Candidate):
     model: DetectionModel | None = described("An ONNX model instead of the fleet's, or its first one.", default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class SensorDetection(Resource):
     """A candidate beside the fleet's thresholds."""
 

@@ -4,10 +4,8 @@
 build them from it, and `decide/exposure.py` reads the resulting addresses. Both kinds of fleets use these fields; rules
 reject combinations that cannot work.
 """
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from embereye_operator.api.schema import Constraint as Limit
@@ -27,7 +25,6 @@ def _listener(description: str) -> Any:
     return described(description, default="", pattern=LISTENER, hint="is not the name of a listener", max_length=253)
 
 
-@dataclass(frozen=True, slots=True)
 class ExposedPorts(Resource):
     """Fixed ports, which survive the deletion of a Service; the cluster chooses the others."""
 
@@ -38,7 +35,6 @@ class ExposedPorts(Resource):
     shards: int | None = _port("Node port for gRPC of the first shard; each further shard has the next number.", 65000)
 
 
-@dataclass(frozen=True, slots=True)
 class GatewayReference(Resource):
     """A Gateway of the Gateway API to which routes are attached."""
 
@@ -77,7 +73,6 @@ NO_TLS_BEHIND_GATEWAY = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Expose(Resource):
     """The access of devices outside the cluster to the fleet, to each of its shards, and to cameras' RTP ports."""
 

@@ -201,7 +201,6 @@ def _metadata_errors(metadata: Any) -> list[str]:
     return errors
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceList(Resource):
     """A ConfigMap's list of devices, wrapped so that it is validated like a fleet's list."""
 

@@ -1,7 +1,5 @@
 """The fields of a camera fleet's own model."""
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
-from dataclasses import dataclass
 from typing import Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
@@ -10,7 +8,6 @@ from embereye_operator.api.schema import Duration, Resource, Rule, described
 from embereye_operator.api.shared import object_name
 
 
-@dataclass(frozen=True, slots=True)
 class ModelInput(Resource):
     """The conversion of a picture into the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
 
@@ -35,7 +32,6 @@ class ModelInput(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class ModelClass(Resource):
     """A class of the model that is a sign of fire; other classes are not listed."""
 
@@ -44,7 +40,6 @@ class ModelClass(Resource):
     threshold: float = described("Lowest score that counts.", default=0.5, between=(0.01, 1))
 
 
-@dataclass(frozen=True, slots=True)
 class VolumeFile(Resource):
     """A file in a PersistentVolumeClaim of the fleet's namespace, mounted read-only in every shard."""
 
@@ -57,7 +52,6 @@ class VolumeFile(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class MapFile(Resource):
     """A file in a ConfigMap of the fleet's namespace (binaryData, at most 1 MiB), mounted in every shard."""
 
@@ -70,7 +64,6 @@ class MapFile(Resource):
 MODEL_PLACES = ("path", "configMapRef", "volumeRef")
 
 
-@dataclass(frozen=True, slots=True)
 class DetectionModel(Resource):
     """An ONNX model of your own, besides the built-in detectors."""
 

@@ -105,8 +105,18 @@ def described(description: str, *, default: Any = MISSING, **constraints: Any) -
     return dataclasses.field(default=default, metadata=metadata)
 
 
-class Resource:
-    """The base class of all parts of a resource; `RULES` are checked on the whole object."""
+@typing.dataclass_transform(frozen_default=True)
+class _Described(type):
+    """Makes every part of a resource a frozen dataclass with slots."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        """Make the class; `dataclass` makes it again, with slots."""
+        made: Any = super().__new__(cls, name, bases, namespace)
+        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True)(made)
+
+
+class Resource(metaclass=_Described):
+    """The base class of all parts of a resource, which are dataclasses; `RULES` are checked on the whole object."""
 
     __slots__ = ()
     RULES: ClassVar[tuple[Rule, ...]] = ()

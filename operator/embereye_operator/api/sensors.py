@@ -1,8 +1,6 @@
 """The fields of a SensorFleet."""
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
@@ -58,7 +56,6 @@ TEMPLATE_HEARTBEATS: Mapping[str, Heartbeat] = {
 DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 
-@dataclass(frozen=True, slots=True)
 class SensorCalibration(Resource):
     """The calibration of a sensor's raw values; missing fields are those of the fleet."""
 
@@ -78,7 +75,6 @@ class SensorCalibration(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Sensor(Resource):
     """A thermal, gas, smoke or flame sensor, or a detector that publishes by MQTT."""
 
@@ -122,7 +118,6 @@ class Sensor(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SensorListen(Resource):
     """The ports that devices connect to."""
 
@@ -157,7 +152,6 @@ class SensorListen(Resource):
     grpc: int = listened("gRPC, Ingest.Stream.", default=GRPC_PORT, rules=(IMMUTABLE, NOT_METRICS))
 
 
-@dataclass(frozen=True, slots=True)
 class Batching(Resource):
     """The grouping of packets that are analysed together."""
 
@@ -169,7 +163,6 @@ class Batching(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Queue(Resource):
     """The queue for packets that arrive faster than they can be analysed."""
 
@@ -180,7 +173,6 @@ class Queue(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Thermal(Heat):
     """Thresholds for heat in thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
@@ -189,7 +181,6 @@ class Thermal(Heat):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class GasCurve(Resource):
     """A line of the sensor's sensitivity chart: ppm = scale (Rs/R0)^exponent."""
 
@@ -200,7 +191,6 @@ class GasCurve(Resource):
     exponent: float = described("Slope of the curve on logarithmic axes.", default=-2.769034857, between=(-10, -0.1))
 
 
-@dataclass(frozen=True, slots=True)
 class Gas(Resource):
     """Thresholds for gas from an MQ-135 on ADC3."""
 
@@ -223,7 +213,6 @@ class Gas(Resource):
     curve: GasCurve = described("Converts resistance to ppm; the default is the curve for CO2.", default=GasCurve)
 
 
-@dataclass(frozen=True, slots=True)
 class SmokePercent(Resource):
     """Thresholds for smoke on the analog channel ADC1."""
 
@@ -233,7 +222,6 @@ class SmokePercent(Resource):
     alarm_percent: float = described("% of the converter's range.", default=25.0, between=(0, 100))
 
 
-@dataclass(frozen=True, slots=True)
 class FlamePercent(Resource):
     """Thresholds for flame on the analog channel ADC2."""
 
@@ -245,14 +233,12 @@ class FlamePercent(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Converter(Resource):
     """The devices' analog-to-digital converters."""
 
     bits: int = described("Resolution; 10 bits give 0 to 1023.", default=12, between=(8, 16))
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceCommands(Resource):
     """The words sent to text devices."""
 
@@ -261,7 +247,6 @@ class DeviceCommands(Resource):
     request: str = described("Requests one frame.", default=REQUEST, pattern="^[!-~]*$", max_length=32)
 
 
-@dataclass(frozen=True, slots=True)
 class Telemetry(Resource):
     """Raw readings and frames as Parquet files for queries; see docs/how-to/telemetry.md."""
 
@@ -278,7 +263,6 @@ class Telemetry(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class MqttBroker(Resource):
     """The broker that sensors with a source mqtt: publish to."""
 
@@ -293,7 +277,6 @@ class MqttBroker(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SensorFleetSpec(FleetSpec):
     """Sensors that are watched together."""
 

@@ -1,8 +1,6 @@
 """The fields of both kinds of fleets: devices' names and zones, ports, scaling, pods, alerts."""
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from embereye.units import HOUR, MILLISECOND, MINUTE, SECOND
@@ -61,7 +59,6 @@ def ordered(low: str, high: str) -> Rule:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class PullSecret(Resource):
     """A Secret in the fleet's namespace for pulling images."""
 
@@ -70,14 +67,12 @@ class PullSecret(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class SecretReference(Resource):
     """A Secret in the fleet's namespace."""
 
     name: str = object_name("Secret", "Name of the Secret; its keys are username and password.")
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigMapKey(Resource):
     """A ConfigMap in the fleet's namespace."""
 
@@ -85,7 +80,6 @@ class ConfigMapKey(Resource):
     key: str = described("The key with the list as YAML or JSON; by default all keys.", default="", max_length=253)
 
 
-@dataclass(frozen=True, slots=True)
 class DevicesFrom(Resource):
     """A source of more devices."""
 
@@ -99,7 +93,6 @@ NETWORK = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class TokenSecret(Resource):
     """A Secret in the fleet's namespace with devices' tokens."""
 
@@ -108,21 +101,18 @@ class TokenSecret(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class TlsSecret(Resource):
     """A Secret in the fleet's namespace with the shards' certificate for devices."""
 
     name: str = object_name("Secret", "Name of a Secret with tls.crt and tls.key.")
 
 
-@dataclass(frozen=True, slots=True)
 class AuthoritySecret(Resource):
     """A Secret in the fleet's namespace with certificate authorities."""
 
     name: str = object_name("Secret", "Name of a Secret with ca.crt: one or several authorities.")
 
 
-@dataclass(frozen=True, slots=True)
 class ClientCertificates(Resource):
     """The client certificates of devices, and how they contain the devices' ids."""
 
@@ -153,7 +143,6 @@ def _name_ends_with(end: str) -> str:
     return f"name.endsWith('{end}')"
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceTls(Resource):
     """TLS between devices and shards."""
 
@@ -199,7 +188,6 @@ _RESTRICTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceAccess(Resource):
     """The devices whose data is accepted; see docs/how-to/security.md."""
 
@@ -252,7 +240,6 @@ def listened(description: str, *, default: int | None = None, rules: tuple[Rule,
     return described(description, default=default, between=(1024, 65535), rules=rules)
 
 
-@dataclass(frozen=True, slots=True)
 class Heat(Resource):
     """Thresholds for temperatures. Informed by EN 54-5; no compliance is claimed."""
 
@@ -270,7 +257,6 @@ class Heat(Resource):
     rise_allowance_celsius: float = described("°C.", default=10.0, between=(0, 50))
 
 
-@dataclass(frozen=True, slots=True)
 class Point(Resource):
     """A point of a picture. Not x and y: YAML 1.1 reads a bare y as true."""
 
@@ -283,7 +269,6 @@ def corners() -> Any:
     return described("The corners of the polygon, in order.", min_items=3, max_items=32)
 
 
-@dataclass(frozen=True, slots=True)
 class MeasuringArea(Resource):
     """A named region of a thermal picture with a separate limit."""
 
@@ -309,7 +294,6 @@ def measuring_areas() -> Any:
     return described("Regions of its thermal picture with separate limits.", default=(), list_key="name", max_items=16)
 
 
-@dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
     """The removal of shards."""
 
@@ -320,7 +304,6 @@ class ScaleDown(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Autoscaling(Resource):
     """The decision on the number of shards."""
 
@@ -345,7 +328,6 @@ class Autoscaling(Resource):
     scale_down: ScaleDown = described("The removal of shards.", default=ScaleDown)
 
 
-@dataclass(frozen=True, slots=True)
 class Toleration(Resource):
     """A toleration as in the Kubernetes API."""
 
@@ -358,7 +340,6 @@ class Toleration(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class TopologySpread(Resource):
     """The spread of the fleet's shards; the operator sets the label selector."""
 
@@ -369,7 +350,6 @@ class TopologySpread(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Resources(Resource):
     """Resource requests and limits of a shard."""
 
@@ -377,7 +357,6 @@ class Resources(Resource):
     limits: Mapping[str, Quantity] = described("For example memory: 1Gi.", default=dict, max_items=8)
 
 
-@dataclass(frozen=True, slots=True)
 class Template(Resource):
     """Settings for every shard's pod."""
 
@@ -399,7 +378,6 @@ class Template(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Alerts(Resource):
     """Alerts about this fleet. Their rules belong to the release: see monitoring.rules in its values."""
 
@@ -419,7 +397,6 @@ class Alerts(Resource):
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Canary(Resource):
     """A synthetic fire that each shard sends through its path to an alarm; people see only a heartbeat."""
 
@@ -455,7 +432,6 @@ def more_devices(noun: str) -> Any:
     return described(f"More {noun}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
 
 
-@dataclass(frozen=True, slots=True)
 class FleetSpec(Resource):
     """The fields that both kinds of fleets have."""
 

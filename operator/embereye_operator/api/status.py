@@ -4,10 +4,8 @@
 operator that owns the fleet, the placement's epoch, and the device lists as last read. Lists in it are bounded, because
 an object in etcd is.
 """
-# ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from embereye_operator.api.schema import Resource, described
@@ -22,7 +20,6 @@ MAX_MESSAGE = 4096  # characters of a condition's message
 DIFFERS = "CandidateDiffers"  # a condition
 
 
-@dataclass(frozen=True, slots=True)
 class Condition(Resource):
     """The answer to one question about the fleet."""
 
@@ -34,7 +31,6 @@ class Condition(Resource):
     observed_generation: int = described("Generation of the spec that it refers to.", default=0, between=(0, None))
 
 
-@dataclass(frozen=True, slots=True)
 class DarkDevice(Resource):
     """A declared device that is not covered."""
 
@@ -43,7 +39,6 @@ class DarkDevice(Resource):
     reason: str = described("The reason why it is dark.", default="")
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceSummary(Resource):
     """The number of watched devices."""
 
@@ -53,7 +48,6 @@ class DeviceSummary(Resource):
     dark: tuple[DarkDevice, ...] = described("The first 20 of the others.", default=(), max_items=MAX_DARK)
 
 
-@dataclass(frozen=True, slots=True)
 class LoadSummary(Resource):
     """The load measured by the shards, rounded."""
 
@@ -65,7 +59,6 @@ class LoadSummary(Resource):
     lead: float = described("Seconds until a new shard is ready.", default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
 class LedgerSummary(Resource):
     """The counts of all messages that its devices ever sent: offered = analysed + shed + duplicate + rejected."""
 
@@ -80,7 +73,6 @@ class LedgerSummary(Resource):
     rejected: int = described("Malformed, or from an outdated sender.", default=0)
 
 
-@dataclass(frozen=True, slots=True)
 class LastScale(Resource):
     """The latest change of the number of shards."""
 
@@ -91,7 +83,6 @@ class LastScale(Resource):
     inputs: Mapping[str, float] = described("Inputs of the decision.", default=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class ExposedAddress(Resource):
     """An address at which devices outside the cluster reach the fleet."""
 
@@ -104,7 +95,6 @@ class ExposedAddress(Resource):
     shard: str = described("The shard at this address; empty: any.", default="", max_length=63)
 
 
-@dataclass(frozen=True, slots=True)
 class RolloutSummary(Resource):
     """The progress of a change of the shards' pods."""
 
@@ -115,7 +105,6 @@ class RolloutSummary(Resource):
     why: str = described("The reason why they wait, or why the roll-out failed.", default="", max_length=1024)
 
 
-@dataclass(frozen=True, slots=True)
 class HoldingOperator(Resource):
     """The operator that reconciles a fleet; others leave it alone."""
 
@@ -123,7 +112,6 @@ class HoldingOperator(Resource):
     image: str = described("The image of its shards.", default="", max_length=512)
 
 
-@dataclass(frozen=True, slots=True)
 class FleetStatus(Resource):
     """The status of a fleet, as the operator writes it."""
 

@@ -7,7 +7,6 @@ ambiguous, the pass changes nothing, and the status names the possible hubs.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from embereye.units import split_address
 from embereye_operator.api.fleets import Fleet
@@ -15,7 +14,6 @@ from embereye_operator.api.schema import Resource, described, from_manifest, pro
 from embereye_operator.api.shared import HUB_NAME
 
 
-@dataclass(frozen=True, slots=True)
 class NamedHub(Resource):
     """A hub; the release's default hub has no name."""
 
@@ -26,7 +24,6 @@ class NamedHub(Resource):
     names: tuple[str, ...] = described("Host names that people use, for its certificate.", default=())
 
 
-@dataclass(frozen=True, slots=True)
 class _Hubs(Resource):
     hubs: tuple[NamedHub, ...] = described("All of them.", default=(), list_key="name")
 
