@@ -127,7 +127,7 @@ class Cache:
         known = self.objects.get(key)
         if (known is not None and known.version >= version) or self.deleted.get(key, 0) >= version:
             return False
-        self._forget(key)
+        self.forget(key)
         self.deleted.pop(key, None)
         self.objects[key] = stored = Stored.pack(manifest, self._examples)
         if stored.label:
@@ -140,7 +140,7 @@ class Cache:
         self.deleted[key] = max(version, self.deleted.get(key, 0))
         if known is None or known.version > version:
             return False
-        self._forget(key)
+        self.forget(key)
         return True
 
     def replace(
@@ -159,7 +159,12 @@ class Cache:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the object from the cache, even if it still exists."""
-        self._forget(key)
+        before = self.objects.pop(key, None)
+        if before is not None and before.label:
+            siblings = self.by_fleet[key[1], before.label]
+            siblings.discard(key)
+            if not siblings:
+                del self.by_fleet[key[1], before.label]
 
     def of_fleet(self, fleet: Fleet) -> Iterator[tuple[ObjectKey, Stored]]:
         """Yield the fleet's children. Those with another owner belong to a deleted namesake and will be deleted soon.
@@ -170,11 +175,3 @@ class Cache:
             stored = self.objects[key]
             if not stored.owners or fleet.uid in stored.owners or key[0] == "PodDisruptionBudget":
                 yield key, stored
-
-    def _forget(self, key: ObjectKey) -> None:
-        before = self.objects.pop(key, None)
-        if before is not None and before.label:
-            siblings = self.by_fleet[key[1], before.label]
-            siblings.discard(key)
-            if not siblings:
-                del self.by_fleet[key[1], before.label]
