@@ -138,7 +138,7 @@ def _detect(
     source: str, settings: Settings, annotate: Path | None, export: CocoExport | None, show_progress: Seen
 ) -> tuple[dict[str, Any], str]:
     """The result for one source as JSON, and the reason why it could not be read; empty if it was."""
-    if _is_missing_file(source):
+    if "://" not in source and not source.startswith("push") and not Path(source).exists():  # a path to nothing
         return _unread(source, MISSING), MISSING
     annotator = Annotator(annotate) if annotate else None
 
@@ -158,11 +158,6 @@ def _detect(
         if annotator:
             annotator.close()
     return as_json(redact(source), replay), ""
-
-
-def _is_missing_file(source: str) -> bool:
-    """True if `source` is a path, and there is nothing at it."""
-    return "://" not in source and not source.startswith("push") and not Path(source).exists()
 
 
 def _unread(source: str, reason: str) -> dict[str, Any]:

@@ -269,7 +269,7 @@ class LocalRuntime:
         """Set the names in the shards' certificates, which are issued at their start."""
         for shard in shards:
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
-            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES, *self._advertised_names()))
+            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES, self._reach.advertised))
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """Return the shard's ports: the advertised address for senders, loopback for our processes."""
@@ -284,9 +284,6 @@ class LocalRuntime:
     def is_reaching_people(self, hub: str) -> bool | None:
         """Return the hub's latest answer."""
         return self._hub.is_reaching_people
-
-    def _advertised_names(self) -> Sequence[str]:
-        return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard."""

@@ -146,17 +146,14 @@ class Statements:
     def due(self) -> list[Day]:
         """The past days without a statement, ascending."""
         today = Day.of(self._hub.timeline.wall_ns() - MAKE_AFTER_NS, self.site.zone)
-        newest = self.newest[0] if self.newest else ""
-        day = Day.named(newest, self.site.zone).next if newest else self._first_day()
+        known = self.newest[0] if self.newest else self.journal.first_day
+        day = Day.named(known, self.site.zone) if known else None
+        day = day.next if day and self.newest else day
         days = list[Day]()
         while day is not None and day.date < today.date and len(days) <= MAX_DAYS:
             days.append(day)
             day = day.next
         return days
-
-    def _first_day(self) -> Day | None:
-        first = self.journal.first_day
-        return Day.named(first, self.site.zone) if first else None
 
     @property
     def overdue(self) -> int:
