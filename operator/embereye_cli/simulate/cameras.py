@@ -15,7 +15,8 @@ from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
 from embereye.sim.cameras.push import push_cameras
 from embereye.sim.cameras.rtp import PORT_STEP, check_carried, send_rtp
 from embereye.sim.cameras.rtsp import serve_rtsp
-from embereye.sim.load.cameras import CameraLoad, push_load
+from embereye.sim.load.cameras import push_load
+from embereye.sim.load.clients import Load
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.load.run import LoadTest
 from embereye.sim.scenes.films import CLIP_FRAMES, Cameras, CameraSpec, prepare
@@ -178,7 +179,7 @@ def _size(text: str) -> tuple[int, int]:
 
 async def _load(arguments: argparse.Namespace, cameras: Cameras, tls: ClientTls | None, stop: asyncio.Event) -> int:
     rate, packets = arguments.fps, packets_of(arguments, arguments.fps)
-    load = CameraLoad(arguments.push, rate, packets, device_token(arguments.token), tls, arguments.seed)
+    load = Load(arguments.push, rate, packets, device_token(arguments.token), tls, arguments.seed)
     figures = [ClientFigures(spec.id) for spec in cameras.specs]
     settings = {"protocol": "push", "size": arguments.size, "latency": "due until the shard's window has taken it"}
     test = LoadTest(load.target, rate, packets, thresholds_of(arguments), settings)

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import grpc
 
-from embereye.process.tls.client import ClientTls
-from embereye.sim.load.clients import STALLED_SECONDS, Pace, check_welcome, open_stream, run_client
+from embereye.sim.load.clients import STALLED_SECONDS, Load, Pace, check_welcome, open_stream, run_client
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.scenes.films import Cameras
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
@@ -19,19 +17,7 @@ from embereye.v1.frames_pb2_grpc import FramesStub
 FINAL_SECONDS = 1.5  # at the end, to wait for the shard's last reports about frames
 
 
-@dataclass(frozen=True)
-class CameraLoad:
-    """The load that cameras push."""
-
-    target: str  # host:port
-    rate: float  # frames/s of each client
-    packets: int = 0  # frames of each client; 0: until stopped
-    token: str = ""
-    tls: ClientTls | None = None
-    seed: int = 1
-
-
-async def push_load(cameras: Cameras, figures: Sequence[ClientFigures], load: CameraLoad) -> None:
+async def push_load(cameras: Cameras, figures: Sequence[ClientFigures], load: Load) -> None:
     """Let every camera push `load`, counted in `figures`; return when all have pushed everything."""
     for figure in figures:  # drawn before the clock runs
         loop, _ = cameras.films[figure.id].place(0.0)
@@ -44,7 +30,7 @@ async def push_load(cameras: Cameras, figures: Sequence[ClientFigures], load: Ca
             group.create_task(run_client(speak, figure, pace, load.seed), name=f"load-{figure.id}")
 
 
-async def _push(cameras: Cameras, figure: ClientFigures, pace: Pace, load: CameraLoad) -> None:
+async def _push(cameras: Cameras, figure: ClientFigures, pace: Pace, load: Load) -> None:
     film = cameras.films[figure.id]
     analysed, shed = figure.acknowledged, figure.shed
     async with open_stream(

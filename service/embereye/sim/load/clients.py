@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -30,20 +30,16 @@ STABLE_SECONDS = 1.0  # a connection that lasted this long resets the backoff of
 STALLED_SECONDS = 10.0  # for one packet, before the connection is dropped
 
 
-class StreamLoad(Protocol):
-    """The target and credentials of a load."""
+@dataclass(frozen=True)
+class Load:
+    """The load that clients send."""
 
-    @property
-    def target(self) -> str:
-        """A host:port."""
-
-    @property
-    def token(self) -> str:
-        """The token sent with every stream; '': none."""
-
-    @property
-    def tls(self) -> ClientTls | None:
-        """The TLS settings; None: no encryption."""
+    target: str  # host:port
+    rate: float  # packets/s of each client
+    packets: int = 0  # of each client; 0: until stopped
+    token: str = ""  # sent with every stream; '': none
+    tls: ClientTls | None = None  # None: no encryption
+    seed: int = 0
 
 
 @dataclass
@@ -105,7 +101,7 @@ async def run_client(speak: Callable[[], Awaitable[None]], figure: ClientFigures
 
 @contextlib.asynccontextmanager
 async def open_stream(
-    load: StreamLoad,
+    load: Load,
     figure: ClientFigures,
     open_call: Callable[[grpc.aio.Channel, Metadata], Call],
     receive: Callable[[Call], Coroutine[Any, Any, None]],

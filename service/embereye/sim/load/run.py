@@ -143,7 +143,7 @@ async def run_load_test(
         tasks.start(watch.run(), name="watch")
         tasks.start(progress(), name="progress")
         sending = tasks.start(send(), name="send")
-        await first_of(_ended(sending), stop.wait(), timeout=test.limit)
+        await first_of(asyncio.wait([sending]), stop.wait(), timeout=test.limit)
         ended = time.monotonic()
         if sending.done():
             await sending
@@ -153,10 +153,6 @@ async def run_load_test(
                     figure.errors["did not send everything in time"] += 1
         watch.sample()
     return build_report(test, figures, began_at, (began, ended), watch)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
 
 
 def describe_progress(

@@ -12,15 +12,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import grpc
 
 from embereye.process.tasks import beside
-from embereye.process.tls.client import ClientTls
 from embereye.sim.load.clients import (
     CONNECT_SECONDS,
     STALLED_SECONDS,
+    Load,
     Pace,
     check_welcome,
     open_stream,
@@ -40,17 +40,11 @@ SPREAD_SECONDS = 1.0  # over which the first connections are opened
 
 
 @dataclass(frozen=True)
-class SensorLoad:
+class SensorLoad(Load):
     """The load that sensors send."""
 
-    target: str  # host:port
-    rate: float  # packets/s of each client
-    packets: int = 0  # of each client; 0: until stopped
     frames: bool = False  # every second packet is a thermal frame
     grpc: bool = False
-    token: str = ""
-    tls: ClientTls | None = None
-    seed: int = 0
 
 
 class _Packets:
@@ -84,14 +78,10 @@ class _Packets:
         )  # fmt: skip
 
 
-_CHIPS: dict[int, Chip] = {}
-
-
+@cache
 def chip(number: int) -> Chip:
     """Invent a chip, or return it if it exists; its frames are drawn once."""
-    if number not in _CHIPS:
-        _CHIPS[number] = Chip(number)
-    return _CHIPS[number]
+    return Chip(number)
 
 
 async def send_sensors(figures: Sequence[ClientFigures], load: SensorLoad) -> None:
