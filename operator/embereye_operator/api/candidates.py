@@ -112,3 +112,9 @@ def with_changes(base: T, change: Any) -> T:
     """Return `base` with the fields of `change` that are set; None changes nothing."""
     set_fields = {field.name: getattr(change, field.name) for field in fields(change)} if change else {}
     return replace(base, **{name: value for name, value in set_fields.items() if value is not None})  # type: ignore[type-var]
+
+
+def with_thresholds(base: Any, changes: Any) -> dict[str, Any]:
+    """Return the fields of `base` that `changes` has, each with the changes in it."""
+    names = [field.name for field in fields(changes)]
+    return {name: with_changes(getattr(base, name), getattr(changes, name)) for name in names}

@@ -41,7 +41,7 @@ from embereye.v1.types_pb2 import Area, Device, DigitalFlame, Kind, Mask, Radiom
 from embereye.v1.types_pb2 import SensorCalibration as Calibration
 from embereye.wire.readings.source import SensorSource, encode_source
 from embereye_operator.api.cameras import Camera, CameraFleetSpec, PictureMask
-from embereye_operator.api.candidates import SensorDetection, with_changes
+from embereye_operator.api.candidates import SensorDetection, with_thresholds
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.models import DetectionModel
 from embereye_operator.api.sensors import (
@@ -154,23 +154,14 @@ def as_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> SensorFleetSpec | C
             return spec
         detection = replace(
             spec.detection,
-            flame=with_changes(spec.detection.flame, camera.thresholds.flame),
-            smoke=with_changes(spec.detection.smoke, camera.thresholds.smoke),
-            heat=with_changes(spec.detection.heat, camera.thresholds.heat),
+            **with_thresholds(spec.detection, camera.thresholds),
             model=camera.model or spec.detection.model,
             candidate=None,
         )
         return replace(spec, detection=detection)
     if (sensor := spec.detection.candidate) is None:
         return spec
-    return replace(
-        spec,
-        thermal=with_changes(spec.thermal, sensor.thresholds.thermal),
-        gas=with_changes(spec.gas, sensor.thresholds.gas),
-        smoke=with_changes(spec.smoke, sensor.thresholds.smoke),
-        flame=with_changes(spec.flame, sensor.thresholds.flame),
-        detection=SensorDetection(),
-    )
+    return replace(spec, **with_thresholds(spec, sensor.thresholds), detection=SensorDetection())
 
 
 def build_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> Candidate | None:
