@@ -1,7 +1,8 @@
 """Shared units: times and spans in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 
 MILLISECOND = 1_000_000  # nanoseconds, like the following; points in time are whole nanoseconds since the Unix epoch
@@ -69,3 +70,9 @@ def pixels_of(box: Box, rows: int, columns: int) -> tuple[slice, slice]:
         slice(int(y * rows), math.ceil((y + height) * rows)),
         slice(int(x * columns), math.ceil((x + width) * columns)),
     )
+
+
+def numbered(text: str, taken: Container[str]) -> str:
+    """`text`, or if it is `taken`, the first of text-2, text-3, … that is not."""
+    names = (f"{text}-{number}" for number in itertools.count(2))
+    return next(name for name in names if name not in taken) if text in taken else text

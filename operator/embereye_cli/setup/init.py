@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError, value_errors
+from embereye.units import numbered
 from embereye_cli.values import named_port
 from embereye_operator.api.documents import read_documents
 from embereye_operator.api.fleets import FleetError, parse_fleet
@@ -287,10 +288,7 @@ def _without_login(address: str) -> tuple[str, str, str]:
 
 def _stored(site: Site, name: str, user: str, password: str) -> str:
     """The name under which this login is stored; several have numbers."""
-    number, chosen = 1, name
-    while site.logins.get(chosen, (user, password)) != (user, password):
-        number += 1
-        chosen = f"{name}-{number}"
+    chosen = numbered(name, [known for known, login in site.logins.items() if login != (user, password)])
     site.logins[chosen] = user, password
     return chosen
 
@@ -355,10 +353,7 @@ def _head(kind: str, name: str) -> str:
 
 def _id(text: str, ids: set[str]) -> str:
     """An id made of `text` that is not among `ids`, and add it to them."""
-    number, chosen = 1, text
-    while chosen in ids:
-        number += 1
-        chosen = f"{text}-{number}"
+    chosen = numbered(text, ids)
     ids.add(chosen)
     return chosen
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from embereye.camera.sources.onvif.choice import choose_watched, largest
 from embereye.camera.sources.onvif.found import FoundCamera
-from embereye.units import counted
+from embereye.units import counted, numbered
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 from embereye_operator.api.cameras import FleetRate
@@ -161,10 +161,7 @@ def _id(camera: FoundCamera, ids: set[str]) -> str:
 def _unique(text: str, ids: set[str]) -> str:
     """Return an id made of `text` that is not among `ids`, and add it to them."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._").lower()[:50] or "camera"
-    name, number = words, 1
-    while name in ids:
-        number += 1
-        name = f"{words}-{number}"
+    name = numbered(words, ids)
     ids.add(name)
     return name
 
