@@ -18,7 +18,7 @@ from embereye.units import bracketed
 from embereye_operator.decide.cluster.hub_pod import needed_secrets, why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
 from embereye_operator.decide.cluster.pods import why_refused
-from embereye_operator.runtime.kubernetes.client.answers import tolerating
+from embereye_operator.runtime.kubernetes.client.answers import list_objects, tolerating
 from embereye_operator.runtime.kubernetes.client.cache import cluster_ip_of
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, SECRETS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
@@ -45,9 +45,8 @@ async def read_secrets(
         for pod in pods:
             pending = (pod.get("status") or {}).get("phase") == "Pending"
             for name in needed_secrets(pod).keys() - known.keys() if pending else ():
-                listed: Any = client.list(SECRETS, namespace=namespace, fields={"metadata.name": name})
-                keys = [(secret.get("data") or {}).keys() async for secret in listed]
-                known[name] = set(keys[0]) if keys else None
+                secrets = await list_objects(client, SECRETS, namespace, fields={"metadata.name": name})
+                known[name] = set(secrets[0].get("data") or {}) if secrets else None
     return known
 
 
@@ -83,14 +82,12 @@ class HubPods:
                 self.trouble = f"Service {namespace}/{name} does not exist, or has no selector"
                 return
             pods = await self._nodes.pods(namespace, selector)
-            listed: Any = self._client.list(CLAIMS, namespace=namespace)
-            claims = [claim async for claim in listed]
+            claims = await list_objects(self._client, CLAIMS, namespace)
             if newest(pods):
                 refused = ""
             else:
-                labels: Any = selector
-                deployments: Any = self._client.list(CHILDREN["Deployment"], namespace=namespace, labels=labels)
-                refused = "; ".join([why async for hub in deployments if (why := why_refused(hub))])
+                deployments = await list_objects(self._client, CHILDREN["Deployment"], namespace, labels=selector)
+                refused = "; ".join(why for hub in deployments if (why := why_refused(hub)))
         except ApiError as error:
             if error.status.code != 403:
                 raise
@@ -106,8 +103,7 @@ class HubPods:
             self.trouble = f"its pod {namespace}/{pod} was on node {node}, which is lost"
 
     async def _selector(self, name: str, namespace: str) -> dict[str, str]:
-        listed: Any = self._client.list(CHILDREN["Service"], namespace=namespace, fields={"metadata.name": name})
-        services = [{**service, "kind": "Service"} async for service in listed]
-        number = cluster_ip_of(services[0]) if services else ""
+        services = await list_objects(self._client, CHILDREN["Service"], namespace, fields={"metadata.name": name})
+        number = cluster_ip_of({**services[0], "kind": "Service"}) if services else ""
         self.address = f"{bracketed(number)}:{self._port}" if number else ""
         return dict(services[0]["spec"].get("selector") or {}) if services else {}

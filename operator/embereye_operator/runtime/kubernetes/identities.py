@@ -35,7 +35,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
-from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
+from embereye_operator.runtime.kubernetes.client.answers import find, list_objects, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHILDREN, SECRETS
 
 logger = logging.getLogger(__name__)
@@ -297,10 +297,9 @@ class Identities:
         """Return a reference to the operator's Deployment, with which its Secret is deleted; None: it has none."""
         if self._operator_owner is None:
             owner: Manifest = {}
-            fields: Any = {"metadata.name": self._process}
-            listed: Any = self._client.list(CHILDREN["Deployment"], namespace=self._namespace, fields=fields)
+            kind, fields = CHILDREN["Deployment"], {"metadata.name": self._process}
             with tolerating(403):
-                async for stored in listed:
+                for stored in await list_objects(self._client, kind, self._namespace, fields=fields):
                     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self._process}
                     owner["uid"] = stored["metadata"]["uid"]
             self._operator_owner = owner

@@ -23,7 +23,7 @@ from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHA
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
-from embereye_operator.runtime.kubernetes.client.answers import tolerating
+from embereye_operator.runtime.kubernetes.client.answers import list_objects, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHUNK, LEASES, NODES, PODS
 
 logger = logging.getLogger(__name__)
@@ -175,10 +175,7 @@ class Nodes:
         self, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
     ) -> list[Manifest]:
         """List the pods of a namespace with these labels."""
-        wanted: Any = labels
-        places: Any = fields
-        listed: Any = self._client.list(PODS, namespace=namespace, labels=wanted, fields=places, chunk_size=CHUNK)
-        return [pod async for pod in listed]
+        return await list_objects(self._client, PODS, namespace, labels=labels, fields=fields, chunk_size=CHUNK)
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         """Delete a pod; no error if it is gone."""

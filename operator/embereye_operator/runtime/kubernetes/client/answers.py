@@ -1,4 +1,4 @@
-"""Answers of an API server that are no failures: an object that does not exist, or that another writer has changed."""
+"""Answers of an API server, and those that are no failures, for example that an object does not exist."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye_operator.api.schema import Manifest
 from embereye_operator.runtime.kubernetes.client.resources import Kind
 
 
@@ -24,3 +25,8 @@ async def find(client: AsyncClient, kind: Kind, name: str, namespace: str) -> An
     with tolerating(404):
         return await client.get(kind, name, namespace=namespace)
     return None
+
+
+async def list_objects(client: AsyncClient, kind: Kind, namespace: str, **selectors: Any) -> list[Manifest]:
+    """Read all objects of a kind in a namespace; `selectors` are lightkube's arguments of the same names."""
+    return [manifest async for manifest in client.list(kind, namespace=namespace, **selectors)]
