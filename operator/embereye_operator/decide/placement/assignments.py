@@ -171,12 +171,7 @@ def build_candidate(spec: SensorFleetSpec | CameraFleetSpec) -> Candidate | None
         return None
     settings, in_force = _settings_of_candidate(spec), build_settings(spec)
     both = [part.SerializeToString(deterministic=True) for part in (settings, in_force)]
-    candidate = Candidate(name=declared.name, id=hashlib.sha256(b"|".join(both)).hexdigest()[:12])
-    if isinstance(settings, SensorSettings):
-        candidate.sensor.CopyFrom(settings)
-    else:
-        candidate.camera.CopyFrom(settings)
-    return candidate
+    return Candidate(name=declared.name, id=hashlib.sha256(b"|".join(both)).hexdigest()[:12], **_named(settings))
 
 
 def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
@@ -229,13 +224,12 @@ def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
 
 def _access(declared: DeviceAccess) -> AccessRules:
     tokens = declared.tokens_ref.name if declared.tokens_ref else ""
-    rules = AccessRules(open=declared.open, tokens=tokens, networks=declared.networks)
+    certificates = None
     if declared.tls and (clients := declared.tls.clients):
         certificates = ClientCertificates(
             field=_value(ClientCertificates.Field, clients.field), match=clients.match, gateways=clients.gateways
         )
-        rules.certificates.CopyFrom(certificates)
-    return rules
+    return AccessRules(open=declared.open, tokens=tokens, networks=declared.networks, certificates=certificates)
 
 
 def _model(declared: DetectionModel) -> Model:
@@ -305,9 +299,8 @@ def build_assignments(
     for device in devices:
         for holder in {placement.get(device.id), holders.get(device.id)}:
             devices_of[holder].append(device)
-    out = {}
-    for shard in sorted({*members, *others}):
-        assignment = Assignment(
+    return {
+        shard: Assignment(
             fleet=fleet.key,
             shard=shard,
             epoch=epoch,
@@ -317,13 +310,15 @@ def build_assignments(
             hub=hub,
             canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
             candidate=candidate,
+            **_named(settings),
         )
-        if isinstance(settings, SensorSettings):
-            assignment.sensor.CopyFrom(settings)
-        else:
-            assignment.camera.CopyFrom(settings)
-        out[shard] = assignment
-    return out
+        for shard in sorted({*members, *others})
+    }
+
+
+def _named(settings: SensorSettings | CameraSettings) -> dict[str, Any]:
+    """Return `settings` under the name of their field in assignments and candidates."""
+    return {"sensor" if isinstance(settings, SensorSettings) else "camera": settings}
 
 
 def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
