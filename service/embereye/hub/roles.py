@@ -167,5 +167,6 @@ class Principal:
             raise ForbiddenError(f"{self.name} is limited to {self.scope.words}: {place} is none of them")
 
 
+HUB = Principal("hub", Role.ADMIN, "hub")  # the hub itself, in the audit trail
 # The principal of the call that is being served.
 CALLER: ContextVar[Principal] = ContextVar("caller")

@@ -19,7 +19,7 @@ from embereye.hub.actions import check_action
 from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.hub import Hub
 from embereye.hub.refusals import ConflictError, UnknownNameError
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import HUB, Principal
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
 from embereye.process.signing import public_key, seal
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 30.0
 MAX_NS = 2 * HOUR  # of a drill
 RUNNING = ("running", "")  # the key of the drill that runs
-HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
 FORGOTTEN = "ended by the hub after 2 h without a report"
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
 from embereye.hub.refusals import InvalidError, UnknownNameError
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import HUB, Principal
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.tables.zones import ZoneKey
 from embereye.process.timing.clock import lease_ns
@@ -33,7 +33,6 @@ from embereye.zone.sentences import duration
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
-HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
 
 
 @dataclass

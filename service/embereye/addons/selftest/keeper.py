@@ -24,7 +24,7 @@ from embereye.hub.access.keeper import add_entry
 from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.hub import Hub
 from embereye.hub.refusals import ConflictError, UnknownNameError
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import HUB, Principal
 from embereye.hub.tables.transaction import Rows
 from embereye.levels import ZoneState
 from embereye.process.tasks import first_of
@@ -38,7 +38,6 @@ SPARE_SECONDS = 60.0  # after which the shard ends a test that the hub forgot
 RETRY_SECONDS = 300.0  # after a run that was not possible
 POLL_SECONDS = 0.05
 PERIOD_SECONDS = 1.0  # between two looks for due tests
-HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from embereye.hub.committer import Draft, StoreFailingError
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
 from embereye.hub.refusals import ConflictError, UnknownNameError
-from embereye.hub.roles import Principal, Role
+from embereye.hub.roles import HUB, Principal
 from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
 from embereye.levels import Kind, Level
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 5.0
 MAX_NS = 8 * HOUR  # of one walk test
 RUNNING, TESTED = "running", "tested"
-HUB = Principal("hub", Role.ADMIN, "hub")  # in the audit trail
 FORGOTTEN = "ended by the hub after 8 h"
 ENDED_IN_ZONE = "ended with the zone's test"
 
