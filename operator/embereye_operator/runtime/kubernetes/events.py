@@ -19,6 +19,7 @@ from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
 from embereye.process.reason import reason_of
+from embereye.process.tasks import first_of
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted, utc
 from embereye_operator.api.fleets import FleetReference
@@ -70,11 +71,7 @@ class EventWriter:
             self._backoff.reset()
             self._failing.clear()
             self._noted.clear()
-            try:
-                async with asyncio.timeout(POLL):
-                    await self._noted.wait()
-            except TimeoutError:
-                continue
+            await first_of(self._noted.wait(), timeout=POLL)
 
     async def flush(self, seconds: float) -> None:
         """Write waiting Events for at most `seconds`."""
