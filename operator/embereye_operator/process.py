@@ -73,7 +73,8 @@ async def serve(
     """Run the operator until `stop` is set."""
     if not options.settings.image:
         raise UserError("--image is empty: give the shards' image, or set EMBEREYE_IMAGE")
-    scope = _scope(options)
+    with value_errors("--fleet-selector "):
+        scope = Scope(options.namespaces, options.fleet_selector)
     if options.take_over_after < DURATION:
         raise UserError(
             f"--take-over-after {options.take_over_after:g}: shorter than a Lease, which lasts {DURATION:g} s"
@@ -143,11 +144,6 @@ def _runtime_options(
         release=(settings.operator.rpartition("/")[0] or client.namespace, options.release),
         hub_names=options.hub_names,
     )
-
-
-def _scope(options: OperatorOptions) -> Scope:
-    with value_errors("--fleet-selector "):
-        return Scope(options.namespaces, options.fleet_selector)
 
 
 def _operator(client: AsyncClient, lease: str) -> str:
