@@ -6,7 +6,6 @@ A sensor that connects to a shard, or pushes, cannot be read from here.
 
 import argparse
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from embereye.detect.sensing.bands import BandTable
 from embereye.process import lifecycle
 from embereye.process.lifecycle import CheckFailedError, NotFoundError, UserError
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import Tasks, first_of
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.source import PUSH
 from embereye.wire.readings.quantity import QUANTITIES, Report
@@ -97,9 +96,7 @@ async def _read(device: SensorDevice, seconds: float) -> Report:
     async with Tasks() as tasks:
         source.start(listener, tasks, f"try-{os.getpid()}")
         source.apply("try", [device])
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await listener.arrived.wait()
+        await first_of(listener.arrived.wait(), timeout=seconds)
         await source.drain()
     if listener.report is None:
         why = listener.problem or listener.rejected or f"it said nothing within {seconds:g} s. It may report rarely"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from embereye.process.files import open_appending
 from embereye.process.lifecycle import PARENT_VARIABLE, STACKS_SIGNAL
-from embereye.process.tasks import beside, failure_of, start_task
+from embereye.process.tasks import beside, failure_of, first_of, start_task
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye_operator.runtime.local.liveness import FAILURES, until_hung
@@ -111,9 +111,7 @@ class Supervised:
             # After a signal the last line is unrelated; after a crash, it is part of the stacks.
             self.last_line = _last_line(self.log, begin) if self.log and code >= 0 else ""
             self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.last_line, self._hung))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
+            await first_of(self._stopping.wait(), timeout=pause)
 
     async def _run(self) -> int:
         """Start the process and wait for its end; return its exit code."""
