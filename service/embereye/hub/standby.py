@@ -21,7 +21,7 @@ from embereye.process.addresses import LOOPBACK
 from embereye.process.admission import Admission, descriptors
 from embereye.process.condition import Condition
 from embereye.process.http.pages import all_interfaces
-from embereye.process.tasks import beside
+from embereye.process.tasks import beside, first_of
 
 logger = logging.getLogger(__name__)
 
@@ -169,9 +169,7 @@ async def stand_by(
                     if owner != forwarder.owner:
                         logger.info("standing by for the hub at %s", owner.host)
                     forwarder.follow(owner)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_SECONDS):
-                        await stop.wait()
+                await first_of(stop.wait(), timeout=POLL_SECONDS)
         return False
     finally:
         watch.interrupt()

@@ -18,7 +18,7 @@ import grpc
 
 from embereye.process.condition import Condition
 from embereye.process.reason import reason_of
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import Tasks, first_of
 from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import TakeOverRequest
 from embereye.v1.ingest_pb2_grpc import IngestStub
@@ -134,9 +134,7 @@ class Handoffs:
                     continue
                 sentence = "hand-over of %d devices to %s: not taken over yet: %s"
                 refused.fail(refusal, sentence, len(devices), target.shard, refusal)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await added.wait()
+                await first_of(added.wait(), timeout=pause)
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
         finally:
             self._offers.pop(target, None)

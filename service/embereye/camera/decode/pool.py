@@ -35,6 +35,7 @@ from embereye.camera.scheduling.mailbox import Frame, Picture
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
 from embereye.camera.scheduling.turn_queue import TurnQueue
 from embereye.camera.scheduling.video_mailbox import VideoFrame
+from embereye.process.tasks import first_of
 
 logger = logging.getLogger(__name__)
 
@@ -202,12 +203,9 @@ class DecoderPool:
         self._isolated_decoder = self._decoder(self.count, self._forker)
         for decoder in self._decoders:
             decoder.process.start()
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await self._ready.wait()
-        except TimeoutError:
+        if not await first_of(self._ready.wait(), timeout=START_SECONDS):
             self.stop()
-            raise RuntimeError(f"decoder pool: no process started within {START_SECONDS:g} s") from None
+            raise RuntimeError(f"decoder pool: no process started within {START_SECONDS:g} s")
 
     def _decoder(self, number: int, forker: Forker) -> _Decoder:
         decoder = _Decoder(number)

@@ -7,7 +7,6 @@ the next password in it, is another log-in, so it is tried at once.
 """
 
 import asyncio
-import contextlib
 import math
 import random
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 
 from embereye.camera.sources.credentials import Credentials, Mounted
 from embereye.camera.sources.declared import SourceError
+from embereye.process.tasks import first_of
 
 PAUSES = (60.0, 120.0, 300.0, 600.0)  # seconds after the first, second, … refusal; the last one repeats
 JITTER = 0.2  # share of a pause that is added at random, so that many cameras do not log in together
@@ -93,9 +93,7 @@ class Login:
                 return
             if now < account.due:
                 report(seconds)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, CHECK_SECONDS)):
-                    await account.changed.wait()
+            await first_of(account.changed.wait(), timeout=min(seconds, CHECK_SECONDS))
 
     def accept(self) -> None:
         """Note that the camera sends: its account is good, and all streams may use it."""

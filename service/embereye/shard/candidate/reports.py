@@ -13,7 +13,7 @@ import grpc
 from embereye.process.candidates_call import CALL, CandidateReport, DifferenceRow
 from embereye.process.condition import Condition
 from embereye.process.reason import reason_of
-from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
+from embereye.process.tasks import UnrequestedCancellationError, first_of, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 from embereye.shard.candidate.comparison import Difference
@@ -70,11 +70,7 @@ class CandidateReports:
         """Send reports until cancelled; later if the hub cannot be reached."""
         backoff, failing, failed = Backoff(floor=0.5, cap=30.0), Condition(logger), 0
         while True:
-            try:
-                async with asyncio.timeout(REPORT_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await first_of(self._wake.wait(), timeout=REPORT_SECONDS)
             if reason := await self._send(links, failed):
                 failed += 1
                 failing.fail(reason, "reports of the candidate wait for the hub: %s; alarms are not affected", reason)
