@@ -56,7 +56,8 @@ def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exp
     pending: list[str] = []
     for name, shard, device in _exposed_services(fleet, children, shards):
         service = children.get(("Service", name), {})
-        addresses = list(_addresses(fleet, service, name, shard, device)) if _has_type(service, type_) else []
+        has_type = service.get("spec", {}).get("type") == type_
+        addresses = list(_addresses(fleet, service, name, shard, device)) if has_type else []
         reachable += addresses
         if not addresses:
             pending.append(name)
@@ -86,10 +87,6 @@ def _camera_services(children: Children) -> Iterator[tuple[str, str]]:
     for (kind, name), child in sorted(children.items()):
         if kind == "Service" and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE)):
             yield name, str(device)
-
-
-def _has_type(service: Mapping[str, Any], type_: str) -> bool:
-    return bool(service.get("spec", {}).get("type") == type_)
 
 
 def _addresses(

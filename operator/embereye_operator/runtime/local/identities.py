@@ -90,12 +90,9 @@ class LocalIdentities:
         """True if the certificate in the folder needs no renewal."""
         try:
             issued = Issued(*((folder / name).read_bytes() for name in ("tls.crt", "tls.key", "ca.crt")))
-        except OSError:
-            return False
-        try:
             if served_names(issued.certificate) != names:
                 return False
-        except ValueError:
+        except (OSError, ValueError):
             return False
         return not is_due(
             issued.certificate, issued.trusted, utc_now(), wanted=self._authority.trusted, life=self._life
@@ -115,13 +112,9 @@ class LocalIdentities:
             stored = Authority([])
         renewed = stored.renewed(utc_now())
         if renewed is not stored:
-            self._store_authority(renewed)
+            certificates, keys = renewed.to_pem()
+            self._write(folder, {"ca.crt": certificates, "ca.key": keys})
         return renewed
-
-    def _store_authority(self, authority: Authority) -> None:
-        certificates, keys = authority.to_pem()
-        self._write(self._folder / AUTHORITY, {"ca.crt": certificates, "ca.key": keys})
-        self._authority = authority
 
     @staticmethod
     def _write(folder: Path, files: dict[str, bytes]) -> None:
