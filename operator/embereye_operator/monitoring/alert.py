@@ -19,6 +19,13 @@ PROCESS = f"{FLEET}, job, shard, pod, instance"
 RELEASE = "cluster, namespace, job, app_kubernetes_io_instance"
 HUB = "cluster, namespace, pod, instance"
 ZONE = "cluster, namespace, zone, sign"
+# The alert that fires if the series of a scope are missing.
+WHEN_ABSENT = {
+    "zone": "EmberEyeHubDown",
+    "fleet": "EmberEyeOperatorAbsent",
+    "shard": "EmberEyeShardMetricsMissing",
+    "release": "EmberEyeHubDown",
+}
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,12 @@ class Alert:
     wait: str  # how long the expression must be true
     summary: str
     description: str
-    # The alert that fires if this one's series are missing, or the reason why there is none.
-    when_absent: str
+    absence: str = ""  # the alert that fires if its series are missing, or why there is none; "": that of its scope
+
+    @property
+    def when_absent(self) -> str:
+        """The alert that fires if this one's series are missing, or the reason why there is none."""
+        return self.absence or WHEN_ABSENT[self.scope]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """All alerts: expressions, severity, texts, and the alert that fires if their series are missing.
 
 `rules.py` translates them for Prometheus and Grafana; dashboards link to their runbooks. An alert's scope says what it
-is about: a zone, fleet, shard or release. Series that are missing prove nothing, so each alert names the alert that
-fires without them, or the reason why there is none. Every alert has a page in `docs/runbooks`, or in the folder
-`runbooks` of its add-on.
+is about: a zone, fleet, shard or release. Series that are missing prove nothing, so another alert fires without them:
+that of the scope, or the one that the alert names. Or the alert says why there is none. Every alert has a page in
+`docs/runbooks`, or in the folder `runbooks` of its add-on.
 """
 
 from embereye.process.addons import addon_modules
@@ -16,10 +16,6 @@ THE_SHARD = "{{ $labels.shard }}{{ if not $labels.shard }}{{ $labels.instance }}
 STATUS = "kubectl embereye status -n {{ $labels.namespace }}"
 
 OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
-
-BY_OPERATOR = "EmberEyeOperatorAbsent"
-BY_SHARDS = "EmberEyeShardMetricsMissing"
-BY_HUB = "EmberEyeHubDown"
 
 OBJECTIVE = 0.999  # share of device time within 30 days that must be watched
 DARK = "embereye:fleet_dark:ratio"
@@ -70,21 +66,18 @@ _ALERTS = (
         f"Fire alarm: {{{{ $labels.sign }}}} in zone {THE_ZONE}",
         "Act by the site's alarm plan. The console shows the pictures, the measured values, and whether somebody has "
         "acknowledged the alarm.",
-        BY_HUB,
     ),
     Alert(
         "EmberEyeAlarmUnacknowledged", "critical", "zone",
         'max by (cluster, namespace, zone) (embereye_hub_zone_active{state="alarm"}) == 1', "3m",
         f"Nobody has acknowledged the fire alarm in zone {THE_ZONE}",
         "The zone has been in alarm for three minutes. Send somebody, then acknowledge the alarm.",
-        BY_HUB,
     ),
     Alert(
         "EmberEyeZoneInPreAlarm", "warning", "zone",
         f'max by ({ZONE}) (embereye_hub_zone_active{{state="pre_alarm"}}) == 1', "0s",
         f"First sign of a fire: {{{{ $labels.sign }}}} in zone {THE_ZONE}",
         "Have somebody look: at the picture in the console, or at the place itself.",
-        BY_HUB,
     ),
     Alert(
         "EmberEyeDevicesDark", "critical", "fleet",
@@ -92,21 +85,18 @@ _ALERTS = (
         f"Devices of {THE_FLEET} are not watched",
         "Devices without data, or without analysed data, within their deadline: {{ $value }}. Their names and reasons: "
         "kubectl embereye devices -n {{ $labels.namespace }} {{ $labels.fleet }}",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeCoverageBurnsFast", "critical", "fleet", _burn_rate_above("1h", "5m", 14.4, "10m"), "2m",
         f"{THE_FLEET} will use up its monthly error budget within two days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last hour. Allowed are 0.1 % per month. "
         "Devices that fail only at times count, too.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeCoverageBurnsSlowly", "warning", "fleet", _burn_rate_above("6h", "30m", 6.0, "1h"), "15m",
         f"{THE_FLEET} will use up its monthly error budget within five days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last six hours. Allowed are 0.1 % per "
         "month.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeHubDown", "critical", "release",
@@ -114,14 +104,12 @@ _ALERTS = (
         "No notifications of fires: the hub is down",
         "Prometheus cannot scrape a hub. Shards keep watching and store their reports, but nobody is notified of "
         "alarms until the hub is back.",
-        "EmberEyeHubDown",
     ),
     Alert(
         "EmberEyeHubNotReached", "critical", "shard",
         f"min by ({SHARD}) (embereye_shard_hub_connected) == 0", "1m",
         f"{THE_SHARD} cannot reach the hub",
         "It keeps watching and stores its reports. Nobody is notified of them until the hub accepts them.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeEvidenceWaiting", "critical", "shard",
@@ -129,7 +117,6 @@ _ALERTS = (
         f"The hub does not accept reports of {THE_SHARD}",
         "Reports have waited for {{ $value | humanizeDuration }} without an acknowledgement by the hub. They may "
         "contain a fire.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeHubStoreFailing", "critical", "release",
@@ -137,7 +124,6 @@ _ALERTS = (
         "The hub cannot write its database",
         "It refuses reports, which shards store: no alarm is raised until it can write again. Usually its volume is "
         "full; its log has the reason.",
-        BY_HUB,
     ),
     Alert(
         "EmberEyeHubDatabaseDamaged", "critical", "release",
@@ -145,7 +131,6 @@ _ALERTS = (
         "The hub's database was damaged or lost",
         "The hub continues with what could be salvaged. Alarms, silences, tokens and history may be missing. The alert "
         "lasts until a person has removed database-losses.txt from the hub's data folder.",
-        BY_HUB,
     ),
     Alert(
         "EmberEyeEvidenceLost", "critical", "shard",
@@ -153,14 +138,12 @@ _ALERTS = (
         f"{THE_SHARD} loses reports",
         "Its spool is full, so it drops the weakest and oldest reports: about {{ $value | humanize }} in ten minutes. "
         "The hub has accepted none for a long time.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeSpoolFilling", "warning", "shard",
         f"max by ({SHARD}) (embereye_shard_evidence_spooled) > 10000", "1m",
         f"The spool of {THE_SHARD} is filling up",
         "{{ $value }} reports wait for the hub; beyond 20,000 the weakest are dropped.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeCanaryNotAlarmed", "critical", "fleet",
@@ -178,13 +161,12 @@ _ALERTS = (
         "No canaries of {{ $labels.shard }} of {{ $labels.namespace }} are known to the hub",
         "The shard should send synthetic fires, but the hub has no record of them, so EmberEyeCanaryNotAlarmed cannot "
         "fire. The hub has an older version, or the shard cannot reach it.",
-        BY_SHARDS,
+        "EmberEyeShardMetricsMissing",
     ),
     Alert(
         "EmberEyeShardDown", "critical", "shard", f'max by ({SHARD}) (up{{job="{SHARD_JOB}"}}) == 0', "2m",
         f"{THE_SHARD} does not answer",
         "Prometheus cannot scrape it. Its devices move to other shards if there are any; see EmberEyeDevicesDark.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeShardMetricsMissing", "warning", "fleet",
@@ -193,7 +175,6 @@ _ALERTS = (
         f"Shards of {THE_FLEET} are not scraped",
         "Working shards: {{ $value }}. Prometheus has the metrics of fewer, so alerts on shards cannot fire. The "
         "monitor lacks the labels that this Prometheus selects, or a network policy blocks it.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeFleetNotReady", "warning", "fleet",
@@ -201,14 +182,12 @@ _ALERTS = (
         f"{THE_FLEET} lacks shards",
         "Shards that do not follow the placement in force: {{ $value }}. The Ready condition has their names and "
         f"reasons: {STATUS}",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeFleetDegraded", "warning", "fleet",
         f"{_fleet(DEGRADED)} == 1", "5m",
         f"{THE_FLEET} is not as declared",
         f"The Degraded condition has the reason: {STATUS}",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeEventLoopSlow", "warning", "shard", f"{_p(0.99, 'embereye_event_loop_lag_seconds', PROCESS)} > 0.25",
@@ -225,7 +204,6 @@ _ALERTS = (
         f'({_rate(SENSORS_OFFERED)} > 0) > 0.01', "5m",
         f"{THE_SHARD} drops readings",
         "{{ $value | humanizePercentage }} of the sensors' data is not analysed: the shard is overloaded.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeCompacting", "warning", "shard",
@@ -233,7 +211,6 @@ _ALERTS = (
         f"{THE_SHARD} analyses a summary of its backlog",
         "{{ $value | humanize }} readings a second are analysed as minimum, maximum, last value and slope. No peak is "
         "missed, but the shard is overloaded.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeCamerasShedding", "warning", "shard",
@@ -242,20 +219,17 @@ _ALERTS = (
         f"{THE_SHARD} analyses fewer frames than it should",
         "{{ $value | humanizePercentage }} of frames are dropped because CPU time is missing. Every camera still gets "
         "its minimum rate, but flicker is harder to judge.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeDecodingSaturated", "warning", "shard",
         f"max by ({SHARD}) (embereye_camera_refused) > 0", "1m",
         f"{THE_SHARD} cannot analyse all of its cameras",
         "Cameras that are not analysed and therefore dark, so that the others get their minimum rate: {{ $value }}.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeFramesOld", "warning", "shard", f"{_p(0.95, 'embereye_camera_frame_delay_seconds')} > 0.5", "5m",
         f"Frames of {THE_SHARD} are analysed late",
         "One frame in twenty takes {{ $value | humanizeDuration }} or longer from arrival to decision.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeCameraDegraded", "warning", "shard", f"max by ({SHARD}) (embereye_camera_degraded) > 0", "5m",
@@ -263,7 +237,6 @@ _ALERTS = (
         "Cameras whose model fails, or whose pictures do not suit the detectors: {{ $value }}. Their names and "
         "reasons: kubectl embereye devices -n {{ $labels.namespace }} {{ $labels.fleet }}. Covered, frozen "
         "and blind cameras count as dark.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeAnalysisFailing", "warning", "shard",
@@ -271,7 +244,6 @@ _ALERTS = (
         f"A detector of {THE_SHARD} fails",
         "Frames in ten minutes on which it failed: about {{ $value | humanize }}. The shard's log has the error. "
         "Please report it as a defect.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeDecodersDying", "warning", "shard",
@@ -279,7 +251,6 @@ _ALERTS = (
         f"Decoders of {THE_SHARD} crash",
         "About {{ $value | humanize }} in a quarter of an hour. Each is replaced. The usual reason is a stream that "
         "crashes them, or too little memory.",
-        BY_SHARDS,
     ),
     Alert(
         "EmberEyeScalingStuck", "warning", "fleet",
@@ -289,7 +260,6 @@ _ALERTS = (
         f"{THE_FLEET} has fewer shards than it needs",
         "Required shards: {{ $value }}. Some are not created, scheduled or ready, or nothing scales the fleet: "
         "kubectl embereye explain -n {{ $labels.namespace }} {{ $labels.fleet }}",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeScalingFlapping", "warning", "fleet",
@@ -297,7 +267,6 @@ _ALERTS = (
         f"The number of shards of {THE_FLEET} keeps changing",
         "It changed {{ $value }} times in half an hour. Each change moves devices. A longer "
         "spec.autoscaling.scaleDown.stabilization prevents that.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeFleetAtMaximum", "warning", "fleet",
@@ -307,14 +276,12 @@ _ALERTS = (
         f"{THE_FLEET} has reached its maximum number of shards",
         "Its shards use {{ $value | humanizePercentage }} of their capacity on average, and maxShards is reached. "
         "Raise spec.autoscaling.maxShards, or lower frame rates.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeScalingBlind", "warning", "fleet",
         f"{_fleet(MEASURED)} == 0", "5m",
         f"{THE_FLEET} is not scaled: its load is unknown",
         f"Some shards do not report their load, so their number stays. The condition has their names: {STATUS}",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeOperatorAbsent", "critical", "release",
@@ -329,21 +296,19 @@ _ALERTS = (
         f"max by ({RELEASE}) (embereye_operator_leading) == 0", "1m",
         "Fleets are not managed: no operator leads",
         "Operators run, but none has the Lease: nothing is replaced or scaled, and alerts on fleets cannot fire.",
-        BY_OPERATOR,
+        "EmberEyeOperatorAbsent",
     ),
     Alert(
         "EmberEyePassesFailing", "warning", "fleet",
         f"sum by ({FLEET}) (increase(embereye_operator_failures_total[5m])) > 3", "5m",
         f"Passes over {THE_FLEET} fail",
         "About {{ $value | humanize }} passes failed in five minutes. The operator's log has the reason.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeFleetNotReconciled", "warning", "fleet",
         f"min by ({FLEET}) (embereye_fleet_pass_age_seconds) > 300", "1m",
         f"The operator does not reconcile {THE_FLEET}",
         "Its latest successful pass was {{ $value | humanizeDuration }} ago, and its status is as old.",
-        BY_OPERATOR,
     ),
     Alert(
         "EmberEyeCertificateExpiring", "critical", "shard",
@@ -398,7 +363,6 @@ _ALERTS = (
         "Clocks differ from the hub's",
         "Shards whose clocks differ from the hub's by more than 2 s: {{ $value }}. Their times are corrected, except "
         "on pictures and in logs. The hub's log has their names.",
-        BY_HUB,
     ),
 )  # fmt: skip
 ALERTS: tuple[Alert, ...] = (*_ALERTS, *(alert for addon in addon_modules("monitoring") for alert in addon.ALERTS))
