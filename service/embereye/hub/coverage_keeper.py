@@ -171,6 +171,15 @@ class CoverageKeeper:
         if self.book.unheard > unheard:
             self._zones.note_unheard(self.book.unheard - unheard)
 
+    def silences(self) -> tuple[Mapping[tuple[str, str], int], int]:
+        """The nanoseconds since each shard's latest report, by fleet and name, and since the hub hears shards.
+
+        Both are empty right after a stall, when reports that arrived meanwhile are still unread.
+        """
+        self.note_listening()
+        now = self._steady()
+        return (self.book.silences(now), self.book.listening(now)) if self._listening else ({}, 0)
+
     def pass_time(self, draft: Draft) -> None:
         """End signs, open and clear devices' faults, unless the hub itself was not listening."""
         if self._listening:

@@ -36,7 +36,7 @@ from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledge
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, TakeOverRequest, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestStub, RelaysStub
-from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
+from embereye.v1.roster_pb2 import FleetRoster, HeardRequest, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, InheritRequest, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
@@ -201,6 +201,7 @@ HUB_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
     "Report": lambda link: report(link, HELLO, coverage(at=2**62), smoke("forged"), until="forged"),
     "Set": lambda link: RosterStub(link).Set(FleetRoster(fleet=FLEET, epoch=LAST, deadline_ns=1), timeout=10),
     "Retain": lambda link: RosterStub(link).Retain(RetainRequest(), timeout=10),
+    "Heard": lambda link: RosterStub(link).Heard(HeardRequest(), timeout=10),
     "Held": lambda link: ClipsStub(link).Held(Clip(fleet=FLEET, sha256="0" * 64), timeout=10),
 }
 
@@ -285,7 +286,7 @@ async def test_a_shard_refuses_a_hub_without_a_hubs_certificate(hub: Site) -> No
 
 @pytest.mark.parametrize(
     ("caller", "allowed"),
-    [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain"}), (HUB, set())],
+    [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain", "Heard"}), (HUB, set())],
     ids=["shard", "operator", "hub"],
 )
 async def test_our_own_processes_may_call_the_hub_only_within_their_role(

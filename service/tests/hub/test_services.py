@@ -56,7 +56,7 @@ from embereye.v1.evidence_pb2 import (
     ShardHello,
 )
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, HeardRequest, HeardResponse
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
 from embereye.zone.canary import PREFIX
@@ -195,6 +195,25 @@ async def test_the_answer_to_a_roster_has_the_fleets_ledger(
     call.cancel()
     totals = response.ledger
     assert totals == FleetLedger(offered=9, analysed=4, shed=2, duplicate=2, rejected=1, time_ns=totals.time_ns)
+
+
+async def test_the_operator_learns_which_shards_report_and_nothing_after_a_stall(link: Hubs) -> None:
+    async def heard() -> list[tuple[str, str]]:
+        response = await RosterStub(link.control).Heard(HeardRequest(), timeout=10)
+        assert all(0 <= shard.silent_ns <= response.listening_ns for shard in response.shards)
+        return [(shard.fleet, shard.shard) for shard in response.shards]
+
+    assert await heard() == []
+    call = EvidenceStub(link.control).Report(timeout=60)
+    await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
+    await call.write(ReportRequest(coverage=Coverage(fleet="default/sensors/s", shard="s-0", time_ns=time.time_ns())))
+    async with asyncio.timeout(10):
+        while not (shards := await heard()):
+            await asyncio.sleep(0.01)
+    assert shards == [("default/sensors/s", "s-0")]
+    time.sleep(2)  # noqa: ASYNC251 -- the hub is in this process and hears nobody meanwhile
+    assert await RosterStub(link.control).Heard(HeardRequest(), timeout=10) == HeardResponse()
+    call.cancel()
 
 
 async def test_a_stream_that_does_not_start_with_hello_is_refused(link: Hubs) -> None:

@@ -251,6 +251,14 @@ class CoverageBook:
             watched.awaited = True
             watched.grace_until = max(watched.grace_until, now + fleet.deadline + MARGIN)
 
+    def silences(self, now: int) -> dict[tuple[str, str], int]:
+        """The nanoseconds since the latest report of each shard, by fleet and name."""
+        return {key: now - shard.heard for key, shard in self._shards.items()}
+
+    def listening(self, now: int) -> int:
+        """The nanoseconds since the hub began to hear shards."""
+        return now - self._started
+
     def store_picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
         """Store the picture of a declared device if it is newer than the stored one."""
         if (declared := self.find(fleet, device)) and time_ns > declared[1].picture_ns:

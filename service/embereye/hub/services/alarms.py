@@ -34,6 +34,9 @@ from embereye.v1.roster_pb2 import (
     FleetLedger,
     FleetRoster,
     FleetScaling,
+    HeardRequest,
+    HeardResponse,
+    HeardShard,
     RetainRequest,
     RosterResponse,
     TellScalingResponse,
@@ -104,7 +107,7 @@ class AlarmsService(FeedCalls):
 
 @end_with_status
 class RosterService(RosterServicer):
-    """Receives the rosters from the operator."""
+    """Receives the rosters from the operator, and answers how long ago shards reported."""
 
     def __init__(self, hub: Hub, candidate: Callable[[str], CandidateResult | None] = lambda fleet: None) -> None:
         """`candidate` returns the result of a fleet's candidate; None if it has none."""
@@ -129,6 +132,12 @@ class RosterService(RosterServicer):
         """Receive a fleet's load and its needed shards; nothing is shown for an unknown fleet."""
         self._hub.coverage.scaling.update(request)
         return TellScalingResponse()
+
+    async def Heard(self, request: HeardRequest, context: object) -> HeardResponse:
+        """Return how long ago each shard reported."""
+        silences, listening = self._hub.coverage.silences()
+        shards = [HeardShard(fleet=fleet, shard=shard, silent_ns=ns) for (fleet, shard), ns in silences.items()]
+        return HeardResponse(shards=shards, listening_ns=listening)
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
         fleets = self._hub.coverage.book.fleets.values()

@@ -36,6 +36,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Roster/Set": Rule(Role.OPERATOR),
     "embereye.v1.Roster/Retain": Rule(Role.OPERATOR),
     "embereye.v1.Roster/TellScaling": Rule(Role.OPERATOR),
+    "embereye.v1.Roster/Heard": Rule(Role.OPERATOR),
 }
 
 

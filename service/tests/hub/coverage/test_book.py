@@ -116,6 +116,14 @@ def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
     assert not book.is_covered(*declared_device(book), START)
 
 
+def test_the_time_since_each_shards_latest_report_is_known() -> None:
+    book = book_at_rest()
+    book.report(report("cam-1"), START)
+    book.report(report("cam-2", shard="yard-1"), START + SECOND)
+    now = START + 6 * SECOND
+    assert book.silences(now) == {(FLEET, "yard-0"): 6 * SECOND, (FLEET, "yard-1"): 5 * SECOND}
+
+
 def test_an_undeclared_fleet_has_the_devices_that_its_shards_list() -> None:
     book = CoverageBook(0)
     assert book.report(report("cam-1"), START) is not None
