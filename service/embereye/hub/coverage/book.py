@@ -100,6 +100,11 @@ class _Shard:
     parts: frozenset[str] = frozenset()  # devices in the parts so far of an incomplete report
 
 
+def _is_outdated(coverage: Coverage, last: _Shard) -> bool:
+    """True if a report is from the shard's previous stream, or from its previous process, whose lost node is back."""
+    return (coverage.epoch, coverage.time_ns) < (last.epoch, last.time_ns)
+
+
 def namespace_of(fleet: str) -> str:
     """The namespace in "namespace/kind/name"."""
     namespace, slash, _ = fleet.partition("/")
@@ -173,8 +178,8 @@ class CoverageBook:
             return None
         key = coverage.fleet, coverage.shard
         last = self._shards.get(key)
-        if last and coverage.time_ns < last.time_ns and coverage.epoch <= last.epoch and now - last.heard < FRESH:
-            return None  # a late report from the shard's previous stream
+        if last and _is_outdated(coverage, last) and now - last.heard < FRESH:
+            return None
         names = frozenset(status.id for status in coverage.devices)
         if last and last.parts and coverage.time_ns == last.time_ns:
             names |= last.parts

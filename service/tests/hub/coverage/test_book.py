@@ -116,6 +116,20 @@ def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
     assert not book.is_covered(*declared_device(book), START)
 
 
+def test_a_process_that_was_replaced_changes_nothing_while_its_successor_reports() -> None:
+    book = book_at_rest()
+    book.set_roster(roster(2), START)
+    for second in range(1, 10):
+        now = START + second * SECOND
+        book.report(report("cam-1", epoch=2, time=now), now)
+        book.report(report(dark=("cam-1",), epoch=1, time=now + 1), now + 1)  # its node was lost, and is back
+        assert book.is_covered(*declared_device(book), now + 1)
+    book.report(report(dark=("cam-1",), epoch=1, time=now + FRESH), now + FRESH)
+    assert book.reason(*declared_device(book), now + FRESH) == (
+        "yard-0 still works under assignment 1, but 2 is in force"
+    ), "a shard that restarts under an older assignment is heard again soon"
+
+
 def test_the_time_since_each_shards_latest_report_is_known() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
