@@ -56,6 +56,7 @@ class Change:
     assignments: Mapping[str, Assignment]  # by shard, including leaving shards
     manifests: Sequence[Manifest]
     rollout: Rollout
+    fenced: frozenset[str] = frozenset()  # uids of pods on lost nodes that worked under earlier epochs
 
 
 def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
@@ -180,7 +181,9 @@ def build_change(
         holders=placement.holders,
         hub=snapshot.hub_address,
     )
-    moved = placement.placement != snapshot.record.devices
+    # A lost node may return with a pod that has the name of its successor: a new epoch fences it.
+    lost = frozenset(pod.pod for shard, pod in snapshot.leaving_nodes.items() if pod.lost and shard in intent.wanted)
+    moved = placement.placement != snapshot.record.devices or not lost <= memory.fenced
     epoch = next_epoch(assignments, published, _epoch_floor(snapshot), moved=moved)
     for assignment in assignments.values():
         assignment.epoch = epoch
@@ -201,7 +204,7 @@ def build_change(
     for manifest in manifests:
         if manifest["kind"] == "Deployment" and (image := rollout.images.get(manifest["metadata"]["name"])):
             manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    return Change(epoch, assignments, manifests, rollout)
+    return Change(epoch, assignments, manifests, rollout, lost)
 
 
 def _build_manifests(
@@ -222,6 +225,7 @@ def _build_manifests(
         shards=wanted,
         is_offered=snapshot.offered.__contains__,
         replaces=_pods_to_replace(snapshot, wanted, children),
+        lost=snapshot.dead,
         hosts=_listening_hosts(wanted, children, settings.image),
         evictable=snapshot.evictable,
         budget_owner=budget_owner,

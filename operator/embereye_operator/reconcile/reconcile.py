@@ -182,6 +182,7 @@ async def _apply_intent(
     intent = replace(intent, epoch=change.epoch)
     if not await applier.apply_change(intent, change):
         return Applied(keep_placement(snapshot, wanted), change.rollout, problems)
+    memory.rollout.fenced = change.fenced
     if healthy and not (problems or applier.problems or applier.actions or memory.rollout.is_active):
         memory.applied = fingerprint
     return Applied(intent, change.rollout, problems)

@@ -5,7 +5,7 @@ of writes. Manifests are complete and depend only on the arguments, so a pass ca
 objects. A child that is not in the list any more is deleted by the same pass, or once its shard may go.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from embereye.v1.shard_pb2 import Assignment
 from embereye_operator.api.fleets import Fleet
@@ -38,6 +38,7 @@ def build_children(  # noqa: PLR0913 -- all inputs of the children
     shards: Sequence[str],
     is_offered: Callable[[str], bool] = lambda _: False,
     replaces: Mapping[str, str] | None = None,
+    lost: Collection[str] = (),
     hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
     budget_owner: Manifest | None = None,
@@ -46,9 +47,9 @@ def build_children(  # noqa: PLR0913 -- all inputs of the children
 
     `assignments` may contain more than `shards`: leaving shards still need to know where devices are. `record` is for a
     new leader. `is_offered` is true for optional kinds that the cluster has. `replaces` has, by shard, the uid of the
-    pod that its current one replaced; `hosts` the address that it listens on, so that a new default does not replace
-    it. `evictable`: the operator cannot read nodes, so that evictions must be allowed. `budget_owner`: see
-    `build_disruption_budget`.
+    pod that its current one replaced; the node of a shard in `lost` is lost; `hosts` has the address that a shard
+    listens on, so that a new default does not replace it. `evictable`: the operator cannot read nodes, so that
+    evictions must be allowed. `budget_owner`: see `build_disruption_budget`.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
     secrets = sorted(named | access_secrets(fleet))
@@ -61,7 +62,9 @@ def build_children(  # noqa: PLR0913 -- all inputs of the children
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(
-            build_deployment(fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced)
+            build_deployment(
+                fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced, is_lost=shard in lost
+            )
             for shard in shards
             for replaced in [(replaces or {}).get(shard, "")]
         ),

@@ -34,6 +34,8 @@ ANNOTATION_REPLACES = "embereye.dev/replaces"  # on a pod: the uid of the pod th
 # absent hub.
 GRACE_SECONDS = PRE_STOP_SECONDS + SUCCESSOR_SECONDS + 2 + 6 + LINGER_SECONDS
 READY_SECONDS = 5  # how long a new pod must be ready before its predecessor is deleted
+# The same if the predecessor's node is lost: it watches nothing, but Services still send it a part of the connections.
+LOST_READY_SECONDS = 1
 # How long a pod stays bound to a silent node: Kubernetes' default of 300 s would follow the 50 s until it notices. For
 # kubelet's own report "not ready" the time is longer, because its pods may still run.
 ABSENCES: tuple[Manifest, ...] = (
@@ -52,11 +54,14 @@ def build_deployment(
     settings: Settings,
     secrets: Sequence[str] = (),
     replaces: str = "",
+    *,
+    is_lost: bool = False,
 ) -> Manifest:
     """Build one shard's Deployment; `secrets` are those of all the fleet's cameras; a new `replaces` rolls it.
 
-    In a roll-out the new pod has the same assignment: it watches for READY_SECONDS before the old one must end.
-    Nothing in it depends on the placement, so that moving a device restarts no pod.
+    In a roll-out the new pod has the same assignment: it watches for READY_SECONDS before the old one must end, unless
+    `is_lost`: the old one's node is lost. Nothing in it depends on the placement, so that moving a device restarts no
+    pod.
     """
     labels = {**fleet.names.selector, LABEL_SHARD: shard}
     pod: Manifest = {"labels": fleet.names.labels(shard)}
@@ -71,7 +76,7 @@ def build_deployment(
         "progressDeadlineSeconds": 120,
         "selector": {"matchLabels": labels},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "minReadySeconds": READY_SECONDS,
+        "minReadySeconds": LOST_READY_SECONDS if is_lost else READY_SECONDS,
         "template": {"metadata": pod, "spec": pod_spec},
     }
     return manifest("apps/v1", "Deployment", fleet.names.metadata(shard, shard), spec)

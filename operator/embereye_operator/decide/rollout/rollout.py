@@ -106,6 +106,7 @@ class RolloutMemory:
     unrolled: tuple[str, ...] = ()  # shards whose requested pod does not run, whether or not a previous one does
     waiting: Mapping[str, str] = field(default_factory=dict)  # shard → why its pod does not run
     differs: str = ""  # why the fleet's candidate must not be rolled out; empty: it may
+    fenced: frozenset[str] = frozenset()  # uids of pods on lost nodes, since whose loss the fleet has a new epoch
     observed: bool = False  # the fleet was seen once; another operator may have begun its roll-out
     # Deployment → the requested pod template, and the one that admission made of it if they differ: raised requests, an
     # image redirected to a mirror.

@@ -9,11 +9,16 @@ from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
 from embereye_operator.decide.fleet_memory import LOST, UNEVEN, FleetMemory
 from embereye_operator.decide.intent import DRAIN_LIMIT
-from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
+from embereye_operator.decide.manifests.deployment import (
+    ABSENCES,
+    LOST_READY_SECONDS,
+    READY_SECONDS,
+    build_deployment,
+)
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
 
 from ...fakes import SETTINGS, World
-from ...test_reconcile import condition, fleet_of
+from ...test_reconcile import condition, fleet_of, record
 from ..manifests.test_children import fleet
 from ..placement.test_handoff import annotations
 
@@ -151,6 +156,24 @@ async def test_the_only_shard_starts_elsewhere_when_its_node_is_lost() -> None:
     status, reason, message = condition(outcome.status, "Degraded")
     assert (status, reason) == ("True", "NodeLost")
     assert "hall-sensors-0 was on node-1" in message
+
+
+async def test_the_pod_on_a_lost_node_is_fenced_by_one_new_epoch_and_removed_soon() -> None:
+    world = World(fleet_of(4))
+    await world.run_until_complete()
+    epoch, spec = record(world)["epoch"], world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]
+    assert spec["minReadySeconds"] == READY_SECONDS
+    world.runtime.shards["hall-sensors-0"].reachable = False
+    world.runtime.on_emptied_nodes = {"hall-sensors-0": IS_LOST}
+    for _ in range(4):
+        await world.step()
+        assert record(world)["epoch"] == epoch + 1
+    assert world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["minReadySeconds"] == LOST_READY_SECONDS
+    world.runtime.shards["hall-sensors-0"].reachable = True
+    world.runtime.on_emptied_nodes = {}
+    await world.run_until_complete()
+    assert world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["minReadySeconds"] == READY_SECONDS
+    assert world.runtime.shards["hall-sensors-0"].assignment.epoch == record(world)["epoch"] == epoch + 1
 
 
 async def test_a_paused_fleet_leaves_a_node_by_a_roll_that_changes_only_the_node() -> None:
