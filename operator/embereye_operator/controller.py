@@ -50,6 +50,7 @@ STATUS_LIMIT = 5.0  # seconds for writing the status of a failed pass
 EXPECTED = (FleetError, RefusedError, UnavailableError, TimeoutError, httpx.HTTPError)
 RESYNC_PERIOD = 30.0  # seconds; shortest interval between complete lists, which find what watches missed
 NODES_PERIOD = 5.0  # seconds between checks for drained or lost nodes, without events
+SILENCE_PERIOD = 1.0  # seconds between questions to the hubs about silent shards
 IDENTITY_PERIOD = 2.0  # seconds between checks for deleted certificates and those to renew
 IDENTITY_RETRY = 2.0  # seconds between attempts until the first certificate exists
 IDENTITY_RETRY_MAX = 60.0  # longest interval between such attempts once the operator has its own certificate
@@ -197,6 +198,8 @@ class Controller:
                 tasks.start(self.runtime.cluster.nodes.watch(), name="watch-nodes")
             sentence, changed = "cannot check for drained and lost nodes: %s", self.runtime.cluster.nodes.changed
             tasks.start(self._repeat(self._check_nodes, NODES_PERIOD, sentence, changed), name="check-nodes")
+            sentence, unanswered = "cannot find silent shards: %s", self.runtime.links.silence.changed
+            tasks.start(self._repeat(self._check_silence, SILENCE_PERIOD, sentence, unanswered), name="check-silence")
             sentence, check = "cannot check the operator's rights: %s", self._check_rights
             tasks.start(self._repeat(check, RIGHTS_PERIOD, sentence, asyncio.Event()), name="check-rights")
             sentence, check = "cannot check disruption budgets: %s", self.runtime.cluster.guard_budgets
@@ -283,8 +286,19 @@ class Controller:
         return repeat(lead, pause, Condition(logger), sentence, wake=wake, expected=(NotLeadingError,))
 
     async def _check_nodes(self) -> None:
-        for key in await self.runtime.cluster.check_nodes(self._silent()):
+        unheard = {(fleet.partition("/")[0], shard) for fleet, shard in self.runtime.links.silence.unheard()}
+        for key in await self.runtime.cluster.check_nodes(self._silent(), unheard):
             self._queue.add(key)
+
+    async def _check_silence(self) -> None:
+        """Find shards that hubs miss, and reconcile their fleets; if the operator misses one, too, check its node."""
+        silence = self.runtime.links.silence
+        known = {record.fleet.key: (key, record.fleet) for key, record in self.records.items() if record.fleet}
+        news = await silence.check({name: fleet for name, (_, fleet) in known.items()})
+        for fleet in news & known.keys():
+            self._queue.add(known[fleet][0])
+        if news and silence.unheard():
+            self.runtime.cluster.nodes.changed.set()
 
     async def _check_rights(self) -> None:
         if await self.runtime.world.rights.check():

@@ -2,7 +2,7 @@
 
 import copy
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest, problems
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.cluster.witnesses import Statements
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.services import peer_address
 from embereye_operator.decide.manifests.settings import Settings
@@ -96,6 +97,7 @@ class FakeRuntime:
         self.others: list[str] = []
         self.on_emptied_nodes: dict[str, Displaced] = {}
         self.waiting_pods: dict[str, str] = {}
+        self.witnessed = Statements()
         self.budgets_go_with: Manifest | None = None
         self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
@@ -183,6 +185,9 @@ class FakeRuntime:
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         known = self.shards.get(shard)
         return known.status() if known and known.reachable else None
+
+    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
+        return self.witnessed
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         known = self.shards.get(shard)

@@ -16,12 +16,14 @@ from typing import Any
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import configure_logging
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, ShardStatus
 from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.cluster.witnesses import ShardKey
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.process import OperatorOptions, serve
@@ -70,10 +72,12 @@ class SimulatedLinks(KubernetesLinks):
         super().__init__(client, world, *arguments, **options)
         self._pods = world
         self._simulated: dict[str, Assignment] = {}
+        self._fleets: dict[str, Fleet] = {}  # by shard
+        self._heard: dict[ShardKey, float] = {}  # monotonic seconds of a shard's latest report to the hub
         self._began = time.monotonic()
         self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
 
-    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+    async def ask_shard(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Answer like a shard."""
         if not self._pods.is_running(fleet, shard):
             return None
@@ -108,8 +112,21 @@ class SimulatedLinks(KubernetesLinks):
         self._fence()
         if not self._pods.is_running(fleet, shard):
             return None
-        self._simulated[shard] = assignment
+        self._simulated[shard], self._fleets[shard] = assignment, fleet
         return AssignResponse(accepted=True, epoch=assignment.epoch)
+
+    async def ask_hubs(self) -> list[dict[ShardKey, int]]:
+        """Answer like a hub to which every shard that runs reports."""
+        now = time.monotonic()
+        for shard, fleet in self._fleets.items():
+            if self._pods.is_running(fleet, shard):
+                self._heard[fleet.key, shard] = now
+        existing = {
+            (fleet, shard): heard
+            for (fleet, shard), heard in self._heard.items()
+            if ("Deployment", fleet.partition("/")[0], shard) in self._pods.cache.objects
+        }
+        return [{shard: round((now - heard) * SECOND) for shard, heard in existing.items()}]
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         """Answer like a hub whose devices have been sending for a day."""

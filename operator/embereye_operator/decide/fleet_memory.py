@@ -18,6 +18,7 @@ from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.claims import Claim
+from embereye_operator.decide.cluster.witnesses import Statements
 from embereye_operator.decide.device_lists import Lists
 from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.manifests.compare import Deviation
@@ -27,7 +28,8 @@ from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
-LOST = 4 * SECOND  # silence of a shard until its devices move to other shards
+LOST = 4 * SECOND  # silence of a shard, as only the operator sees it, until its devices move to other shards
+VOUCHED_LOST = 30 * SECOND  # the same of a shard that the hub hears, and which therefore watches
 ABSENCE = 6 * SECOND  # gap between two passes from which on the operator itself, or the whole machine, was stalled
 REFUSED = 15 * SECOND  # longest interval between attempts that a quota or policy refuses, for the same fleet
 UNEVEN = 60 * SECOND  # how long loads must differ before devices move
@@ -74,6 +76,7 @@ class FleetMemory:
     """
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → first missing answer
+    witnessed: Statements = field(default_factory=Statements)  # of the latest pass
     heard: dict[str, int] = field(default_factory=dict)  # device → when a shard last heard it; 0: before this operator
     waiting: dict[str, int] = field(default_factory=dict)  # device in hand-over → first seen by this operator
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it should be gone
@@ -109,8 +112,11 @@ class FleetMemory:
     _begun: bool = False  # a pass has seen the previous status
     _doubted: set[str] = field(default_factory=set)  # silent shards that get another chance after an absence
 
-    def note_statuses(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
-        """Record each shard's answer or silence."""
+    def note_statuses(
+        self, statuses: Mapping[str, ShardStatus | None], now: int, witnessed: Statements | None = None
+    ) -> None:
+        """Record each shard's answer or silence, and which of them the hub hears."""
+        self.witnessed = witnessed or Statements()
         self._leave_out_absence(now)
         for shard, status in statuses.items():
             if status is None:
@@ -189,17 +195,19 @@ class FleetMemory:
         return known if len(known) >= 0.9 * len(devices) else {}
 
     def lost_shards(self, shards: Iterable[str], now: int, dead: Collection[str] = ()) -> set[str]:
-        """Return those of `shards` that have been silent for too long, and all silent ones on `dead` nodes.
+        """Return those of `shards` that have been silent for too long, and all silent ones on `dead` nodes or unheard.
 
         If more than half of the others are silent, none of them is lost: the operator is more likely cut off.
         """
-        shards = list(shards)
-        dead_shards = {shard for shard in shards if shard in self.silent and shard in dead}
+        shards, gone = list(shards), {*dead, *self.witnessed.unheard}
+        dead_shards = {shard for shard in shards if shard in self.silent and shard in gone}
         remaining = [shard for shard in shards if shard not in dead_shards]
         silent = [shard for shard in remaining if shard in self.silent]
         if 2 * len(silent) > len(remaining):
             return dead_shards
-        return dead_shards | {shard for shard in silent if now - self.silent[shard] >= LOST}
+        vouched = self.witnessed.vouched
+        limits = {shard: VOUCHED_LOST if shard in vouched else LOST for shard in silent}
+        return dead_shards | {shard for shard, limit in limits.items() if now - self.silent[shard] >= limit}
 
     def note_intent(self, uneven_since: int, waiting: Mapping[str, int]) -> None:
         """Record since when loads differ too much, and since when each device waits for its next owner."""

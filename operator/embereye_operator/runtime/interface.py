@@ -8,7 +8,7 @@ has everything that only Kubernetes offers. So `reconcile` and all decisions are
 RefusedError means that retries alone will not help, UnavailableError that they may.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,7 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.cluster.witnesses import Statements
 
 
 class World(Protocol):
@@ -85,6 +86,9 @@ class Links(Protocol):
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard's status with all its devices; None if it does not answer within two seconds."""
+
+    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
+        """Return which of `shards` the hub hears, and which ones neither the hub nor the operator hears."""
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Send a shard its assignment directly, faster than its mounted file; None if it cannot be reached."""

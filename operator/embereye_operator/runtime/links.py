@@ -18,7 +18,7 @@ from embereye.process.grpc_server import PEOPLE, control_channel
 from embereye.process.identity.credentials import Certificate, Credentials
 from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_name
 from embereye.process.tasks import Tasks
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling, RetainRequest
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling, HeardRequest, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
@@ -52,6 +52,13 @@ class Address(NamedTuple):
     namespace: str
     shard: str
     control: str  # host:port
+
+
+class Heard(NamedTuple):
+    """The times since a hub heard shards, in nanoseconds."""
+
+    silences: Mapping[tuple[str, str], int] = {}  # by fleet and name of each shard: since its latest report
+    listening: int = 0  # since it began to hear shards; 0: nothing is known
 
 
 class _Open(NamedTuple):
@@ -116,6 +123,12 @@ class _Caller:
                 self._slow.setdefault((address, server_name), []).append(known)
             else:
                 self._retire(known)
+
+    def _replace_stalled(self, address: str, server_name: str) -> None:
+        """Make the next call dial again: a connection to a lost node remains for seconds, and nothing answers."""
+        known = self._open.get((address, server_name))
+        if known and known.link.get_state() is grpc.ChannelConnectivity.READY:
+            self._retire(self._open.pop((address, server_name)))
 
     async def close(self) -> None:
         """Close all channels."""
@@ -246,6 +259,20 @@ class Hub(_Caller):
         request = RetainRequest(fleets=fleets)
         response = await self._call(lambda link: RosterStub(link).Retain(request, timeout=TIMEOUT))
         self.epochs = dict(response.epochs)
+
+    async def heard(self) -> Heard:
+        """Return when the hub heard shards; nothing if it does not say."""
+        target, name = self._target, SERVER_NAMES[Role.HUB]
+        try:
+            answer = await self._answer(
+                target, name, lambda link: RosterStub(link).Heard(HeardRequest(), timeout=TIMEOUT)
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._replace_stalled(target, name)
+            return Heard()
+        silences = {(shard.fleet, shard.shard): shard.silent_ns for shard in answer.shards}
+        return Heard(silences, answer.listening_ns)
 
     async def is_serving(self) -> bool:
         """True if the hub answers and serves."""

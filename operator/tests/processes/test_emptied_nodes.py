@@ -136,6 +136,15 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
     wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
 
 
+def test_a_shard_leaves_a_node_that_hub_and_operator_miss_before_its_heartbeat_ends(place: Place) -> None:
+    pod = f"/api/v1/namespaces/{place.namespace}/pods/{SHARD}"
+    place.cluster.merge(f"{pod}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    place.dead.write_text(SHARD)
+    wait_for(lambda: place.roll() == uid(place), "a roll")
+    wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
+    assert not place.silent.is_set()
+
+
 def test_the_budget_belongs_to_the_operators_role(place: Place) -> None:
     if not place.cluster.collects_garbage:
         pytest.skip("no kube-controller-manager collects garbage here: KUBEBUILDER_ASSETS has none")

@@ -13,7 +13,15 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError as ClientError
 
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, RetainRequest, RosterResponse, TellScalingResponse
+from embereye.v1.roster_pb2 import (
+    FleetRoster,
+    FleetScaling,
+    HeardResponse,
+    HeardShard,
+    RetainRequest,
+    RosterResponse,
+    TellScalingResponse,
+)
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
@@ -58,6 +66,8 @@ class ServedHub(RosterServicer):
     rosters: dict[str, FleetRoster] = field(default_factory=dict)
     scaling: FleetScaling | None = None  # the latest
     calls: int = 0
+    silences: dict[tuple[str, str], int] = field(default_factory=dict)  # fleet, shard → nanoseconds
+    listening: int = 0  # nanoseconds
 
     async def Set(self, request: FleetRoster, context: Any) -> RosterResponse:
         self.calls += 1
@@ -69,6 +79,10 @@ class ServedHub(RosterServicer):
     async def TellScaling(self, request: FleetScaling, context: object) -> TellScalingResponse:
         self.scaling = request
         return TellScalingResponse()
+
+    async def Heard(self, request: object, context: object) -> HeardResponse:
+        shards = [HeardShard(fleet=fleet, shard=name, silent_ns=ns) for (fleet, name), ns in self.silences.items()]
+        return HeardResponse(shards=shards, listening_ns=self.listening)
 
     async def Retain(self, request: RetainRequest, context: object) -> RosterResponse:
         self.rosters = {name: roster for name, roster in self.rosters.items() if name in request.fleets}
@@ -255,3 +269,12 @@ async def test_our_processes_find_each_other_without_names(bench: Bench, namespa
     assert second.own.grpc == f"hall-sensors-1.{namespace}.svc:50051", "the address for senders has the name"
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
     assert bench.runtime.world.address(fleet, "hall-sensors-1") == second.own
+
+
+async def test_a_hub_that_never_heard_a_shard_has_missed_it_since_it_listens(bench: Bench, namespace: str) -> None:
+    await run_until_complete(bench)
+    fleet, links = f"{namespace}/sensors/hall", bench.runtime.links
+    first, second, gone = ((fleet, f"hall-sensors-{index}") for index in (0, 1, 9))
+    assert await links.ask_hubs() == [{}, {}], "a hub of an earlier version, or one that was stalled"
+    bench.hub.listening, bench.hub.silences = 9, {first: 7, gone: 8}
+    assert await links.ask_hubs() == [{first: 7}, {second: 9}]

@@ -7,15 +7,16 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.grpc_server import PEOPLE, GrpcServer, Service
-from embereye.v1.roster_pb2 import FleetRoster, RosterResponse, TellScalingResponse
+from embereye.v1.roster_pb2 import FleetRoster, HeardResponse, HeardShard, RosterResponse, TellScalingResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 from embereye.v1.shard_pb2 import AssignResponse, IdentifyResponse, InheritResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime import links
-from embereye_operator.runtime.links import Address, Hub, Shards
+from embereye_operator.runtime.links import Address, Heard, Hub, Shards
 
 
 class Link:
@@ -204,6 +205,11 @@ class Rosters(RosterServicer):
     async def TellScaling(self, request: object, context: object) -> TellScalingResponse:
         raise NotImplementedError
 
+    async def Heard(self, request: object, context: object) -> HeardResponse:
+        return HeardResponse(
+            shards=[HeardShard(fleet="site/sensors/hall", shard="hall-0", silent_ns=7)], listening_ns=9
+        )
+
 
 @pytest.mark.parametrize("answer", [True, False, None])
 async def test_a_hub_says_with_a_roster_if_its_routes_reach_people(answer: bool | None) -> None:
@@ -218,4 +224,52 @@ async def test_a_hub_says_with_a_roster_if_its_routes_reach_people(answer: bool 
     await hub.set(FleetRoster(fleet="site/sensors/hall"))
     assert hub.is_reaching_people is answer
     await hub.close()
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+async def test_a_hub_says_when_it_heard_shards_and_an_earlier_one_nothing(earlier: bool) -> None:
+    service = Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")
+    server = GrpcServer([] if earlier else [service], control=True)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    hub = Hub(f"127.0.0.1:{port}")
+    assert await hub.heard() == (Heard() if earlier else Heard({("site/sensors/hall", "hall-0"): 7}, 9))
+    await hub.close()
+    await server.stop(0)
+
+
+async def _is_heard(hub: Hub) -> bool:
+    return bool((await hub.heard()).listening)
+
+
+async def test_a_connection_on_which_a_hub_does_not_answer_is_replaced_at_once() -> None:
+    """Of two replicas, the one that was connected may have been lost with its node."""
+    server = GrpcServer([Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")], control=True)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    lost = asyncio.Event()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on the connections from before the loss until then, and later ones for good."""
+        is_affected = not lost.is_set()
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65_536):
+                    if not (is_affected and lost.is_set()):
+                        target.write(data)
+            target.close()
+
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    proxy = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    hub = Hub(f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+    await eventually(lambda: _is_heard(hub))
+    lost.set()
+    assert await hub.heard() == Heard()
+    await eventually(lambda: _is_heard(hub))
+    await hub.close()
+    proxy.close()
     await server.stop(0)

@@ -3,7 +3,8 @@
 `runtime/kubernetes/nodes.py` watches nodes, and asks `displaced` about every pod on a node with taints or without a
 heartbeat. A node is drained if a hard taint that the pod does not tolerate is on it, or one that announces the node's
 removal. It is lost if the control plane says so, or earlier if the kubelet's lease stays unchanged for STALE seconds.
-Only changes of a lease count, because clocks of other machines are not trusted.
+Only changes of a lease count, because clocks of other machines are not trusted. It is lost still earlier if two
+witnesses (`witnesses.py`) hear none of its shards, while its kubelet reports none of them as stopped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -122,6 +123,12 @@ def newest(pods: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not pod["metadata"].get("deletionTimestamp") and (pod.get("status") or {}).get("phase") not in ENDED
     ]
     return sorted(staying, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """True if the kubelet has last reported `pod` as ready."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
 
 
 @dataclass

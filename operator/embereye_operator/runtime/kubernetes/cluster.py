@@ -61,15 +61,15 @@ class KubernetesCluster:
         """See Cluster."""
         return self.world.rights.why_missing(fleet.namespace)
 
-    async def check_nodes(self, silent: Collection[Shard]) -> list[ObjectKey]:
+    async def check_nodes(self, silent: Collection[Shard], unheard: Collection[Shard] = ()) -> list[ObjectKey]:
         """Find shards, and the hub, on drained or lost nodes; call it every few seconds.
 
-        `silent` are shards that do not answer. Returns the affected fleets.
+        `silent` are shards that do not answer, `unheard` those that no hub hears either. Returns the affected fleets.
         """
         self.fence()
         fleets = []
         if self.can_see_nodes:
-            for namespace, label in await self.nodes.find_displaced(silent):
+            for namespace, label in await self.nodes.find_displaced(silent, unheard):
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
         await self.links.diagnose_hubs()

@@ -6,19 +6,22 @@ only the leader sends assignments and rosters. `_reports_to` remembers which hub
 hubs forget a fleet that moved.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from lightkube import AsyncClient
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.cluster.witnesses import ShardKey, Statements
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey
 from embereye_operator.runtime.kubernetes.fence import Fence
 from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.identities import Identities
 from embereye_operator.runtime.kubernetes.nodes import Nodes
+from embereye_operator.runtime.kubernetes.silence import SilenceWatch
 from embereye_operator.runtime.kubernetes.world import KubernetesWorld, labelled_fleets
 from embereye_operator.runtime.links import Address, Hub, Shards
 
@@ -52,6 +55,7 @@ class KubernetesLinks:
         self._hubs = {name: Hub(address) for name, address in hubs.items()}
         self._hub_pods = {name: HubPods(client, address, nodes) for name, address in hubs.items()}
         self._reports_to: dict[str, str] = {}  # fleet → name of the hub that has its roster
+        self.silence = SilenceWatch(self.ask_hubs, self.ask_shard)
 
     async def resync(self) -> None:
         """Find the hubs' addresses, and close idle connections; call it periodically."""
@@ -111,6 +115,34 @@ class KubernetesLinks:
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """See Links."""
+        return None if self.silence.is_unanswered(fleet, shard) else await self.ask_shard(fleet, shard)
+
+    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
+        """See Links."""
+        return self.silence.statements(fleet, shards)
+
+    async def ask_hubs(self) -> list[dict[ShardKey, int]]:
+        """Return for how many nanoseconds each hub has not heard each existing shard.
+
+        If the hub of its fleet never heard it, this is the time for which that hub has been able to.
+        """
+        if not self._is_identified():
+            return []
+        answers = await asyncio.gather(*(hub.heard() for hub in self._hubs.values()))
+        listening = {name: heard.listening for name, heard in zip(self._hubs, answers, strict=True)}
+        existing, missed = set[ShardKey](), dict[ShardKey, int]()
+        for (kind, namespace, shard), stored in self._world.cache.objects.items():
+            if kind == "Deployment" and stored.label:
+                key = f"{namespace}/{stored.label.replace('.', '/', 1)}", shard
+                existing.add(key)
+                if since := listening.get(self._reports_to.get(key[0], ""), 0):
+                    missed[key] = since
+        known = [{key: ns for key, ns in heard.silences.items() if key in existing} for heard in answers]
+        never = {key: since for key, since in missed.items() if not any(key in silences for silences in known)}
+        return [*known, never]
+
+    async def ask_shard(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        """Query a shard's status; None if it does not answer within two seconds."""
         if ("Deployment", fleet.namespace, shard) not in self._world.cache.objects or not self._is_identified():
             return None
         status = await self._shards.status(self._address(fleet, shard))
@@ -169,6 +201,7 @@ class KubernetesLinks:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.silence.close()
         await self._shards.close()
         for hub in self._hubs.values():
             await hub.close()

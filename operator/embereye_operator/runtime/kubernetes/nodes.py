@@ -2,8 +2,8 @@
 
 A watch keeps the list of nodes current. Every few seconds `find_displaced` lists the shards' pods on nodes with taints
 or lost ones, and on nodes of silent shards it reads the kubelet's heartbeat, because Kubernetes declares a node lost
-much later. The results are attributes that passes read; fleets with changes are returned, and get a pass at once. Pods
-are listed only when needed, never watched.
+much later. A node from which neither hub nor operator hear any shard is lost sooner. The results are attributes that
+passes read; fleets with changes are returned, and get a pass at once. Pods are listed only when needed, never watched.
 """
 
 import asyncio
@@ -21,7 +21,16 @@ from embereye.process.reason import reason_of
 from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
+from embereye_operator.decide.cluster.nodes import (
+    HEARTBEATS,
+    Displaced,
+    Heartbeats,
+    Node,
+    displaced,
+    is_ready,
+    newest,
+    read_node,
+)
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
 from embereye_operator.runtime.kubernetes.client.answers import list_objects, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import ALL_NAMESPACES, CHUNK, LEASES, NODES, PODS
@@ -89,10 +98,11 @@ class Nodes:
         finally:
             await events.aclose()
 
-    async def find_displaced(self, silent: Collection[Shard]) -> set[FleetLabel]:
+    async def find_displaced(self, silent: Collection[Shard], unheard: Collection[Shard] = ()) -> set[FleetLabel]:
         """Find displaced shards, and why silent shards' pods do not run; returns the fleets with changes.
 
-        The heartbeat of a node with a `silent` shard is read, because Kubernetes declares a node lost much later.
+        The heartbeat of a node with a `silent` shard is read, because Kubernetes declares a node lost much later. The
+        node of an `unheard` shard, which no hub hears either, may be lost already.
         """
         if not self._synced:
             return set()
@@ -102,12 +112,13 @@ class Nodes:
             if node.taints or node.lost:
                 placed[node.name] = await self._shards_pods(fields={"spec.nodeName": node.name})
         suspects: dict[str, list[Manifest]] = defaultdict(list)
-        silent_pods = await self._silent_pods(silent)
+        silent_pods = await self._silent_pods({*silent, *unheard})
         for pod in silent_pods:
             name = pod["spec"].get("nodeName", "")
             if name not in placed and name in nodes:
                 suspects[name].append(pod)
         lost = await self.without_heartbeat(suspects)
+        lost |= {name for name in suspects.keys() - lost if await self._is_unheard(name, suspects[name], unheard)}
         placed |= {name: suspects[name] for name in lost}
         displaced_shards: dict[FleetLabel, dict[str, Displaced]] = {}
         for name, pods in placed.items():
@@ -125,6 +136,16 @@ class Nodes:
         changed = _changed(self.displaced, displaced_shards) | _changed(self.waiting, waiting)
         self.displaced, self.waiting = displaced_shards, waiting
         return changed
+
+    async def _is_unheard(self, node: str, pods: Sequence[Manifest], unheard: Collection[Shard]) -> bool:
+        """True if all ready shards on `node` are `unheard`, at least one of its silent shards' `pods` among them.
+
+        A kubelet that runs soon reports a shard that has stopped as not ready, so its node is not lost.
+        """
+        if not any(_shard(pod) in unheard and is_ready(pod) for pod in newest(pods)):
+            return False
+        others = newest(await self._shards_pods(fields={"spec.nodeName": node}))
+        return all(_shard(pod) in unheard for pod in others if is_ready(pod))
 
     async def without_heartbeat(self, suspects: Collection[str]) -> set[str]:
         """Return those of `suspects` whose kubelet has stopped, even if the control plane has not noticed yet."""
