@@ -142,6 +142,8 @@ def test_a_shard_leaves_a_node_that_hub_and_operator_miss_before_its_heartbeat_e
     place.dead.write_text(SHARD)
     wait_for(lambda: place.roll() == uid(place), "a roll")
     wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
+    (condition,) = place.cluster.get(pod)["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "NodeLost"), "Services send nothing there any more"
     assert not place.silent.is_set()
 
 

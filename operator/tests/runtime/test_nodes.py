@@ -69,6 +69,7 @@ class Placed(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patched: list[str] = []
         for node in ("a", "b"):
             self.put(NODES, "", node, spec={}, status={})
         for shard, node in (("hall-sensors-0", "a"), ("yard-sensors-0", "a"), ("hall-sensors-1", "b")):
@@ -83,6 +84,13 @@ class Placed(Client):
 
     async def get(self, *_: Any, **__: Any) -> Any:
         raise refusal(404)
+
+    async def patch(self, kind: Any, name: str, body: Any, **_: Any) -> None:
+        assert kind is PODS.Status
+        self.patched.append(name)
+        for pod in self.objects[PODS, "site"]:
+            if pod["metadata"]["name"] == name:
+                pod["status"] = body["status"]
 
     async def watch(self, *_: Any, **__: Any) -> AsyncIterator[tuple[str, Any]]:
         await asyncio.Event().wait()
@@ -110,12 +118,13 @@ def lost(nodes: Nodes) -> set[str]:
 
 
 async def test_a_node_is_lost_when_both_witnesses_miss_all_its_shards(placed: tuple[Placed, Nodes]) -> None:
-    _, nodes = placed
+    client, nodes = placed
     await nodes.find_displaced((), {HALL})
     assert lost(nodes) == set(), "another shard on this node is heard"
     for _ in range(3):
         await nodes.find_displaced((), {HALL, YARD})
         assert lost(nodes) == {"hall-sensors-0", "yard-sensors-0"}
+    assert sorted(client.patched) == ["hall-sensors-0", "yard-sensors-0"], "Services leave them out, once"
     await nodes.find_displaced((), ())
     assert lost(nodes) == set(), "they are heard again"
 
@@ -126,3 +135,4 @@ async def test_a_node_whose_kubelet_reports_that_a_shard_has_stopped_is_not_lost
         pod["status"] = ready("False")
     await nodes.find_displaced((), {HALL, YARD})
     assert lost(nodes) == set()
+    assert client.patched == []

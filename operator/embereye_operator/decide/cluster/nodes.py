@@ -9,6 +9,7 @@ witnesses (`witnesses.py`) hear none of its shards, while its kubelet reports no
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 HEARTBEATS = "kube-node-lease"  # the namespace of the kubelets' leases, each named after its node
@@ -129,6 +130,17 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
     """True if the kubelet has last reported `pod` as ready."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+
+def unready(now: datetime) -> dict[str, str]:
+    """Build the condition of a pod whose node is lost since `now`."""
+    return {
+        "type": "Ready",
+        "status": "False",
+        "reason": "NodeLost",
+        "message": "neither the hub nor the operator hears a shard of this node",
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
 
 
 @dataclass

@@ -11,10 +11,12 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
+from lightkube.types import PatchType
 
 from embereye.process.condition import Condition
 from embereye.process.reason import reason_of
@@ -30,6 +32,7 @@ from embereye_operator.decide.cluster.nodes import (
     is_ready,
     newest,
     read_node,
+    unready,
 )
 from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
 from embereye_operator.runtime.kubernetes.client.answers import list_objects, tolerating
@@ -57,6 +60,7 @@ class Nodes:
         self._synced = False
         self._refused = Condition(logger)
         self._unseen: set[str] = set()  # namespaces whose pods may not be listed
+        self._unready: set[str] = set()  # uids of pods on lost nodes that were marked as not ready
 
     async def watch(self) -> None:
         """Watch the nodes until cancelled."""
@@ -120,6 +124,7 @@ class Nodes:
         lost = await self.without_heartbeat(suspects)
         lost |= {name for name in suspects.keys() - lost if await self._is_unheard(name, suspects[name], unheard)}
         placed |= {name: suspects[name] for name in lost}
+        await self._mark_unready([pod for name in lost for pod in suspects[name]])
         displaced_shards: dict[FleetLabel, dict[str, Displaced]] = {}
         for name, pods in placed.items():
             for pod in newest(pods):
@@ -142,10 +147,31 @@ class Nodes:
 
         A kubelet that runs soon reports a shard that has stopped as not ready, so its node is not lost.
         """
-        if not any(_shard(pod) in unheard and is_ready(pod) for pod in newest(pods)):
+        if not any(_shard(pod) in unheard and self._was_ready(pod) for pod in newest(pods)):
             return False
         others = newest(await self._shards_pods(fields={"spec.nodeName": node}))
         return all(_shard(pod) in unheard for pod in others if is_ready(pod))
+
+    def _was_ready(self, pod: Manifest) -> bool:
+        """True if the kubelet has last reported `pod` as ready."""
+        return is_ready(pod) or pod["metadata"]["uid"] in self._unready
+
+    async def _mark_unready(self, pods: Sequence[Manifest]) -> None:
+        """Mark `pods` of lost nodes as not ready, so that Services send no connections there.
+
+        Kubernetes does that, too, but later. A kubelet that runs after all marks its pods as ready again.
+        """
+        self._unready &= {pod["metadata"]["uid"] for pod in pods}
+        for pod in pods:
+            metadata = pod["metadata"]
+            if not is_ready(pod) or metadata["uid"] in self._unready:
+                continue
+            self._unready.add(metadata["uid"])
+            with tolerating(403), tolerating(404):  # an earlier chart's role; a pod that is gone
+                await self._client.patch(
+                    PODS.Status, metadata["name"], {"status": {"conditions": [unready(datetime.now(tz=UTC))]}},
+                    namespace=metadata["namespace"], patch_type=PatchType.STRATEGIC,
+                )  # fmt: skip
 
     async def without_heartbeat(self, suspects: Collection[str]) -> set[str]:
         """Return those of `suspects` whose kubelet has stopped, even if the control plane has not noticed yet."""
