@@ -7,7 +7,7 @@ import asyncio
 import time
 
 import pytest
-from harness.cluster.cluster import Json, until
+from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.site import RELEASE, SENSORS, SITE, SYSTEM, TAINTS, Site
 from harness.records.diary import Diary
 from harness.records.witness import Witness
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)
 
 DEVICES = {"n-1": "before", "n-2": "after"}  # device → zone
 DRAIN_SECONDS = 120
+STOP_SECONDS, STOPS, LOSSY_SECONDS = 3.0, 5, 60.0
 LOST_SECONDS = 60  # from power off until all is watched, and alarmed, again
 
 
@@ -125,6 +126,34 @@ async def test_a_node_under_a_paused_fleet_is_drained(site: Site) -> None:
 async def pause(site: Site, *, paused: bool) -> None:
     patch = f'{{"spec": {{"paused": {str(paused).lower()}}}}}'
     await site.cluster.kubectl("patch", f"sf/{SENSORS}", "--namespace", SITE, "--type=merge", "--patch", patch)
+
+
+async def placement(site: Site) -> Json:
+    """The shard's pods and nodes, and the owners of its devices."""
+    stored = await site.cluster.existing("configmap", f"{SENSORS}-sensors-placement", SITE, 10)
+    pods = await site.pods(component="sensor-shard", fleet=SENSORS)
+    places = {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "") for pod in pods}
+    return {"pods": places, "placement": stored["data"]}
+
+
+async def test_short_stops_and_lost_packets_move_nothing(site: Site) -> None:
+    pod, before = await shard(site), await placement(site)
+    with site.diary.step(f"the shard stopped for {STOP_SECONDS:g} s, {STOPS} times"):
+        for _ in range(STOPS):
+            await site.cluster.send_signal(pod, "STOP")
+            await asyncio.sleep(STOP_SECONDS)
+            await site.cluster.send_signal(pod, "CONT")
+            await asyncio.sleep(STOP_SECONDS)
+        assert await placement(site) == before
+    with site.diary.step(f"every fifth packet to its node lost for {LOSSY_SECONDS:g} s"):
+        rule = (RAW_CHAINS[0], "-m", "statistic", "--mode", "random", "--probability", "0.2", "-j", "DROP")
+        await site.cluster.on_node(pod["spec"]["nodeName"], "iptables", "-t", "raw", "-I", *rule)
+        try:
+            await asyncio.sleep(LOSSY_SECONDS)
+        finally:
+            await site.cluster.on_node(pod["spec"]["nodeName"], "iptables", "-t", "raw", "-D", *rule)
+        await site.covered("sf", SENSORS, 30)
+        assert await placement(site) == before
 
 
 async def test_a_node_that_is_powered_off_is_made_up_for_within_a_minute(site: Site) -> None:

@@ -223,6 +223,12 @@ class Cluster:
         self.diary.note("fault", f"kill -9 of {pod['metadata']['name']}, process {pid} on {node}", "bad", killed_ns)
         return killed_ns
 
+    async def send_signal(self, pod: Json, name: str) -> None:
+        """Send the signal `name`, such as STOP, to the process of a pod's only container."""
+        node, pid = await self._process(pod)
+        await self.on_node(node, "kill", f"-{name}", pid)
+        self.diary.note("fault", f"kill -{name} of {pod['metadata']['name']}, process {pid} on {node}", "bad")
+
     async def exhaust_memory(self, pod: Json) -> None:
         """Use up the memory of a pod's only container until the kernel kills its process."""
         node, pid = await self._process(pod)
