@@ -13,8 +13,7 @@ from embereye.process.remembered import Remembered
 
 ADDRESS_SECONDS = 1.0  # for one of several addresses to answer before the next one is tried
 
-Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # as getaddrinfo returns it
-_addresses: Remembered[tuple[str, int], list[Address]] = Remembered()  # by host and port
+_addresses: Remembered[tuple[str, int], list[Any]] = Remembered()  # by host and port, as getaddrinfo returns them
 
 
 async def connect_any(host: str, port: int) -> socket.socket:
