@@ -64,8 +64,8 @@ class S3:
 
     async def backups(self) -> list[str]:
         """The names of complete backups, oldest first."""
-        found = await asyncio.to_thread(self._client.list_objects_v2, Bucket=self.bucket, Prefix="site-1/backups/")
-        return [entry["Key"] for entry in found.get("Contents", ())]
+        listed = await asyncio.to_thread(self._client.list_objects_v2, Bucket=self.bucket, Prefix="site-1/backups/")
+        return [entry["Key"] for entry in listed.get("Contents", ())]
 
     @property
     def values(self) -> tuple[str, ...]:

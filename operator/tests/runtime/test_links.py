@@ -244,7 +244,7 @@ async def _is_heard(hub: Hub) -> bool:
 
 
 async def test_a_connection_on_which_a_hub_does_not_answer_is_replaced_at_once() -> None:
-    """Of two replicas, the one that was connected may have been lost with its node."""
+    """The replica at its other end may have been lost with its node."""
     server = GrpcServer([Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")], control=True)
     port = server.listen("127.0.0.1:0")
     await server.start()

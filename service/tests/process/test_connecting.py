@@ -77,13 +77,13 @@ async def test_addresses_from_before_are_used_while_a_name_is_not_resolved(
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     resolver = RememberingResolver()  # of cameras by HTTP, and of webhooks
-    found = await resolver.resolve("several.test", 2)
+    answer_before = await resolver.resolve("several.test", 2)
     (await connect_any("several.test", 2)).close()
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     with await connect_any("several.test", 2) as connection:
         assert connection.getpeername() == alive
-    assert await resolver.resolve("several.test", 2) == found
-    assert found[0]["host"] == alive[0]
+    assert await resolver.resolve("several.test", 2) == answer_before
+    assert answer_before[0]["host"] == alive[0]
     if lookup == "fails":
         with pytest.raises(socket.gaierror):
             await connect_any("unknown.test", 2)

@@ -27,7 +27,7 @@ from embereye_operator.runtime.kubernetes.client.answers import find, tolerating
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
 logger = logging.getLogger(__name__)
-# Short, because a status that is out of date stands until a leader writes it: a node may be lost with its leader.
+# Short, because an outdated status remains until a leader writes it: a node may be lost with its leader.
 DURATION = 7.0  # seconds without renewal until another replica may take the lease
 DEADLINE = 5.0  # seconds without renewal until the holder stops acting: earlier than another can take over
 RETRY = 1.0  # seconds between attempts

@@ -19,7 +19,7 @@ LookUp = Callable[[str], list[str]]
 
 def look_up(host: str) -> list[str]:
     """Resolve `host` into IP addresses, best first. OSError if that fails."""
-    return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
+    return list(dict.fromkeys(str(answer[4][0]) for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
 
 
 class KnownAddresses:
@@ -57,19 +57,19 @@ class KnownAddresses:
             return *self._lookups[host], self._known.get(host, [])
 
     def _run(self, host: str, lookup: Future[list[str]]) -> None:
-        found, failure = list[str](), OSError(f"{host} has no address")
+        addresses, failure = list[str](), OSError(f"{host} has no address")
         try:
-            found = self._look_up(host)
+            addresses = self._look_up(host)
         except OSError as error:
             failure = error
         except ValueError as error:  # a name that cannot be one, such as one with an empty part
             failure = OSError(str(error))
         with self._lock:
             del self._lookups[host]
-            if found:
-                self._known[host] = found
-        if found:
-            lookup.set_result(found)
+            if addresses:
+                self._known[host] = addresses
+        if addresses:
+            lookup.set_result(addresses)
         else:
             lookup.set_exception(failure)
 

@@ -18,7 +18,7 @@ NAME = "database.example"
 
 
 class Names:
-    """A resolver: it answers, fails, or does not answer until it is told to."""
+    """A resolver that answers, fails, or does not answer until `answers` is set."""
 
     def __init__(self) -> None:
         self.addresses: list[str] | OSError = ["127.0.0.1"]
