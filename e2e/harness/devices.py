@@ -7,9 +7,10 @@ Starting a fire returns the time at which its first line or frame was written, f
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import cv2
@@ -113,8 +114,7 @@ class FloodingDevice:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        values = ",".join(f"{key}={value}" for key, value in REST.items())
-        line = f"#Sensor{self.id}:{values}!\r\n".encode()
+        lines = itertools.cycle([self._line(0), self._line(1)])  # a sensor that never changes is reported as stuck
         while True:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(2):
@@ -124,18 +124,23 @@ class FloodingDevice:
                 handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, BLOCKED_MS)
                 try:
                     writer.write(f"#serialno:{self.id}!\r\n".encode())
-                    await self._send(writer, line)
+                    await self._send(writer, lines)
                 finally:
                     writer.transport.abort()
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _send(self, writer: asyncio.StreamWriter, line: bytes) -> None:
+    def _line(self, more: int) -> bytes:
+        values = ",".join(f"{key}={value + more}" for key, value in REST.items())
+        return f"#Sensor{self.id}:{values}!\r\n".encode()
+
+    async def _send(self, writer: asyncio.StreamWriter, lines: Iterator[bytes]) -> None:
         due, last = 0.0, time.monotonic()
         while not writer.is_closing():
             now = time.monotonic()
             due, last = min(due + (now - last) * self.rate, self.rate), now
-            writer.write(line * int(due))
-            due -= int(due)
+            if due >= 1:
+                writer.write(next(lines) * int(due))
+                due -= int(due)
             await writer.drain()
             await asyncio.sleep(FLOOD_SECONDS)
 

@@ -30,6 +30,7 @@ from harness.cluster.soak import (
 from harness.cluster.soak_site import TOTALS, surge_fleet
 from harness.cluster.soak_text import EMPTY, soak_text, write_soak_text
 from harness.cluster.writes import Changes, count_writes
+from harness.devices import FloodingDevice
 from harness.machine.soak import COLUMNS
 from harness.matrix.edits import merge
 from harness.matrix.matrix import Outcome
@@ -39,6 +40,7 @@ from harness.records.receivers import Arrivals, WebhookReceiver, follow_broker
 from harness.records.witness import Lit
 from harness.servers.mosquitto import Mosquitto
 
+from embereye.process.tasks import beside
 from embereye_operator.api.fleets import parse_fleet
 
 PLAN = ClusterPlan(seconds=86_400, seed=7)
@@ -154,6 +156,22 @@ def test_a_single_loss_fails_the_run(name: str) -> None:
     assert not replace(fine, totals=totals(**{name: 1})).ok
     assert not replace(fine, problems=["12 s: Traceback"]).ok
     assert not replace(fine, outcomes=[replace(FINE, gap=9.0)]).ok
+
+
+async def test_a_flooding_device_is_not_stuck() -> None:
+    heard = asyncio.Queue[bytes]()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            heard.put_nowait(line)
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    device = FloodingDevice("s-1", "hall", "127.0.0.1", server.sockets[0].getsockname()[1], rate=50.0)
+    async with beside(device.run(), name="device"), asyncio.timeout(30):
+        lines = [await heard.get() for _ in range(8)]
+    server.close()
+    assert len(set(lines[1:])) == 2
 
 
 async def test_a_webhook_that_arrives_twice_is_one_alarm_and_a_repetition(tmp_path: Path) -> None:
