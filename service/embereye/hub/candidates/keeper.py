@@ -58,12 +58,13 @@ class Candidates:
         def step(draft: Draft) -> None:
             draft.transaction[CANDIDATE_DIFFERENCES].update({row.id: row for row in rows})
 
+        # First, so that nobody is shown a difference of a candidate that is not listed.
+        self._reports[report.fleet, report.shard] = now_ns, report
         if rows:
             await self._hub.committer.commit(step)
         key = report.fleet, report.id
         if rows or key not in self._counts:
             self._counts[key] = await self._hub.read(lambda store: count_differences(store, *key))
-        self._reports[report.fleet, report.shard] = now_ns, report
 
     def compared(self) -> list[Compared]:
         """The candidates that are being compared now, by fleet."""
