@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-LOOKUP_SECONDS = 1.0  # how long a lookup is awaited if addresses are known
+from embereye.process.remembered import LOOKUP_SECONDS
 
 LookUp = Callable[[str], list[str]]
 
@@ -23,7 +23,7 @@ def look_up(host: str) -> list[str]:
 
 
 class KnownAddresses:
-    """The latest addresses of each host name. For use by several threads."""
+    """The latest addresses of each host name, for threads. `process/remembered.py` has the same for the event loop."""
 
     def __init__(self, look_up: LookUp = look_up, patience: float = LOOKUP_SECONDS) -> None:
         """`patience` is in seconds."""
