@@ -147,8 +147,9 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
                 if hub:
                     tasks.start(reporter.run(), name="report")
                 tls_port = free_port() if tls else 0
+                dialled = hub or "127.0.0.1:1"  # nobody: gRPC logs two errors for each call to an empty address
                 options = ShardOptions(
-                    "bench-0", Path("none"), hub, None, "127.0.0.1", 0, 0, 0, 0, 0, tls=tls, tls_port=tls_port
+                    "bench-0", Path("none"), dialled, None, "127.0.0.1", 0, 0, 0, 0, 0, tls=tls, tls_port=tls_port
                 )
                 shown = ServerTls(tls) if tls else None
                 await shard.start(ShardContext(options, tasks, reporter.report, lambda: None, tls=shown))
