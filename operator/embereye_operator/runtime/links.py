@@ -109,26 +109,26 @@ class _Caller:
                 self._retire(slow)
         return connected
 
-    def _note_failure(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
-        """Record a failed call on `link`: if it is not even connected, the next call uses a new channel."""
+    def _note_failure(self, address: str, server_name: str, link: grpc.aio.Channel, code: grpc.StatusCode) -> None:
+        """Record a call on `link` that failed with `code`: the next call may need a new channel.
+
+        A connection without an answer is replaced at once. It may lead to a lost node, where it would remain until that
+        node is back, although a Service of the same name now leads to another pod.
+        """
         known = self._open.get((address, server_name))
-        if (
-            known
-            and known.link is link
-            and (state := link.get_state()) is not grpc.ChannelConnectivity.READY
-            and time.monotonic() - known.since > CONNECTED_SECONDS
-        ):
+        if known is None or known.link is not link:
+            return
+        state = link.get_state()
+        if state is grpc.ChannelConnectivity.READY:
+            is_over = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        else:
+            is_over = time.monotonic() - known.since > CONNECTED_SECONDS
+        if is_over:
             del self._open[address, server_name]
             if state is grpc.ChannelConnectivity.CONNECTING:
                 self._slow.setdefault((address, server_name), []).append(known)
             else:
                 self._retire(known)
-
-    def _replace_stalled(self, address: str, server_name: str) -> None:
-        """Make the next call dial again: a connection to a lost node remains for seconds, and nothing answers."""
-        known = self._open.get((address, server_name))
-        if known and known.link.get_state() is grpc.ChannelConnectivity.READY:
-            self._retire(self._open.pop((address, server_name)))
 
     async def close(self) -> None:
         """Close all channels."""
@@ -161,8 +161,8 @@ class _Caller:
         call = make(link)
         try:
             return await call
-        except grpc.aio.AioRpcError:
-            self._note_failure(address, server_name, link)
+        except grpc.aio.AioRpcError as error:
+            self._note_failure(address, server_name, link, error.code())
             raise
         finally:
             call.cancel()
@@ -262,14 +262,12 @@ class Hub(_Caller):
 
     async def heard(self) -> Heard:
         """Return when the hub heard shards; nothing if it does not say."""
-        target, name = self._target, SERVER_NAMES[Role.HUB]
         try:
             answer = await self._answer(
-                target, name, lambda link: RosterStub(link).Heard(HeardRequest(), timeout=TIMEOUT)
-            )
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._replace_stalled(target, name)
+                self._target, SERVER_NAMES[Role.HUB],
+                lambda link: RosterStub(link).Heard(HeardRequest(), timeout=TIMEOUT),
+            )  # fmt: skip
+        except grpc.aio.AioRpcError:
             return Heard()
         silences = {(shard.fleet, shard.shard): shard.silent_ns for shard in answer.shards}
         return Heard(silences, answer.listening_ns)

@@ -239,13 +239,15 @@ async def test_a_hub_says_when_it_heard_shards_and_an_earlier_one_nothing(earlie
     await server.stop(0)
 
 
-async def _is_heard(hub: Hub) -> bool:
-    return bool((await hub.heard()).listening)
-
-
-async def test_a_connection_on_which_a_hub_does_not_answer_is_replaced_at_once() -> None:
-    """The replica at its other end may have been lost with its node."""
-    server = GrpcServer([Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")], control=True)
+@pytest.mark.parametrize("end", ["a hub", "a shard"])
+async def test_a_connection_without_an_answer_is_replaced_at_once(end: str) -> None:
+    """The process at its other end may be frozen with its node, while the address already leads to another."""
+    service = (
+        Service(add_RosterServicer_to_server, Rosters(), "embereye.v1.Roster")
+        if end == "a hub"
+        else Service(add_ShardServicer_to_server, Statuses(), "embereye.v1.Shard")
+    )
+    server = GrpcServer([service], control=True)
     port = server.listen("127.0.0.1:0")
     await server.start()
     lost = asyncio.Event()
@@ -265,11 +267,19 @@ async def test_a_connection_on_which_a_hub_does_not_answer_is_replaced_at_once()
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
     proxy = await asyncio.start_server(pass_on, "127.0.0.1", 0)
-    hub = Hub(f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-    await eventually(lambda: _is_heard(hub))
+    target = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    hub, shards = Hub(target), Shards()
+
+    async def is_heard() -> bool:
+        if end == "a hub":
+            return bool((await hub.heard()).listening)
+        return await shards.status(Address("default", "hall-0", target)) is not None
+
+    await eventually(is_heard)
     lost.set()
-    assert await hub.heard() == Heard()
-    await eventually(lambda: _is_heard(hub))
+    assert not await is_heard()
+    assert any([await is_heard() for _ in range(4)])  # it took a minute, after which gRPC itself closes the connection
     await hub.close()
+    await shards.close()
     proxy.close()
     await server.stop(0)
