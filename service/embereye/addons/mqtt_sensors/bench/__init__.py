@@ -1,4 +1,4 @@
-"""The benchmark of sensors over MQTT, beside bare aiomqtt and the text path: `embereye bench sensors` runs it."""
+"""The benchmarks of sensors over MQTT: their cost, beside bare aiomqtt and the text path, and a hand-over."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiomqtt
 
+from embereye.addons.mqtt_sensors.bench import hand_over
 from embereye.process.lifecycle import UserError
 from embereye_bench.hub.alarm_path import missing
 from embereye_bench.report import Benchmark, Result, Scale, median
@@ -90,5 +91,5 @@ def _await(server: Server, offered: int) -> None:
         time.sleep(0.05)
 
 
-SENSOR_BENCHMARKS: dict[str, Benchmark] = {NAME: mqtt_1000}
-NEEDS = {NAME: NEEDED}
+SENSOR_BENCHMARKS: dict[str, Benchmark] = {NAME: mqtt_1000, hand_over.NAME: hand_over.hand_over}
+NEEDS = {NAME: NEEDED, hand_over.NAME: hand_over.NEEDED}
