@@ -11,7 +11,7 @@ A field is written `[//TOPIC ][/SUBTOPIC ]PATH[=VALUE|VALUE…]`:
 | `.` or no path | the whole message |
 | `=VALUE` | on if the value is one of these, else off |
 
-Without `=`, on is `true`, `on`, `yes`, `1` and their like. Pure.
+Without `=`, on is `true`, `on`, `yes`, `1` and their like. A unit may follow (`quantity.split_unit`). Pure.
 """
 
 import json

@@ -68,6 +68,20 @@ def convert(quantity: str, value: float, unit: str) -> float:
     return value * factor + offset
 
 
+UNITS = {unit for known in CONVERSIONS.values() for unit in known} | {
+    quantity.unit for quantity in QUANTITIES.values() if quantity.unit
+}
+
+
+def split_unit(quantity: str, text: str) -> tuple[str, str]:
+    """Split `PATH in UNIT`; the unit is '' if none is named. ValueError if it is none of `quantity`."""
+    path, _, unit = text.rpartition(" in ")
+    if not path or unit not in UNITS:
+        return text, ""
+    convert(quantity, 0.0, unit)
+    return path, unit
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One value of a quantity."""

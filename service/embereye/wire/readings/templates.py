@@ -20,7 +20,7 @@ from embereye.wire.readings.fields import (
     parse_field,
     value_at,
 )
-from embereye.wire.readings.quantity import QUANTITIES, Reading, Report
+from embereye.wire.readings.quantity import QUANTITIES, Reading, Report, convert, split_unit
 from embereye.wire.readings.sparkplug import split_topic
 
 JSON_KEYS = {
@@ -53,6 +53,7 @@ class Template:
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # quantity → fields, the first that exists
     seen: tuple[str, ...] = ()  # fields with the time at which the gateway heard the device
     states: tuple[str, ...] = ()  # fields of `offline`: they are no sign of life of the device
+    units: Mapping[str, str] = field(default_factory=dict)  # quantity → the path of its unit in the same message
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -87,11 +88,13 @@ TEMPLATES: Mapping[str, Template] = {
         seen=("value",),
         states=("/status status=Dead",),
     ),
-    # tasmota.github.io/docs/MQTT: tele/TOPIC/SENSOR each TelePeriod, tele/TOPIC/LWT. {topic} is TOPIC
+    # tasmota.github.io/docs/MQTT: tele/TOPIC/SENSOR each TelePeriod, tele/TOPIC/LWT. {topic} is TOPIC. The command
+    # SetOption8 has it send °F; TempUnit says so: tasmota.github.io/docs/Commands
     "tasmota": Template(
         main="tele/{topic}/SENSOR",
         fields={"temperature": ("*.Temperature",), "humidity": ("*.Humidity",)},
         states=("//tele/{topic}/LWT =Offline",),
+        units={"temperature": "TempUnit"},
     ),
     # esphome.io/components/mqtt: {topic}/COMPONENT/NAME/state, {topic}/status. Names are the user's
     "esphome": Template(main="{topic}/status", states=("/status =offline",)),
@@ -144,6 +147,8 @@ class _Entry:
     quantity: str
     field: Field
     is_binary: bool
+    unit: str = ""  # of its value; '': the quantity's
+    unit_keys: tuple[str | int, ...] = ()  # the place of its unit in the same message; (): none
 
 
 @dataclass(frozen=True)
@@ -192,13 +197,14 @@ def mapping_of(topic: str, template: str, fields: Mapping[str, str]) -> SensorMa
     ]:
         if name not in QUANTITIES:
             raise ValueError(f'fields: "{name[:40]}" is not one of {", ".join(QUANTITIES)}')
-        parsed = parse_field(filled(text))
+        path, unit = split_unit(name, filled(text))
+        parsed, unit_keys = parse_field(path), parse_field(known.units.get(name, "")).keys
         places = [main, *known.also]
         if parsed.topic:
             places = [parsed.topic[2:] if parsed.topic.startswith("//") else topic + parsed.topic]
         for place in places:
             listed = entries.setdefault(place, [])
-            listed.append(_Entry(len(listed), name, parsed, QUANTITIES[name].is_binary))
+            listed.append(_Entry(len(listed), name, parsed, QUANTITIES[name].is_binary, unit, unit_keys))
     own = {place for place, listed in entries.items() if any(entry.quantity != "offline" for entry in listed)}
     states = frozenset(place for place in entries if place not in own and place != main)
     if template == "esphome":
@@ -238,7 +244,7 @@ def read(mapping: SensorMapping, topic: str, payload: bytes, *, retained: bool =
         value = value_at(document, entry.field.keys) if entry.field.query is None else _best_match(entry, document)
         if value is MISSING or value is None:
             continue
-        converted = _converted(entry, value)
+        converted = _converted(entry, value, document)
         if converted is None:
             unreadable = f"{entry.quantity}: {str(value)[:40]!r}"
         else:
@@ -260,11 +266,20 @@ def _best_match(entry: _Entry, document: Any) -> Any:
     return next(on, values[0] if values else MISSING)
 
 
-def _converted(entry: _Entry, value: object) -> float | None:
+def _converted(entry: _Entry, value: object, document: Any) -> float | None:
     if entry.is_binary:
         on = is_on(value, entry.field.values)
         return None if on is None else float(on)
-    return number(value)
+    converted, unit = number(value), entry.unit
+    if not unit and entry.unit_keys:
+        said = value_at(document, entry.unit_keys)
+        unit = "" if said is MISSING else str(said)
+    if not unit or converted is None:
+        return converted
+    try:
+        return convert(entry.quantity, converted, unit)
+    except ValueError:
+        return None
 
 
 def time_ns(value: object) -> int:

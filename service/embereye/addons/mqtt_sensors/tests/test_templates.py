@@ -38,6 +38,14 @@ MESSAGES: list[tuple[typing.Any, ...]] = [
      {"Time": "2026-02-24T22:20:38", "Switch1": "ON", "DS18B20": {"Id": "0", "Temperature": 21.5}},
      {"smoke": 1, "temperature": 21.5}),
     ("tasmota", "boiler", {}, "tele/boiler/LWT", "Offline", {"offline": 1}),
+    ("tasmota", "boiler", {}, "tele/boiler/SENSOR",
+     {"Time": "2026-02-24T22:20:38", "DS18B20": {"Id": "0", "Temperature": 70.7}, "TempUnit": "F"},
+     {"temperature": pytest.approx(21.5)}),
+    ("zwavejs", "zwave/Hall", {"temperature": "/sensor_multilevel/endpoint_0/Air_temperature value in °F"},
+     "zwave/Hall/sensor_multilevel/endpoint_0/Air_temperature", {"time": 1, "value": 70.7},
+     {"temperature": pytest.approx(21.5)}),
+    ("plain", "meter", {"carbonMonoxideLevel": "$.gas[0].co in ppb", "battery": "level in 1"}, "meter",
+     {"gas": [{"co": 4000}], "level": 0.5}, {"carbonMonoxideLevel": 4, "battery": 50}),
     ("esphome", "attic", {"smoke": "/binary_sensor/smoke/state"}, "attic/binary_sensor/smoke/state", "ON",
      {"smoke": 1}),
     ("esphome", "attic", {"smoke": "/binary_sensor/smoke/state"}, "attic/status", "offline", {"offline": 1}),
@@ -120,9 +128,21 @@ def test_an_unreadable_message_is_refused(payload):
         read(mapping_of("z/k", "zigbee2mqtt", {}), "z/k", payload)
 
 
+def test_a_temperature_in_an_unknown_unit_is_never_taken_for_degrees_celsius():
+    mapping = mapping_of("boiler", "tasmota", {})
+    with pytest.raises(ValueError, match="unreadable value of temperature"):
+        read(mapping, "tele/boiler/SENSOR", b'{"DS18B20": {"Temperature": 70.7}, "TempUnit": "R"}')
+
+
 @pytest.mark.parametrize(
     ("template", "fields", "reason"),
-    [("zigbee", {}, "not one of"), ("plain", {"smok": "a"}, "not one of"), ("plain", {"smoke": "a]"}, "no path")],
+    [
+        ("zigbee", {}, "not one of"),
+        ("plain", {"smok": "a"}, "not one of"),
+        ("plain", {"smoke": "a]"}, "no path"),
+        ("plain", {"temperature": "t in ppb"}, 'temperature: unit "ppb" is not one of: °C, C'),
+        ("plain", {"smoke": "s in °F"}, 'smoke: unit "°F" is not one of: none'),
+    ],
 )
 def test_a_wrong_mapping_is_refused_with_the_reason(template, fields, reason):
     with pytest.raises(ValueError, match=reason):
