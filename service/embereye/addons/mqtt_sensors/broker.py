@@ -60,6 +60,7 @@ REBIRTH_NS = MINUTE  # nanoseconds between two requests for the births of a Spar
 ANSWER_SECONDS = 10.0  # longest wait for the broker
 KEEP_ALIVE_SECONDS = 5  # a lost connection is noticed after one and a half times this
 SUBSCRIBED = 200  # topics in one request
+REST_SECONDS = 0.1  # without a message, after which a broker that was left has delivered what it had queued
 SESSION_SECONDS = 3600  # for which the broker keeps messages of a process that is gone
 REFUSALS = {4, 5, 0x86, 0x87}  # codes of MQTT 3.1.1 and 5: bad user name or password, not authorized
 UNSUPPORTED = 0x84  # reason code of MQTT 5: the broker knows only earlier versions
@@ -248,7 +249,7 @@ class Broker:
             tls_context=place.context(), logger=library_logger,
         )  # fmt: skip
         Deliveries(client, self._receive)
-        self._note_topics()  # messages that waited in the session arrive before the connection is known to be made
+        self._by_topic = self._topics()  # messages of the session arrive before the connection is known to be made
         async with (
             client,
             beside(_await_end(client), name="mqtt-sensors-listen") as listening,
@@ -265,8 +266,9 @@ class Broker:
         subscribed: set[str] = set()
         while True:
             self.changed.clear()
-            by_topic = self._note_topics()
+            by_topic = self._topics()
             fresh, gone = sorted(by_topic.keys() - subscribed), sorted(subscribed - by_topic.keys())
+            self._by_topic = {**self._by_topic, **by_topic}  # until the broker has heard what is gone
             for start in range(0, len(fresh), SUBSCRIBED):
                 await subscribe(client, fresh[start : start + SUBSCRIBED])
             for start in range(0, len(gone), SUBSCRIBED):
@@ -274,17 +276,25 @@ class Broker:
             subscribed = set(by_topic)
             raise_if_cancelled()
             if self._is_leaving:
+                await self._receive_rest()
                 return
+            self._by_topic = by_topic
             self._note_working()
             await self.changed.wait()
 
-    def _note_topics(self) -> Mapping[str, list[Subscriber]]:
-        """Note who reads each topic, and return it."""
+    async def _receive_rest(self) -> None:
+        """Wait until nothing more arrives: the broker may have queued messages before it heard the unsubscription."""
+        known = -1
+        while known != self.received:
+            known = self.received
+            await asyncio.sleep(REST_SECONDS)
+
+    def _topics(self) -> dict[str, list[Subscriber]]:
+        """The wanted topics, and who reads each."""
         by_topic: dict[str, list[Subscriber]] = defaultdict(list)
         for subscriber in self.wanted.values():
             for topic in (*subscriber.mapping.topics, *([subscriber.check_in] if subscriber.sleeps else [])):
                 by_topic[topic].append(subscriber)
-        self._by_topic = by_topic
         return by_topic
 
     async def _publish(self, client: aiomqtt.Client) -> None:
@@ -330,7 +340,7 @@ class Broker:
         now = now_ns()
         heard_ns = min(report.seen_ns, now) if retained and report.is_check_in else now if report.is_check_in else 0
         self._owner.receive(subscriber.device, report, heard_ns)
-        if subscriber.sleeps and report.is_check_in:
+        if subscriber.sleeps and report.is_check_in and not self._is_leaving:  # the next owner has newer ones
             self._publish_check_in(subscriber, report, heard_ns)
 
     def _request_births(self, subscriber: Subscriber) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import aiomqtt
 import pytest
@@ -132,6 +133,23 @@ async def test_a_hand_over_loses_no_message(broker, shard):
     await eventually(lambda: new.devices["kitchen"].states.values.get("battery") == sent - 1)
     received = {report["battery"] for each in (old, new) for report in each.reports() if "battery" in report}
     assert received == set(range(sent))
+
+
+async def test_a_drained_shard_analyses_what_the_broker_had_queued_for_it(broker, shard):
+    watched = shard("kitchen")
+    await is_receiving(watched)
+    sent = 400
+
+    async def publish_all():
+        async with aiomqtt.Client("127.0.0.1", broker.port, username="ember", password=PASSWORD) as client:
+            for number in range(sent):
+                await client.publish("zigbee2mqtt/kitchen", json.dumps({"battery": number}), qos=1)
+
+    publishing = threading.Thread(target=asyncio.run, args=(publish_all(),))
+    publishing.start()
+    publishing.join()  # the shard reads nothing meanwhile
+    await watched.source.drain()
+    assert [report["battery"] for report in watched.reports("kitchen")] == list(range(sent))
 
 
 async def test_a_sensor_that_returns_to_a_shard_brings_no_message_of_the_time_elsewhere(broker, shard):
