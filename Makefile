@@ -33,6 +33,7 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader
 # Each takes minutes to build and is for slow tests only.
 E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-speaker prometheus-adapter keda-operator keda-adapter)
+E2E_PROGRAMS += $(filter kube-router,$(EMBEREYE_POLICIES))
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 

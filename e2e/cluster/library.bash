@@ -10,6 +10,7 @@ kubernetes=${EMBEREYE_KUBERNETES:-1.34.4} etcd=3.6.8 coredns=1.12.1 kind=0.33.0 
 prometheus=0.309.1 prometheus_operator=0.85.0 gateway_api=1.3.0
 glua=1.1.1 # the Lua that Argo CD has
 metallb=0.14.9 # a load balancer
+kube_router=2.1.0 # which enforces NetworkPolicies
 prometheus_adapter=0.12.0 # Prometheus' numbers as the API server's, for HorizontalPodAutoscalers
 keda=2.17.2
 go2rtc=1.9.9 mediamtx=1.12.3 # cameras and their servers, which ours are tested against

@@ -235,6 +235,11 @@ class Cluster:
         await self.on_node(node, "sh", "-c", _EXHAUST, "sh", pid)
         self.diary.note("fault", f"out of memory: {pod['metadata']['name']}, process {pid} on {node}", "bad")
 
+    async def tcp_sockets(self, pod: Json) -> str:
+        """The kernel's tables of a pod's TCP sockets, as in /proc/net/tcp."""
+        node, pid = await self._process(pod)
+        return await self.on_node(node, "cat", f"/proc/{pid}/net/tcp", f"/proc/{pid}/net/tcp6")
+
     async def _process(self, pod: Json) -> tuple[str, str]:
         """The node and the process id of a pod's only container."""
         node, name = pod["spec"]["nodeName"], pod["metadata"]["name"]

@@ -1,17 +1,22 @@
-"""Enforcement of NetworkPolicies on nodes that are built here, by a pod on each; kindest/node enforces them already."""
+"""Enforcement of NetworkPolicies on nodes that are built here, by a pod on each; kindest/node enforces them already.
+
+`EMBEREYE_POLICIES=kube-router` of e2e/cluster/up chooses kube-router instead.
+"""
 
 from pathlib import Path
 
 from harness.cluster.cluster import Cluster, Json
 
 ENFORCER = "e2e-policies"  # in kube-system
+OTHERS = ("kindnet", "kube-router")  # DaemonSets that enforce policies
 PROGRAM = Path(__file__).with_name("policies.py")
 
 
 async def enforce_policies(cluster: Cluster, image: str) -> None:
     """Start an enforcing pod on every node, unless the nodes' network enforces policies."""
-    if await cluster.get("daemonset", "kindnet", "--namespace", "kube-system"):
-        return
+    for name in OTHERS:
+        if await cluster.get("daemonset", name, "--namespace", "kube-system"):
+            return
     await cluster.apply(*_manifests(image))
     await cluster.kubectl(
         "rollout", "status", f"daemonset/{ENFORCER}", "--namespace", "kube-system", "--timeout=90s", limit=100
