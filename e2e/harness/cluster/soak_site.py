@@ -137,7 +137,7 @@ class SoakRelease(Release):
                    "--devices", ",".join(f"{id_}={sensors[id_]}" for id_ in chosen), "--rate", f"{self.plan.rate:g}",
                    "--frame-rate", f"{self.plan.frame_rate:g}"]  # fmt: skip
         if way == "grpc":
-            command += ["--grpc", "--token", self.device_token]
+            command += ["--grpc", f"--token={self.device_token}"]  # it may begin with a hyphen
         self._processes[way] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
 
     def show_token(self, token: str) -> None:
