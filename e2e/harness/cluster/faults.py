@@ -18,7 +18,7 @@ from embereye_operator.api.bounds import COVERED_SECONDS, GAPS
 from embereye_operator.api.fleets import parse_fleet
 from harness.cluster.attacked import SHARDS, TOKENS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
-from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_delay
+from harness.cluster.hub_faults import HUB, HUB_FAULTS, LOST_NODE, is_ready, reset_restart_delay
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.edits import merge
 from harness.matrix.fault import Fault, mended_after
@@ -414,11 +414,11 @@ FAULTS: dict[str, Fault[Release]] = {
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),
         Fault("node drained", "a node with a shard is drained", GAPS["node drained"], node_drained, at_once=True,
               besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE, takes=NODE, planned=True),
-        Fault("node paused", "a node with a shard is paused for a minute", 45.0, node_paused, duration=60.0,
+        Fault("node paused", "a node with a shard is paused for a minute", LOST_NODE, node_paused, duration=60.0,
               besides=NODE_GONE, takes=NODE),
-        Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, duration=60.0,
+        Fault("node off", "a node with a shard is powered off for a minute", LOST_NODE, node_off, duration=60.0,
               besides=NODE_GONE, takes=NODE),
-        Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
+        Fault("node cut off", "a node with a shard is cut off from all others for a minute", LOST_NODE, node_cut_off,
               duration=60.0, besides=NODE_GONE, takes=NODE),
         Fault("network bad", "one packet in twenty to a node is lost, for 20 s", 10.0, network_bad,
               duration=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),

@@ -153,13 +153,14 @@ async def bus_gone(release: Release) -> AsyncIterator[None]:
 
 
 HUB = "a hub's process"
+LOST_NODE = 20.0  # the longest gap, in seconds: a loaded machine starts pods within 4 to 8 s
 
 HUB_FAULTS: tuple[Fault[Release], ...] = (
     Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
           several_hubs=True, takes=HUB, before=reset_restart_delay),
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
           besides=HUB_GONE, several_hubs=True, takes=HUB, before=reset_restart_delay),
-    Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
+    Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", LOST_NODE,
           owners_node_off, duration=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
           takes="a node"),
     Fault("sessions ended", "an administrator ends all sessions of PostgreSQL", 1.5, sessions_ended, at_once=True,
