@@ -18,6 +18,7 @@ from harness.cluster.figures import ContainerUsage, Firing, Restarts, sum_reques
 from harness.cluster.soak import (
     JUDGED_SECONDS,
     SHORT_FAULTS,
+    SHORT_LOAD,
     SHORT_SECONDS,
     SOAK_FAULTS,
     ClusterPlan,
@@ -77,7 +78,8 @@ def test_the_roll_out_changes_fields_that_a_fleet_has() -> None:
 
 
 def test_a_short_run_has_three_fires_and_then_one_fault_of_its_seed() -> None:
-    runs = [replace(PLAN, seed=seed, seconds=SHORT_SECONDS, short=True, faults=SHORT_FAULTS) for seed in range(30)]
+    short = replace(PLAN, seconds=SHORT_SECONDS, short=True, faults=SHORT_FAULTS, **SHORT_LOAD)
+    runs = [replace(short, seed=seed) for seed in range(30)]
     schedules = [run.schedule() for run in runs]
     assert schedules == [run.schedule() for run in runs]
     assert all([event for _, event in schedule[:-1]] == ["fire"] * 3 for schedule in schedules)
