@@ -223,16 +223,19 @@ def test_restarts_and_writes_are_excused_by_a_fault_only(folder: Path) -> None:
     books.add("restart", 1010.0, container="hall/shard", reason="Error", code=137)
     books.add("write", 1100.0, text="patch sensorfleets/status hall")
     assert read_run(folder).problems == []
+    books.add("write", 5.0, text="patch sensorfleets/status hall")
+    books.add("restart", 5.0, container="hall/shard", reason="Error", code=1)
     books.add("restart", 3000.0, container="embereye-hub/hub", reason="OOMKilled", code=137)
     books.add("write", 4000.0, text="patch sensorfleets/status hall")
     assert read_run(folder).problems == [
+        "5 s: hall/shard restarted without a fault: Error 1",
         "3000 s: embereye-hub/hub restarted without a fault: OOMKilled 137",
         "4000 s: written at rest: patch sensorfleets/status hall",
     ]
     books.add("harm", 5000.0, event="node off")
     books.add("restart", 5100.0, container="hall/shard", reason="Error", code=137)
     books.add("piece", 5200.0, piece=2)
-    assert len(read_run(folder).problems) == 2, "a fault that was cut with its piece is an excuse, too"
+    assert len(read_run(folder).problems) == 3, "a fault that was cut with its piece is an excuse, too"
     books.add("restart", 5110.0, container="hall/shard", reason="Error", code=139)
     assert "5110 s: hall/shard crashed: Error 139" in read_run(folder).problems
 
