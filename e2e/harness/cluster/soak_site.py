@@ -6,6 +6,7 @@ used again after people have reset their zones.
 """
 
 import asyncio
+import random
 import subprocess
 import sys
 from collections import deque
@@ -80,7 +81,8 @@ class SoakRelease(Release):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._leaving: list[subprocess.Popen[bytes]] = []  # processes with an old token
         self._log: IO[bytes] | None = None
-        self._quiet = deque(map(fire_id, range(fires)))  # sensors that can burn, in order
+        order = random.Random(plan.seed).sample(range(fires), fires)
+        self._quiet = deque(map(fire_id, order))  # sensors that can burn, in order
         self._burning: list[str] = []  # zones that burn, or were not reset
 
     # --- declared objects ---
