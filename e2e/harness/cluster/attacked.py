@@ -228,10 +228,11 @@ R = TypeVar("R", bound=Release)
 async def running_release(
     diary: Diary, fires: int, film: Film, *, several_hubs: bool = False, alerts: bool = True,
     build: Callable[[Site, int, Engines | None], R] = Release,  # type: ignore[assignment]
+    leave: bool = False,
 ) -> AsyncIterator[R]:  # fmt: skip
     """Run a release with working devices in a cluster that is clean before and after.
 
-    `alerts`: a Prometheus evaluates our rules. `build` makes the release.
+    `alerts`: a Prometheus evaluates our rules. `build` makes the release. `leave`: the next run cleans the cluster.
     """
     with diary.step("a clean cluster with the image"):
         site = Site(await Cluster.connect(diary))
@@ -260,4 +261,5 @@ async def running_release(
     finally:
         with stack:  # even if the cluster is gone
             await site.stop()
-            await asyncio.shield(site.clean())
+            if not leave:
+                await asyncio.shield(site.clean())

@@ -249,9 +249,9 @@ def load_cameras(plan: LoadPlan) -> dict[str, str]:
 
 @asynccontextmanager
 async def running_soak(
-    diary: Diary, folder: Path, plan: LoadPlan, film: Film, *, alerts: bool
+    diary: Diary, folder: Path, plan: LoadPlan, film: Film, *, alerts: bool, leave: bool
 ) -> AsyncIterator[SoakRelease]:
-    """Run the release of a soak in a cluster that is clean before and after. `alerts`: a Prometheus judges ours."""
+    """Run the release of a soak in a cluster that is clean before and after; `alerts`, `leave`: `running_release`."""
     cluster = await Cluster.connect(diary)
     host = await cluster.neighbour()
     if plan.audited:
@@ -265,7 +265,7 @@ async def running_soak(
         await asyncio.to_thread(broker.start)
         stack.callback(broker.stop)
         build = partial(SoakRelease, plan=plan, webhook=webhook, broker=broker, mqtt=Arrivals(folder, "mqtt"))
-        running = running_release(diary, FIRES, film, several_hubs=True, alerts=alerts, build=build)
+        running = running_release(diary, FIRES, film, several_hubs=True, alerts=alerts, build=build, leave=leave)
         release = await stack.enter_async_context(running)
         if alerts:
             release.alerts = release.prometheus
