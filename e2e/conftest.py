@@ -15,6 +15,7 @@ from harness.records.page import write_page
 
 DIARIES: pytest.StashKey[list[Diary]] = pytest.StashKey()
 FAILED: pytest.StashKey[bool] = pytest.StashKey()
+CLEAN: pytest.StashKey[bool] = pytest.StashKey()  # the module before has cleaned the cluster
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
@@ -59,7 +60,7 @@ def print_line(pytestconfig: pytest.Config) -> Callable[[str], None]:
 async def site(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, print_line: Callable[[str], None]
 ) -> AsyncIterator[Site]:
-    """A clean cluster for a module. After a failure its records are saved; it is cleaned at the end."""
+    """A clean cluster for a module. It is cleaned at the end; after a failure, its records are saved instead."""
     for need in (KUBECTL, HELM, CLUSTER):
         need.require()
     diary = Diary(results_folder(), print_line)
@@ -68,13 +69,17 @@ async def site(
     with diary.step("a clean cluster with the image"):
         cluster = await Cluster.connect(diary)
         site = Site(cluster)
-        await site.clean()
+        if not pytestconfig.stash.get(CLEAN, False):
+            await site.clean()
+        pytestconfig.stash[CLEAN] = False
         await site.prepare()
     site.start(site.follow_events(), "follow-events")
     try:
         yield site
     finally:
-        await asyncio.shield(_close(site, failed=request.node.stash.get(FAILED, False)))
+        failed = request.node.stash.get(FAILED, False)
+        await asyncio.shield(_close(site, failed=failed))
+        pytestconfig.stash[CLEAN] = not failed
 
 
 async def _close(site: Site, *, failed: bool) -> None:
