@@ -299,6 +299,19 @@ def test_the_fields_that_a_write_changed_are_known_and_a_sign_of_life_is_no_chan
     assert changes.describe({"verb": "patch", "objectRef": scaled, "requestObject": patch}) == ("", False)
 
 
+def test_the_job_that_deletes_budgets_is_renewed_to_show_that_the_operator_lives() -> None:
+    changes = Changes()
+
+    def is_alive(time: str) -> bool:
+        target = {"resource": "jobs", "name": "embereye-operator-embereye-budgets"}
+        request = {"verb": "patch", "objectRef": target, "requestReceivedTimestamp": f"2026-01-01T{time}.250000Z"}
+        return changes.describe(request)[1]
+
+    assert is_alive("00:10:00")
+    assert is_alive("00:20:00")
+    assert not is_alive("00:21:00"), "sooner than every ten minutes"
+
+
 def test_a_sign_of_life_is_no_write_at_rest(folder: Path) -> None:
     books = Books(folder)
     books.add("piece", 0.0, piece=1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from embereye_operator.decide.status import OBSERVED_SECONDS, nanoseconds
+from embereye_operator.runtime.kubernetes.guard import RENEW
 from harness.cluster.books import Books
 from harness.cluster.faults import FAULTS
 from harness.cluster.soak_site import SURGE
@@ -27,6 +28,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._renewed: dict[str, int] = {}  # a Job that deletes budgets → when it was last written, in nanoseconds
 
     def note(self, resource: str, name: str, status: Mapping[str, Any]) -> None:
         """Learn a fleet's present status."""
@@ -38,6 +40,8 @@ class Changes:
         ("", False) for an object of which the audit log has no content.
         """
         target = request.get("objectRef", {})
+        if target.get("resource") == "jobs":
+            return "", self._is_renewal(target.get("name", ""), request)
         content = request.get("requestObject")
         if target.get("subresource") != "status" or not isinstance(content, dict) or "status" not in content:
             return "", False  # a JSON patch is a list
@@ -48,6 +52,12 @@ class Changes:
         seen = [nanoseconds(entry.get("lastObserved", "")) / 1e9 for entry in (before, status)]
         is_alive = bool(before) and fields <= NUMBERS and seen[1] - seen[0] >= OBSERVED_SECONDS - ROUNDED
         return ", ".join(sorted(_described(fields, before, status))), is_alive
+
+    def _is_renewal(self, name: str, request: Mapping[str, Any]) -> bool:
+        """True if the Job `name`, which deletes budgets after the operator's end, was written no sooner than due."""
+        now = nanoseconds(request.get("requestReceivedTimestamp", ""))
+        before, self._renewed[name] = self._renewed.get(name, 0), now
+        return (now - before) / 1e9 >= RENEW - ROUNDED
 
 
 def _described(fields: set[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
