@@ -187,19 +187,20 @@ class House:
         )  # fmt: skip
         await self._store(clip, data)
 
-    async def film(self, camera: str, zone: str) -> str:
+    async def film(self, camera: str, zone: str, size: tuple[int, int] = (320, 240)) -> str:
         """Store two seconds of H.264 for the latest episode of `camera`; return the address."""
-        file, now = io.BytesIO(), time.time_ns()
+        file, now, (width, height) = io.BytesIO(), time.time_ns(), size
         with av.open(file, "w", format="mp4") as container:
             stream = container.add_stream("libx264", rate=10, options={"bf": "0"})
-            stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
             for number in range(20):
-                pixels = np.full((240, 320, 3), 10 * number, np.uint8)
+                pixels = np.full((height, width, 3), 10 * number, np.uint8)
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="bgr24")))
             container.mux(stream.encode())
         clip = Clip(
             media=Clip.MEDIA_VIDEO, fleet=CAMERAS, device=camera, zone=zone, kind=Kind.FLAME.wire,
-            episode=self.episodes[camera], from_ns=now - 2 * SECOND, until_ns=now, frames=20, width=320, height=240,
+            episode=self.episodes[camera], from_ns=now - 2 * SECOND, until_ns=now, frames=20, width=width,
+            height=height,
         )  # fmt: skip
         await self._store(clip, file.getvalue())
         return f"/v1/clips/{clip.sha256}.mp4"

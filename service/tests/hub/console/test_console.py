@@ -30,6 +30,11 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 PAGES = ("now", "day", "history", "plan", "devices", "fleets", "figures", "wall")
+# What the dialog of a clip cuts off in both directions, and the place of the video.
+CUT_OFF = """(({ scrollWidth, clientWidth, scrollHeight, clientHeight }) =>
+  [scrollWidth - clientWidth, scrollHeight - clientHeight])(document.querySelector("#viewer"))"""
+VIDEO = """(({ left, right, width }) => [left, right, width])(
+  document.querySelector("#viewer-video").getBoundingClientRect())"""
 SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder for screenshots
 
 
@@ -130,6 +135,24 @@ async def test_a_clip_plays_until_its_dialog_is_closed(house: House, browser: Br
     await browser.until(f"{video}.currentTime > 0")
     await browser.ask("click", selector="#viewer-close")
     await browser.until(f"{video}.networkState === HTMLMediaElement.NETWORK_EMPTY")
+
+
+@pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900)])
+async def test_a_large_clip_is_whole_in_its_dialog(house: House, browser: Browser, width: int, height: int) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    clip = await house.film("cam-0", "kitchen", (1280, 720))
+    await browser.ask("look", width=width, height=height, scheme="dark")
+    play = f"document.querySelector('.alarm .clips a[href=\"{clip}\"]')"
+    await browser.until(play)
+    await browser.ask("evaluate", script=f"{play}.previousSibling.click()")
+    await browser.until("document.querySelector('#viewer-video').videoWidth === 1280")
+    await save_screenshot(browser, f"clip-{width}")
+    assert await browser.ask("evaluate", script=CUT_OFF) == [0, 0]
+    left, right, wide = await browser.ask("evaluate", script=VIDEO)
+    assert 0 <= left < right <= width
+    assert wide > 0.6 * min(width, height), "as large as the window permits"
+    assert await browser.ask("axe") == []
 
 
 async def test_older_entries_of_the_audit_trail_are_shown_once(house: House, browser: Browser) -> None:
