@@ -7,10 +7,10 @@ import {
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { onHub, pageName } from "./address.js";
-import { deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
-import { refreshDevices, setUpDevices } from "./devices.js";
+import { deviceAddress, deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
+import { devicesAddress, refreshDevices, setUpDevices, showDevices } from "./devices.js";
 import { refreshFigures, setUpFigures, showFigures } from "./figures.js";
-import { drawFocus, focused, setUpFocus } from "./focus.js";
+import { drawFocus, focused, focusOn, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
@@ -266,9 +266,14 @@ function drawCoverage(stale) {
   box.classList.toggle("dark", page.covered < page.declared);
   say(get("coverage-count"), stale && !page.answered ? "–" : t("of", { covered: page.covered, declared: page.declared }));
   get("coverage-bar").style.width = page.declared ? `${(100 * page.covered) / page.declared}%` : "0";
-  const lines = dark.map((device) => ({ key: deviceKey(device), text: `${device.id}: ${device.reason}` }));
-  if (dark.length && missing > dark.length) lines.push({ key: "more", text: t("coverage.more", { number: missing - dark.length }) });
-  sync(get("coverage-dark"), lines, (line) => line.key, () => make("li"), (item, line) => say(item, line.text));
+  const lines = dark.map((device) => ({ key: deviceKey(device), address: deviceAddress(device), name: device.id, reason: `: ${device.reason}` }));
+  if (dark.length && missing > dark.length) lines.push({ key: "more", address: "#devices", name: t("coverage.more", { number: missing - dark.length }), reason: "" });
+  sync(get("coverage-dark"), lines, (line) => line.key, ({ address }) => {
+    const item = make("li"), link = make("a");
+    link.href = address;
+    item.append(link, make("span"));
+    return item;
+  }, (item, { name, reason }) => { say(item.firstChild, name); say(item.lastChild, reason); });
 }
 
 function drawZones(stale) {
@@ -277,8 +282,16 @@ function drawZones(stale) {
   const severalNamespaces = new Set(page.zones.map((zone) => zone.namespace)).size > 1;
   sync(get("zones"), page.zones, zoneKey, (zone) => {
     const item = make("li", "zone");
-    const name = make("p", "name", zone.name);
-    name.append(make("span", "tag testing", t("tag.test")), make("span", "tag muted", t("tag.silenced")));
+    const name = make("p", "name"), link = make("a", "", zone.name);
+    link.href = devicesAddress(zone);
+    link.onclick = (event) => {
+      const current = page.zones.find((candidate) => zoneKey(candidate) === zoneKey(zone));
+      if (!current?.alarm) return;
+      event.preventDefault();
+      focusOn(current);
+      get("focus").focus();
+    };
+    name.append(link, make("span", "tag testing", t("tag.test")), make("span", "tag muted", t("tag.silenced")));
     item.append(make("p", "namespace"), name, make("p", "state"), make("p", "facts"));
     const button = make("button", "quiet", t("test.button"));
     button.type = "button";
@@ -384,7 +397,7 @@ function drawViews() {
 
 const PAGES = {
   now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory, refresh: refreshHistory },
-  plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
+  plan: { show: showPlan, refresh: refreshPlan }, devices: { show: showDevices, refresh: refreshDevices },
   device: { show: showDevice, refresh: refreshDevice }, fleets: { show: showFleets, refresh: refreshFleets },
   figures: { show: showFigures, refresh: refreshFigures },
   wall: { show: refreshWall, refresh: refreshWall },

@@ -1,6 +1,7 @@
 // The table of devices, dark ones first. Only visible rows exist, and only these are requested.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, sinceAnswer, span, STALE_MS, stateWord, zoneName } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, sinceAnswer, span, STALE_MS, stateWord, zoneKey, zoneName } from "./lib.js";
+import { ask as setAddress, asked as address } from "./address.js";
 import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
@@ -9,6 +10,7 @@ const ROW = 34;              // pixels; console.css has the same number
 const BEYOND = 12;           // rows above and below the visible ones
 const PAGE = 60;             // rows per request
 const REFRESH_MS = 2000;
+const IN_ZONE = "zone:";     // begins a filter for one zone: "zone:NAMESPACE/ZONE"
 
 const list = { total: 0, rows: new Map(), turn: 0, at: -Infinity, failing: "" };
 
@@ -47,7 +49,8 @@ async function load() {
   const offset = Math.floor(first / PAGE) * PAGE;
   const asked = new URLSearchParams({ order: "urgent", offset, limit: Math.max(PAGE, Math.ceil((last - offset) / PAGE) * PAGE) });
   const wanted = get("filter").value.trim();
-  if (wanted) asked.set("text", wanted);
+  if (wanted.startsWith(IN_ZONE)) asked.set("zone", wanted.slice(IN_ZONE.length));
+  else if (wanted) asked.set("text", wanted);
   try {
     const body = await fetchJson(`/v1/devices?${asked}`);
     if (turn !== list.turn) return;
@@ -127,11 +130,25 @@ function fill(row, number, device) {
   say(cells[10], (device.shards || []).join(", "));
 }
 
+/** The address of the table with the devices of `zone`. */
+export const devicesAddress = (zone) => `#devices?${new URLSearchParams({ text: IN_ZONE + zoneKey(zone) })}`;
+
+/** Show the devices that the address asks for. */
+export function showDevices() {
+  const text = address().get("text") || "";
+  if (get("filter").value.trim() !== text) { get("filter").value = text; list.at = -Infinity; }
+  refreshDevices();
+}
+
 export function refreshDevices() {
   if (elapsed() - list.at >= REFRESH_MS) { list.at = elapsed(); load(); }
 }
 
 export function setUpDevices() {
   get("devices-scroll").onscroll = () => { draw(); loadSoon(); };
-  get("filter").oninput = () => { get("devices-scroll").scrollTop = 0; loadSoon(); };
+  get("filter").oninput = () => {
+    get("devices-scroll").scrollTop = 0;
+    setAddress({ text: get("filter").value.trim() });
+    loadSoon();
+  };
 }

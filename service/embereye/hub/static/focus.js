@@ -6,6 +6,7 @@ import {
 } from "./lib.js";
 import { endLive, liveAge, livePause, loadThermal, showLive, showThermal } from "./live.js";
 import { markFalse, openAlarm } from "./alarm.js";
+import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, locale, t } from "./messages.js";
 
@@ -40,6 +41,13 @@ function choose(open) {
 function turnTo(zone) {
   Object.assign(focus, { key: zone ? keyOf(zone) : "", chosen: false, devices: [], of: "", asked: -Infinity, trend: [], all: false, thermal: "" });
   blank("");
+}
+
+/** Turn to the open alarm of `zone`, as a person chose. */
+export function focusOn(zone) {
+  turnTo(zone);
+  focus.chosen = true;
+  drawFocus(false);
 }
 
 /** Remove the picture, so that the one of another camera is never taken for that of `camera`. */
@@ -217,8 +225,10 @@ function drawThermal(canvas, device) {
 }
 
 function caption(place, device, age, paused = "") {
-  const [name, about, old] = place.children;
-  say(name, device ? device.id : "");
+  const [name, about, old] = place.children, link = name.firstChild;
+  say(link, device ? device.id : "");
+  if (device) link.href = deviceAddress(device);
+  else link.removeAttribute("href");
   say(about, device ? [paused, device.location].filter(Boolean).join(" · ") : "");
   say(old, device && Number.isFinite(age) ? (age < LIVE_MS && !paused ? t("live") : t("picture.old", { span: span(age) })) : "");
   old.classList.toggle("bad", age > OLD_MS);
@@ -327,7 +337,7 @@ function drawQueue(open) {
     select.type = "button";
     select.onclick = () => {
       const wanted = page.zones.find((candidate) => zoneKey(candidate) === zoneKey(zone) && candidate.alarm);
-      if (wanted) { turnTo(wanted); focus.chosen = true; drawFocus(false); }
+      if (wanted) focusOn(wanted);
     };
     name.append(select);
     item.append(name, make("span", "state"), make("span", "when"));

@@ -2,6 +2,7 @@
 
 import { asked, ask as address, onHub, pageName } from "./address.js";
 import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, stateWord, sync, toast, unique, withState, zoneKey, zoneName } from "./lib.js";
+import { deviceAddress } from "./device.js";
 import { t } from "./messages.js";
 
 const REFRESH_MS = 2000;
@@ -175,6 +176,8 @@ function drawInspected() {
   get("plan-chosen").hidden = !device;
   if (!device) return;
   say(get("plan-detail"), `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? t("page.watched") : t("plan.dark-reason", { reason: device.reason })}`);
+  say(get("plan-open"), t("plan.open", { id: device.id }));
+  get("plan-open").href = deviceAddress(device);
   get("plan-picture").hidden = !device.hasPicture;
   get("plan-picture").alt = t("picture.sees", { id: device.id });
 }

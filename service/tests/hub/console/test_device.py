@@ -37,6 +37,44 @@ async def test_a_tile_opens_the_page_of_its_device(house: House, browser: Browse
     assert await browser.ask("problems") == []
 
 
+async def test_dark_devices_and_zones_lead_to_their_pages(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.until("document.querySelectorAll('#coverage-dark li').length === 2")
+    assert await browser.text("#coverage-dark li") == "s-00006: no shard reports it"
+    await browser.ask("click", selector="#coverage-dark a")
+    await browser.until("document.querySelector('#device-title').innerText === 's-00006'")
+    await browser.ask("goto", url=f"{house.base}/#now")
+    tile = "[...document.querySelectorAll('.zone a')].find((link) => link.innerText === 'hall')"
+    await browser.until(tile)
+    await browser.ask("evaluate", script=f"{tile}.closest('.zone').id = 'tile'")
+    await browser.ask("click", selector="#tile")
+    await browser.until("location.hash === '#devices?text=zone%3Adefault%2Fhall'")
+    rows = "[...document.querySelectorAll('#devices tr td:nth-child(2)')].map((cell) => cell.innerText)"
+    await browser.until(f"{rows}.length === 4 && {rows}.every((zone) => zone.startsWith('hall'))")
+    await browser.ask("click", selector="#devices a.device")
+    await browser.until("location.hash.startsWith('#device?')")
+    await browser.ask("evaluate", script="history.back()")
+    await browser.until("document.querySelector('#filter').value === 'zone:default/hall'")
+    await browser.ask("click", selector="nav a[href='#devices']")
+    await browser.until(f"document.querySelector('#filter').value === '' && {rows}.length === 11")
+    assert await browser.ask("problems") == []
+
+
+async def test_the_alarm_leads_to_its_devices_and_a_burning_zone_to_its_alarm(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-1", "hall")
+    await house.burn("kitchen", device="s-00000")
+    name = "document.querySelector('#focus-name').textContent"
+    await browser.until(f"{name} === 'hall' && document.querySelectorAll('.zone[data-state=alarm]').length === 2")
+    tile = "[...document.querySelectorAll('.zone a')].find((link) => link.textContent === 'kitchen')"
+    await browser.ask("evaluate", script=f"{tile}.click()")
+    await browser.until(f"{name} === 'kitchen' && location.hash !== '#devices'")
+    await browser.until("document.querySelector('#focus-sensor a').textContent === 's-00000'")
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#focus-sensor a")
+    await browser.until("document.querySelector('#device-title').innerText === 's-00000'")
+
+
 async def test_the_page_has_clips_the_day_the_login_and_a_test(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
