@@ -10,7 +10,7 @@ import { onHub, pageName } from "./address.js";
 import { deviceAddress, deviceLink, refreshDevice, setUpDevice, showDevice } from "./device.js";
 import { devicesAddress, refreshDevices, setUpDevices, showDevices } from "./devices.js";
 import { refreshFigures, setUpFigures, showFigures } from "./figures.js";
-import { drawFocus, focused, focusOn, setUpFocus } from "./focus.js";
+import { drawFocus, focused, focusOn, sentence, setUpFocus } from "./focus.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
@@ -254,9 +254,18 @@ function drawVerdict(stale) {
   document.body.toggleAttribute("data-alarm", page.zones.some((zone) => zone.alarm));
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
+  drawPresent(!stale && ["alarm", "pre-alarm"].includes(worst) ? named(worst)[0] : undefined);
   showInDialogs(word, detail);
   const urgent = stale ? "? " : silenced ? `${t("title.silenced", { worst: stateWord(worst) })} · ` : ["alarm", "pre-alarm"].includes(worst) ? `${stateWord(worst).toLocaleUpperCase(locale)} · ` : faults ? `${t("verdict.fault")} · ` : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
+}
+
+/** Say on other pages than Now what burns in `zone` at present. Its cause, which is read out once, is from the beginning. */
+function drawPresent(zone) {
+  const shows = Boolean(zone) && pageName() !== "now";
+  get("verdict-detail").classList.toggle("unseen", shows);
+  get("verdict-present").hidden = !shows;
+  if (shows) say(get("verdict-present"), sentence(zone, false));
 }
 
 function drawCoverage(stale) {

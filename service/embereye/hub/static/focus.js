@@ -111,11 +111,11 @@ const ACTIONS = {
 const ofZone = (zone) => focus.devices.filter((device) => device.namespace === zone.namespace && device.zone === zone.name);
 const term = (device, name) => (device.latest || []).find((candidate) => candidate.name === name);
 
-/** The highest present temperature of the sensors that see a sign of heat; undefined if none is known. */
-function hottest(zone, signs) {
+/** The highest temperature of the sensors that see a sign of heat, at present if `devices` say so; undefined if none is known. */
+function hottest(signs, devices) {
   const values = [];
   for (const sign of signs.filter((candidate) => candidate.kind === "KIND_HEAT" && !candidate.relative)) {
-    const device = focus.devices.find((candidate) => candidate.id === sign.device && candidate.fleet === sign.fleet);
+    const device = devices.find((candidate) => candidate.id === sign.device && candidate.fleet === sign.fleet);
     const isHighest = ({ name }) => name === "temperature.max" || /^area\..*\.highest$/.test(name);
     const present = (device?.latest || []).filter(isHighest), then = (sign.why || []).filter(({ unit }) => unit === "°C").slice(0, 1);
     // The device's latest values may be from before the sign.
@@ -159,11 +159,11 @@ const began = (zone) => {
   return times.length ? Math.min(...times) : milliseconds(zone.sinceNs);
 };
 
-/** One plain sentence about `zone` as it is now. */
-function sentence(zone, stale) {
-  const signs = (zone.contributions || []).filter(isActive), heat = hottest(zone, signs), since = began(zone);
+/** One plain sentence about `zone` as it is now; `inFocus`: also by the latest values of its devices. */
+export function sentence(zone, stale, inFocus = false) {
+  const signs = (zone.contributions || []).filter(isActive), heat = hottest(signs, inFocus ? focus.devices : []), since = began(zone);
   const time = t("focus.since", { time: clockTime(since * 1e6), span: span(Math.max(0, hubNow() - since)) });
-  const words = kindWords(zone, signs, heat), change = trend(heat, signs);
+  const words = kindWords(zone, signs, heat), change = inFocus ? trend(heat, signs) : "";
   const lost = stale ? t("focus.last-known") : "";
   if (!words) return t("focus.no-sign", { lost, zone: zoneName(zone), time });
   return t("focus.sentence", { lost, words, zone: zoneName(zone), more: change ? `, ${change}` : "", time });
@@ -317,7 +317,7 @@ export function drawFocus(stale) {
   card.dataset.state = state;
   say(get("focus-name"), zoneName(zone));
   say(get("focus-state"), stateWord(state));
-  say(get("focus-sentence"), sentence(zone, stale));
+  say(get("focus-sentence"), sentence(zone, stale, true));
   say(get("focus-why"), zone.why ? t("focus.began", { why: zone.why }) : "");
   get("focus-marked").hidden = !mark;
   if (mark) say(get("focus-marked"), t("focus.marked", { who: mark.who, reason: mark.reason }));

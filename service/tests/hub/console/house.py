@@ -134,6 +134,16 @@ class House:
         )  # fmt: skip
         return await self._admit(item)
 
+    async def heat_up(self, device: str, zone: str, value: float) -> None:
+        """Let a sensor measure more than at the beginning of its sign."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{device}-{now}", episode=self.episodes[device], fleet=SENSORS, device=device, zone=zone,
+            kind=Kind.HEAT.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+            why=[Term(name="temperature.max", value=value, threshold=57, unit="°C")],
+        )  # fmt: skip
+        await self._admit(item)
+
     async def cool_down(self, device: str, zone: str) -> None:
         """Let a sensor measure less than its limit but more than its usual level: the sign has not ended yet."""
         now = time.time_ns()

@@ -92,6 +92,46 @@ async def test_the_sentence_has_the_temperature_of_the_sign_until_a_newer_one_is
     assert (await browser.text("#focus-sentence")).startswith("61.3 °C in kitchen, ")
 
 
+async def test_other_pages_say_what_burns_now_and_read_the_cause_out_once(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn("kitchen", value=61.3)
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    present = "document.querySelector('#verdict-present')"
+    await browser.until(f"{present}.checkVisibility() && {present}.innerText.startsWith('61.3 °C in kitchen, since ')")
+    await house.heat_up("s-00000", "kitchen", 450)
+    await browser.until(f"{present}.innerText.startsWith('450 °C in kitchen, since ')")
+    cause = "document.querySelector('#verdict-detail')"
+    assert "61.3 °C" in await browser.ask("evaluate", script=f"{cause}.textContent")
+    assert await browser.ask("evaluate", script=f"{cause}.clientHeight") == 1, "it is there for screen readers"
+    await browser.ask("evaluate", script="location.hash = 'now'")
+    await browser.until(f"{present}.hidden")
+
+
+async def test_signs_are_three_lines_until_all_are_wanted(house: House, browser: Browser) -> None:
+    await house.furnish(sensors=14)
+    for device in ("s-00000", "s-00003", "s-00006", "s-00009"):
+        await house.burn("kitchen", device=device)
+    lines = "document.querySelectorAll('#focus .signs li').length"
+    await browser.until(f"{STEADY} && {lines} === 3 && document.querySelector('#focus-more').innerText === '1 more'")
+    before = await browser.ask("evaluate", script=BUTTONS)
+    await browser.ask("click", selector="#focus-more")
+    await browser.until(f"{lines} === 4")
+    assert await browser.ask("evaluate", script=BUTTONS) == before
+    await browser.ask("click", selector="#focus-more")
+    await browser.until(f"{lines} === 3")
+
+
+async def test_other_zones_are_a_strip_while_one_burns(house: House, browser: Browser) -> None:
+    await house.furnish_zones(30)
+    rows = "new Set([...document.querySelectorAll('.zone')].map((zone) => zone.getBoundingClientRect().top)).size"
+    await browser.until(f"document.querySelectorAll('.zone').length === 30 && {rows} > 3")
+    await house.burn("room-007", device="s-00007")
+    await browser.until(f"{STEADY} && {rows} === 1")
+    assert not await browser.ask("evaluate", script="document.querySelector('.zone .actions').checkVisibility()")
+    await browser.ask("click", selector="#zones-more")
+    await browser.until(f"{rows} > 3 && document.querySelector('.zone .actions').checkVisibility()")
+
+
 async def test_the_focus_stays_until_its_alarm_is_acknowledged(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn("hall", device="s-00001")
