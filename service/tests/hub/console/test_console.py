@@ -61,6 +61,21 @@ async def test_every_page_passes_axe_and_has_no_error(house: House, browser: Bro
     assert problems == {name: [] for name in [*PAGES, "problems"]}
 
 
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+async def test_the_sign_in_page_and_the_audit_trail_pass_axe(house: House, browser: Browser, scheme: str) -> None:
+    await house.hub.committer.commit(lambda draft: add_entry(draft, ADA, "try", "the trail"))
+    await browser.ask("open", url=f"{house.base}/login?ended", scheme=scheme, width=320, height=640)
+    await browser.until("document.querySelector('#problem').checkVisibility()")
+    await save_screenshot(browser, f"login-{scheme}")
+    assert await browser.ask("axe") == []
+    await browser.sign_in(house.base, TOKEN, scheme=scheme)
+    await browser.until("!document.querySelector('#audit-open').hidden")
+    await browser.ask("click", selector="#audit-open")
+    await browser.until("document.querySelector('#audit-entries tr')")
+    await save_screenshot(browser, f"audit-{scheme}")
+    assert await browser.ask("axe") == []
+
+
 async def test_a_page_whose_scripts_do_not_arrive_gives_no_all_clear(house: House) -> None:
     async with house.session.get(house.base) as response:
         shown = re.sub("<script.*?</script>", "", await response.text(), flags=re.DOTALL)
