@@ -148,6 +148,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- dict "names" $namespaces | toJson }}
 {{- end }}
 
+{{/* A CEL expression: the node ports that the fleet named by the argument declares, as pairs of a first and a last port. */}}
+{{- define "embereye.nodePorts" -}}
+{{- $ports := list }}
+{{- range $name := list "grpc" "tcp" "tls" "http" }}{{ $ports = append $ports (printf "%s.spec.expose.?ports.?%s" $ $name) }}{{ end -}}
+{{ . }}.spec.?expose.?type.orValue('') != 'NodePort' ? [] : [{{ join ", " $ports }}].filter(port, port.hasValue()).map(port, [int(port.value()), int(port.value())]) + [{{ . }}.spec.expose.?ports.?shards].filter(port, port.hasValue()).map(port, [int(port.value()), port.value() + {{ . }}.spec.shards - 1])
+{{- end }}
+
 {{/* The user number of all processes; empty: the cluster chooses it. */}}
 {{- define "embereye.user" -}}
 {{- $user := toString .Values.runAs }}

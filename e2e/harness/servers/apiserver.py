@@ -13,7 +13,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ class ApiServer:
     context: ssl.SSLContext
     collects_garbage: bool
     audit_log: Path  # requests of OPERATOR
+    warnings: list[str] = field(default_factory=list)  # of all answers: deprecated kinds and fields, policies
 
     def request(
         self, method: str, path: str, body: Any = None, content: str = "application/json", token: str = TOKEN
@@ -67,6 +68,7 @@ class ApiServer:
         request.add_header("Content-Type", content)
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=10) as response:
+                self.warnings += response.headers.get_all("Warning", ())
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             text = error.read().decode()
@@ -93,7 +95,10 @@ class ApiServer:
         return self.request("PATCH", path, patch, "application/merge-patch+json")
 
 
-CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume"}
+CLUSTER_SCOPED = {
+    "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
 VERSIONS = {
     "Deployment": "apps/v1",
     "PodDisruptionBudget": "policy/v1",
