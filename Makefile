@@ -37,7 +37,7 @@ E2E_PROGRAMS += $(filter kube-router,$(EMBEREYE_POLICIES))
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 
-.PHONY: docs screenshots help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster
+.PHONY: docs screenshots help install peers programs e2e-programs up observe test test-releases fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -87,6 +87,16 @@ WORKERS := $(shell expr $$(nproc) + 1)
 STUCK := --override-ini faulthandler_timeout=600 --override-ini faulthandler_exit_on_timeout=true
 test: install programs ## Run all fast tests, including those against a real kube-apiserver; ARGS go to pytest, "-n0" runs them one by one
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(STUCK) $(ARGS)
+
+# The newest patch of each minor version of Kubernetes from the oldest that the chart accepts; `go list -m -versions
+# k8s.io/kubernetes` lists all. A server takes minutes to build, once, so by default the oldest and the newest are tested.
+RELEASES := 1.30.14 1.31.14 1.32.13 1.33.13 1.34.4 1.35.4 1.36.3 1.37.2
+SERVERS := $(firstword $(RELEASES)) $(lastword $(RELEASES))
+test-releases: install programs ## Run the tests of operator and chart against Kubernetes' oldest and newest API server; SERVERS="1.31.14 1.36.3" for others
+	@for release in $(SERVERS); do echo "Kubernetes $$release"; \
+	  servers=$$(env --unset KUBEBUILDER_ASSETS EMBEREYE_KUBERNETES=$$release e2e/cluster/binaries kube-apiserver kube-controller-manager); \
+	  KUBEBUILDER_ASSETS=$$servers $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(STUCK) -m "apiserver and not slow" $(ARGS) operator/tests charts/tests; \
+	done
 
 MINUTES := 10
 fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 each

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
-from harness.need import summary
+from harness.need import program, summary
 from harness.running import RunningTests
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from harness.servers.nats import Nats, run_nats
@@ -59,6 +59,11 @@ def own_nats() -> Iterator[Nats]:
     """A nats-server for one test, to be stopped, crashed or frozen."""
     with run_nats() as running:
         yield running
+
+
+def pytest_report_header() -> list[str]:
+    """Name the API server, if it is another one than `make programs` builds."""
+    return [f"kube-apiserver: {program('kube-apiserver')}"] if "KUBEBUILDER_ASSETS" in os.environ else []
 
 
 @pytest.hookimpl(optionalhook=True)
