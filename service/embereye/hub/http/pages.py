@@ -15,39 +15,11 @@ from embereye.hub.roles import Role
 
 HTML = "text/html"
 SCRIPT = "text/javascript"
-SCRIPTS = [
-    "address",
-    "alarm",
-    "console",
-    "day",
-    "device",
-    "devices",
-    "differences",
-    "figures",
-    "fleets",
-    "focus",
-    "history",
-    "judged",
-    "keys",
-    "lib",
-    "live",
-    "login",
-    "masks",
-    "messages",
-    "offline",
-    "overlay",
-    "plan",
-    "player",
-    "quiet",
-    "silences",
-    "theme",
-    "thumbnails",
-    "wall",
-    "zonetest",
-    "zoom",
-]
+WORKER = "service-worker.js"
+FOLDER = resources.files("embereye.hub").joinpath("static")
+SCRIPTS = sorted(file.name for file in FOLDER.iterdir() if file.name.endswith(".js") and file.name != WORKER)
 STATIC = {  # name → media type; other files are not served
-    **dict.fromkeys((f"{name}.js" for name in SCRIPTS), SCRIPT),
+    **dict.fromkeys(SCRIPTS, SCRIPT),
     "offline.html": HTML,
     "manifest.webmanifest": "application/manifest+json",
     "console.css": "text/css",
@@ -74,10 +46,10 @@ class PageRoutes:
     async def _login(self, request: web.Request) -> web.Response:
         return self._page(request, "login.html")
 
-    @Route("GET", "/service-worker.js", None, "The script of the installed console", {200: file_of("it is", SCRIPT)})
+    @Route("GET", f"/{WORKER}", None, "The script of the installed console", {200: file_of("it is", SCRIPT)})
     async def _service_worker(self, _: web.Request) -> web.Response:
         # At the root, because a browser lets it serve only addresses below its own.
-        return _file("service-worker.js", SCRIPT)
+        return _file(WORKER, SCRIPT)
 
     @Route(
         "GET", "/static/{name}", None, "Scripts and styles of the pages",
@@ -106,4 +78,4 @@ def _file(name: str, content_type: str) -> web.Response:
 
 
 def _read(name: str) -> str:
-    return resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
+    return FOLDER.joinpath(name).read_text(encoding="utf-8")
