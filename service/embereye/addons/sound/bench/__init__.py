@@ -1,6 +1,7 @@
 """The evidence of the hearing: alarms that are heard, and hours of noise without one. `embereye bench sensors`.
 
-The sounds are those of `judging`, and their seeds begin at `FIRST`: choose limits with other seeds, or `synthesis`.
+The sounds are those of `judging`, and their seeds begin at `FIRST`: choose limits with other seeds, or with the sounds
+of `tests/synthesis.py`.
 """
 
 import time

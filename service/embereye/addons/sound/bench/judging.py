@@ -1,9 +1,9 @@
-"""Synthesise the sounds by which the hearing is judged, in other ways than `synthesis`, with which limits are chosen.
+"""Synthesise the sounds by which the hearing is judged, in other ways than those with which its limits are chosen.
 
-`synthesis` adds up sine waves, and its rooms are decaying noise. Here each phase of a signal has its own tolerance, as
-the standards allow; rooms have walls that reflect; loudspeakers resonate and clip; microphones and codecs limit the
-band. Voices are pulses shaped by formants, music repeats riffs of frequency modulation. Beepers are a list of what
-beeps in buildings. Deterministic, numpy only.
+The latter, in `tests/synthesis.py`, add up sine waves, and their rooms are decaying noise. Here each phase of a signal
+has its own tolerance, as the standards allow; rooms have walls that reflect; loudspeakers resonate and clip;
+microphones and codecs limit the band. Voices are pulses shaped by formants, music repeats riffs of frequency
+modulation. Beepers are a list of what beeps in buildings. Deterministic, numpy only.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,8 +19,9 @@ from harness.need import FFMPEG, MEDIAMTX, program
 from harness.servers.mediamtx import mediamtx_settings
 
 from embereye.addons.sound.pattern import RATE
-from embereye.addons.sound.synthesis import alarm
 from embereye.process.addresses import free_ports
+
+from .synthesis import alarm
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs(MEDIAMTX, FFMPEG), pytest.mark.timeout(300)]
 VIDEO = "-re -f lavfi -i testsrc2=size=320x240:rate=10 -c:v libx264 -preset ultrafast -bf 0 -g 10"

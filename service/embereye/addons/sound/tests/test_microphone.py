@@ -11,12 +11,13 @@ from harness.source_shard import SourceShard
 
 from embereye.addons.sound.pattern import RATE
 from embereye.addons.sound.sensors import SoundSensors
-from embereye.addons.sound.synthesis import alarm
 from embereye.levels import Kind, Level
 from embereye.process.addresses import free_ports
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
+
+from .synthesis import alarm
 
 
 def recorded(sound, rate=RATE):

@@ -5,8 +5,9 @@ import pytest
 
 from embereye.addons.sound.bench import WITHIN, cases, hear, judging
 from embereye.addons.sound.pattern import RATE, AlarmSounds, blocks, describe
-from embereye.addons.sound.synthesis import NOISES, alarm, at_ratio, beeper, room
 from embereye_cli.main import main
+
+from .synthesis import NOISES, alarm, at_ratio, beeper, room
 
 ECHOING = (40031, 40111)  # rooms in which a gap is nearly as loud as the first pulse
 SILENCE = np.zeros(2 * RATE, np.float32)  # before an alarm

@@ -14,11 +14,12 @@ from harness.source_shard import SourceShard
 
 from embereye.addons.sound.pattern import RATE
 from embereye.addons.sound.sensors import SoundSensors
-from embereye.addons.sound.synthesis import alarm
 from embereye.addons.sound.tests.test_microphone import recorded
 from embereye.process.addresses import free_port
 from embereye.v1.types_pb2 import Device
 from embereye.wire.readings.source import SensorSource, encode_source
+
+from .synthesis import alarm
 
 pytestmark = [pytest.mark.needs(MEDIAMTX, FFMPEG), pytest.mark.slow, pytest.mark.timeout(180)]
 VIDEO = "-re -f lavfi -i testsrc2=size=160x120:rate=5 -c:v libx264 -preset ultrafast -bf 0 -g 5"
