@@ -84,15 +84,6 @@ def _sunset_clouds(t: float, random: np.random.Generator) -> Picture:
     return _glow(picture, 110, 80, 9, (90, 170, 260))
 
 
-def sun_on_water(t: float, random: np.random.Generator) -> Picture:
-    """Sunlight on waves: glints that appear and vanish independently."""
-    picture = np.dstack([50 + 0 * ROWS, 80 + 0 * ROWS, 120 + 0 * ROWS])
-    first_wave = FINE[(ROWS + 5 * np.sin(1.7 * t)).astype(int) % 240, (COLUMNS + int(11 * t)).astype(int) % 320]
-    second_wave = FINE[(ROWS * 1.7 + 13 * t).astype(int) % 240, (COLUMNS + 160 - int(7 * t)).astype(int) % 320]
-    glints = np.clip((first_wave + second_wave - 1.05) * 6, 0, 1) * (np.abs(COLUMNS - 80) < 18) * (ROWS > 50)
-    return picture + glints[..., None] * (90, 160, 230)
-
-
 def _headlights_in_rain(t: float, random: np.random.Generator) -> Picture:
     picture = NIGHT.copy()
     for offset in (0.0, 2.3, 4.1):
@@ -214,17 +205,6 @@ def candle(size: float) -> Draw:
         return picture * (1 - np.clip(1.4 * heat, 0, 1))[..., None] + flame * np.clip(1.4 * heat, 0, 1)[..., None]
 
     return draw
-
-
-def overexposed(draw: Draw) -> Draw:
-    """Show `draw` through a camera exposed for a dark room: glowing things are white, everything else is darker."""
-
-    def exposed(t: float, random: np.random.Generator) -> Picture:
-        picture = np.clip(draw(t, random), 0, 255)
-        hot = np.clip((picture[..., 2:] - picture[..., :1] - 50) / 60, 0, 1)
-        return 0.7 * picture * (1 - hot) + np.array((235, 245, 255)) * hot
-
-    return exposed
 
 
 def filmed(draw: Draw, rate: float, seconds: float, quality: int = 80) -> Iterator[tuple[npt.NDArray[np.uint8], float]]:

@@ -7,7 +7,7 @@ from embereye.camera.decode.shipped import load_network
 from embereye.detect.vision.detector import FLAME, Detector
 from embereye.detect.vision.networks.appearance import Inspection
 from embereye.levels import Level
-from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed, overexposed, sun_on_water
+from embereye.sim.scenes.lookalikes import COLUMNS, FINE, LOOKALIKES, ROWS, candle, filmed
 
 START = 1_700_000_000 * 1_000_000_000
 SECONDS = 20
@@ -163,6 +163,17 @@ def watch_with(logit, draw, rate):
     return highest
 
 
+def overexposed(draw):
+    """Show `draw` through a camera exposed for a dark room: glowing things are white, everything else is darker."""
+
+    def exposed(t, random):
+        picture = np.clip(draw(t, random), 0, 255)
+        hot = np.clip((picture[..., 2:] - picture[..., :1] - 50) / 60, 0, 1)
+        return 0.7 * picture * (1 - hot) + np.array((235, 245, 255)) * hot
+
+    return exposed
+
+
 def tongues(size):
     """Draw three flames side by side, each with a separate rhythm."""
 
@@ -191,6 +202,15 @@ def test_a_failing_white_lamp_raises_no_alarm_even_if_the_network_agrees():
 @pytest.mark.parametrize("rate", [25.0, 15.0])
 def test_a_single_white_flicker_is_no_flame_if_the_network_disagrees(rate):
     assert watch_with(-3.0, overexposed(candle(40)), rate) == Level.CLEAR
+
+
+def sun_on_water(t, random):
+    """Sunlight on waves: glints that appear and vanish independently."""
+    picture = np.dstack([50 + 0 * ROWS, 80 + 0 * ROWS, 120 + 0 * ROWS])
+    first_wave = FINE[(ROWS + 5 * np.sin(1.7 * t)).astype(int) % 240, (COLUMNS + int(11 * t)).astype(int) % 320]
+    second_wave = FINE[(ROWS * 1.7 + 13 * t).astype(int) % 240, (COLUMNS + 160 - int(7 * t)).astype(int) % 320]
+    glints = np.clip((first_wave + second_wave - 1.05) * 6, 0, 1) * (np.abs(COLUMNS - 80) < 18) * (ROWS > 50)
+    return picture + glints[..., None] * (90, 160, 230)
 
 
 @pytest.mark.xfail(reason="each glint flickers like a flame; a mask helps")
