@@ -12,19 +12,15 @@ from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, NOTHING, SHARE, WORD, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import amount_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role
 from embereye.hub.tables.overlays import CameraKey, Overlay
 
 OVERLAY = "/v1/overlays/{namespace}/{fleet}/{device}"
 
 
-class OverlayRoutes:
+class OverlayRoutes(HubRoutes):
     """Serves overlays."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/overlays", Role.VIEWER, "Thermal pictures over cameras' pictures",

@@ -10,8 +10,7 @@ from aiohttp import web
 from embereye.hub.http.openapi.parts import NANOSECONDS, WORD, Json, answer, list_of, query, record, whole
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.past import TIME
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.quality import SPAN_NS
 from embereye.hub.roles import Role
 from embereye.units import SECOND
@@ -34,11 +33,8 @@ ROW = record(
 )  # fmt: skip
 
 
-class QualityRoutes:
+class QualityRoutes(HubRoutes):
     """Serves the rates of false alarms."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/quality", Role.VIEWER, "False alarms per day of watching, with exact limits",

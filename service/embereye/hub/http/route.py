@@ -2,7 +2,7 @@
 
 The router, the check of roles and the OpenAPI document are derived from these declarations:
 
-    class SilenceRoutes:
+    class SilenceRoutes(HubRoutes):
         @Route("GET", "/v1/silences", Role.VIEWER, "Present silences", {200: answer(...)})
         async def _list(self, request: web.Request) -> web.Response: ...
 """
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from embereye.hub.http.openapi.parts import Json
+from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
 
 Handler = TypeVar("Handler", bound=Callable[[Any, web.Request], Awaitable[web.StreamResponse]])
@@ -51,6 +52,13 @@ class Route:
     def methods(self) -> tuple[str, ...]:
         """The methods that the handler serves."""
         return ("HEAD", "GET") if self.method == "GET" and self.head else (self.method,)
+
+
+class HubRoutes:
+    """Routes that need only the hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
 
 def declared(serving: type) -> dict[str, Route]:

@@ -11,18 +11,14 @@ from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.openapi.parts import CHANGES, EVENT, REASON, WHO, answer, json_body, list_of, record, reference
 from embereye.hub.http.parameters import read_json, text_of, whole_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role
 from embereye.hub.silences import MAX_MINUTES
 from embereye.v1.alarms_pb2 import Silence
 
 
-class SilenceRoutes:
+class SilenceRoutes(HubRoutes):
     """Serves silences."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/silences", Role.VIEWER, "Present silences",

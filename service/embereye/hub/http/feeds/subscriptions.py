@@ -24,8 +24,7 @@ from embereye.hub.http.openapi.parts import (
 )
 from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role
 from embereye.hub.tables.selection import KINDS, LEVELS, TYPES, Selection, read_selection
 from embereye.hub.tables.subscriptions import StoredSubscription
@@ -70,11 +69,8 @@ def _listed(stored: StoredSubscription) -> Json:
     }  # fmt: skip
 
 
-class SubscriptionRoutes:
+class SubscriptionRoutes(HubRoutes):
     """Serves stored subscriptions."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/subscriptions", Role.VIEWER, "Stored subscriptions",

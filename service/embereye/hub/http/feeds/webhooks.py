@@ -24,8 +24,7 @@ from embereye.hub.http.openapi.parts import (
 )
 from embereye.hub.http.parameters import number_of, read_json
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role
 from embereye.hub.tables.webhooks import DeadLetter
 from embereye.hub.webhooks.keeper import Webhook
@@ -33,11 +32,8 @@ from embereye.hub.webhooks.keeper import Webhook
 MAX_CURSORS = 10_000  # in one request
 
 
-class WebhookRoutes:
+class WebhookRoutes(HubRoutes):
     """Serves webhooks."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/webhooks", Role.VIEWER, "All webhooks and their state",

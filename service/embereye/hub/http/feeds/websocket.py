@@ -31,8 +31,7 @@ from embereye.hub.http.feeds.subscriptions import TAKES, selection_of
 from embereye.hub.http.openapi.parts import Json, answer, query, whole
 from embereye.hub.http.parameters import number_of, one_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role, Scope
 from embereye.hub.tables.selection import Selection, read_selection
 from embereye.process.tasks import beside
@@ -60,11 +59,8 @@ def web_socket(request: web.Request, max_message: int) -> web.WebSocketResponse:
     return socket
 
 
-class FeedSocket:
+class FeedSocket(HubRoutes):
     """Serves WebSockets of alarm events."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/alarms/ws", Role.VIEWER,

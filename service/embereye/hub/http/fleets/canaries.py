@@ -4,17 +4,13 @@ from aiohttp import web
 
 from embereye.hub.canaries import Heartbeat
 from embereye.hub.http.openapi.parts import Json, answer, list_of, record, reference
-from embereye.hub.http.route import Route
-from embereye.hub.hub import Hub
+from embereye.hub.http.route import HubRoutes, Route
 from embereye.hub.roles import Role
 from embereye.units import SECOND
 
 
-class CanaryRoutes:
+class CanaryRoutes(HubRoutes):
     """Serves the heartbeats; times in seconds, and in seconds since the Unix epoch."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
 
     @Route(
         "GET", "/v1/canaries", Role.VIEWER, "The heartbeat of every shard",
