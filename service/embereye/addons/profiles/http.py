@@ -18,6 +18,7 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
+    fields_of,
     json_body,
     list_of,
     record,
@@ -113,16 +114,11 @@ class ProfileRoutes:
     def _declared(self, options: ProfileOptions) -> Json:
         confirmation = self._profiles.schedules.get(options.name)
         return {
-            "name": options.name,
-            "zones": list(options.zones),
-            "expected": list(options.expected),
-            "alarmAlone": list(options.alarm_alone),
+            **fields_of(options, "name", "zones", "expected", "alarm_alone", "watchman", "mqtt"),
             "limits": dict(options.profile.limits),
             "longestMinutes": options.longest,
             "confirmMinutes": options.confirm,
-            "watchman": options.watchman,
             "hasHours": bool(options.hours),
-            "mqtt": options.mqtt,
             "confirmedBy": confirmation.who if confirmation else "",
             "confirmedUntilNs": str(self._wall_ns(self._profiles.due_ns(options))),
         }

@@ -31,6 +31,7 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
+    fields_of,
     json_body,
     list_of,
     query,
@@ -150,15 +151,8 @@ class PastRoutes:
         return chosen[: wanted.limit]
 
     def _listed(self, alarm: PastAlarm) -> Json:
-        entry: Json = {
-            "alarm": alarm.alarm,
-            "namespace": alarm.namespace,
-            "zone": alarm.zone,
-            "beganNs": str(alarm.began_ns),
-            "endedNs": str(alarm.ended_ns),
-            "worst": f"ZONE_STATE_{alarm.worst.name}",
-            "why": alarm.why,
-        }
+        entry = fields_of(alarm, "alarm", "namespace", "zone", "began_ns", "ended_ns", "why")
+        entry["worst"] = f"ZONE_STATE_{alarm.worst.name}"
         if mark := self._hub.false_alarms.find(alarm.alarm):
             entry["falseAlarm"] = json_format.MessageToDict(mark)
         return entry
@@ -257,22 +251,8 @@ def _lane(key: tuple[str, str], lane: Lane) -> Json:
         "namespace": key[0],
         "zone": key[1],
         "states": [
-            {
-                "state": f"ZONE_STATE_{span.state.name}",
-                "alarm": span.alarm,
-                "fromNs": str(span.from_ns),
-                "untilNs": str(span.until_ns),
-                "why": span.why,
-            }
+            {"state": f"ZONE_STATE_{span.state.name}", **fields_of(span, "alarm", "from_ns", "until_ns", "why")}
             for span in lane.states
         ],
-        "dark": [
-            {
-                "device": span.device,
-                "reason": span.reason,
-                "fromNs": str(span.from_ns),
-                "untilNs": str(span.until_ns),
-            }
-            for span in lane.dark
-        ],
+        "dark": [fields_of(span, "device", "reason", "from_ns", "until_ns") for span in lane.dark],
     }

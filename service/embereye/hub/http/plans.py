@@ -19,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
+    fields_of,
     file_of,
     json_body,
     list_of,
@@ -191,14 +192,8 @@ async def _read(request: web.Request) -> bytes:
 
 
 def _listed(plan: Plan) -> Json:
-    return {
-        "name": plan.name,
-        "width": plan.width,
-        "height": plan.height,
-        "image": f"/v1/plans/{quote(plan.name, safe='')}/image?version={plan.digest}",
-        "madeNs": str(plan.made_ns),
-        "madeBy": plan.made_by,
-    }
+    image = f"/v1/plans/{quote(plan.name, safe='')}/image?version={plan.digest}"
+    return {**fields_of(plan, "name", "width", "height", "made_ns", "made_by"), "image": image}
 
 
 def _key(request: web.Request) -> DeviceKey:

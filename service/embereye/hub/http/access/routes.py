@@ -19,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     WORD,
     Json,
     answer,
+    fields_of,
     json_body,
     list_of,
     query,
@@ -34,6 +35,7 @@ from embereye.hub.roles import MAX_PATTERN, MAX_PATTERNS, PATTERN, Principal, Ro
 
 ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 
+ENTRY = ("time_ns", "who", "role", "address", "action", "subject", "detail")  # of the audit trail
 ZONES = {
     **list_of({"type": "string", "pattern": f"^{PATTERN.pattern}$", "maxLength": MAX_PATTERN}),
     "maxItems": MAX_PATTERNS,
@@ -107,13 +109,7 @@ class AccessRoutes:
     )  # fmt: skip
     async def _tokens(self, _: web.Request) -> web.Response:
         tokens = [
-            {
-                "name": token.name,
-                "role": token.role.word,
-                "madeNs": str(token.made_ns),
-                "madeBy": token.made_by,
-                "zones": list(token.scope.patterns),
-            }
+            {**fields_of(token, "name", "role", "made_ns", "made_by"), "zones": list(token.scope.patterns)}
             for token in self._hub.access.tokens()
         ]
         return web.json_response({"tokens": tokens})
@@ -174,12 +170,9 @@ class AccessRoutes:
     async def _audit(self, request: web.Request) -> web.Response:
         before, limit = number_of(request, "before", 0), number_of(request, "limit", 0)
         entries = [
-            {
-                "number": str(entry.number), "timeNs": str(entry.time_ns), "who": entry.who, "role": entry.role.word,
-                "address": entry.address, "action": entry.action, "subject": entry.subject, "detail": entry.detail,
-            }
+            {"number": str(entry.number), **fields_of(entry, *ENTRY)}
             for entry in await self._hub.history.audit(before, limit)
-        ]  # fmt: skip
+        ]
         return web.json_response({"entries": entries})
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet
 from embereye.hub.http.fleets.lists import TAKES, Facts, SharedList, Source
-from embereye.hub.http.openapi.parts import NEXT, Json, answer, list_of, record, reference, whole
+from embereye.hub.http.openapi.parts import NEXT, Json, answer, fields_of, list_of, record, reference, whole
 from embereye.hub.http.route import Route
 from embereye.hub.hub import Hub
 from embereye.hub.roles import Role
@@ -104,13 +104,7 @@ def _scaling(report: ReportedScaling) -> Json:
     scaling = report.scaling
     entry: Json = {
         "timeNs": str(report.time_ns),
-        "mode": scaling.mode,
-        "minShards": scaling.min_shards,
-        "maxShards": scaling.max_shards,
-        "shards": scaling.shards,
-        "readyShards": scaling.ready_shards,
-        "known": scaling.known,
-        "requiredShards": scaling.required_shards,
+        **fields_of(scaling, "mode", "min_shards", "max_shards", "shards", "ready_shards", "known", "required_shards"),
         "reason": scaling.reason,
     }
     if scaling.HasField("load"):

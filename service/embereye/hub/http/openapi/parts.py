@@ -70,6 +70,20 @@ def json_body(schema: Json) -> Json:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
+def fields_of(value: object, *names: str) -> Json:
+    """Write the attributes `names` of `value` as fields of an answer: nanoseconds as texts, a role as its word.
+
+    The fields have the attributes' names as JSON writes them: made_ns becomes madeNs.
+    """
+    fields: Json = {}
+    for name in names:
+        first, *rest = name.split("_")
+        field = getattr(value, name)
+        text = field.word if isinstance(field, Role) else str(field) if name.endswith("_ns") else field
+        fields["".join([first, *map(str.capitalize, rest)])] = text
+    return fields
+
+
 # Fields and answers of several operations.
 SHARE: Json = {"type": "number", "minimum": 0, "maximum": 1}
 WHO: Json = {"type": "string", "maxLength": 200}
