@@ -22,6 +22,7 @@ from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.types_pb2 import Term
 
 logger = logging.getLogger(__name__)
+COUNTS = ("offered", "analysed", "duplicate", "waiting", "shared", "takeovers")  # of a ledger
 
 
 class DeviceEntries:
@@ -130,16 +131,8 @@ class DeviceEntries:
 
 
 def _term(term: Term) -> Json:
-    entry: Json = {}
-    if term.name:
-        entry["name"] = term.name
-    if term.value:
-        entry["value"] = _number(term.value)
-    if term.threshold:
-        entry["threshold"] = _number(term.threshold)
-    if term.unit:
-        entry["unit"] = term.unit
-    return entry
+    entry: Json = {"name": term.name, "value": term.value, "threshold": term.threshold, "unit": term.unit}
+    return {name: _number(value) if isinstance(value, float) else value for name, value in entry.items() if value}
 
 
 def _number(value: float) -> float | str:
@@ -149,22 +142,10 @@ def _number(value: float) -> float | str:
 
 
 def _ledger(ledger: Ledger) -> Json:
-    entry: Json = {}
-    for name, value in (("offered", ledger.offered), ("analysed", ledger.analysed)):
-        if value:
-            entry[name] = str(value)
-    if ledger.shed:
-        entry["shed"] = {reason: str(count) for reason, count in ledger.shed.items()}
-    if ledger.duplicate:
-        entry["duplicate"] = str(ledger.duplicate)
-    if ledger.rejected:
-        entry["rejected"] = {reason: str(count) for reason, count in ledger.rejected.items()}
-    for name, value in (
-        ("waiting", ledger.waiting),
-        ("sinceNs", ledger.since_ns),
-        ("shared", ledger.shared),
-        ("takeovers", ledger.takeovers),
-    ):
-        if value:
-            entry[name] = str(value)
+    entry: Json = {name: str(count) for name in COUNTS if (count := getattr(ledger, name))}
+    if ledger.since_ns:
+        entry["sinceNs"] = str(ledger.since_ns)
+    for name in ("shed", "rejected"):
+        if reasons := getattr(ledger, name):
+            entry[name] = {reason: str(count) for reason, count in reasons.items()}
     return entry
