@@ -80,10 +80,15 @@ async def _refusing(call: str, request: Any, context: Any) -> AsyncIterator[None
         await refused.refuse(context, call)
 
 
+def kind_of(handler: Any) -> str:
+    """The name of the field of `handler` that has its servicer's method, such as unary_stream."""
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streaming else "unary" for streaming in sides)
+
+
 def wrapped(handler: Any, around: Callable[[Any, Any], AbstractAsyncContextManager[None]]) -> Any:
     """Return `handler` with its servicer inside `around`, which gets the request and the context of each call."""
-    sides = handler.request_streaming, handler.response_streaming
-    kind = "_".join("stream" if streaming else "unary" for streaming in sides)
+    kind = kind_of(handler)
     behavior = getattr(handler, kind)
 
     async def stream(request: Any, context: Any) -> Any:

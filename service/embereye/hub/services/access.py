@@ -17,6 +17,7 @@ from embereye.hub.refusals import InvalidError
 from embereye.hub.roles import CALLER, Principal, Role, read_scope
 from embereye.hub.services.statuses import AnyContext, abort_on_error, end_with_status
 from embereye.process.grpc_front import peer_of
+from embereye.process.malformed import kind_of
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessServicer
 
@@ -80,7 +81,8 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         return self._wrapped(handler, method, self._roles.get(method, Role.VIEWER))
 
     def _wrapped(self, handler: Handler, method: str, role: Role) -> Handler:
-        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        kind = kind_of(handler)
+        behaviour = getattr(handler, kind)
 
         async def answer(request: Any, context: AnyContext) -> Any:
             await self._check(context, method, role)
@@ -101,17 +103,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
             except RevokedError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
 
-        make = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[handler.request_streaming, handler.response_streaming]
-        return make(
-            stream if handler.response_streaming else answer,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        return handler._replace(**{kind: stream if handler.response_streaming else answer})
 
     async def _check(self, context: AnyContext, method: str, role: Role) -> Principal:
         async with abort_on_error(context):
