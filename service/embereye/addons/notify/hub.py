@@ -7,14 +7,16 @@ Apprise and YAML are imported only if the option is used.
 from argparse import Namespace
 from pathlib import Path
 
-from embereye.addons.notify.metrics import NotifyMetrics
+from embereye.addons.notify.metrics import notify_metrics
 from embereye.addons.notify.options import NotifyOptions, Route
 from embereye.hub.addon import Addon, Parts
 from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
+from embereye.process.telemetry.metric import Scraped, unsampled
 from embereye_cli.options import Option, OptionGroup
 
+METRICS = "embereye_hub_notify_"  # begins their names
 SCRIPTS = ("siren.js", "notify.js")  # that the console loads
 SCRIPTS_WITHOUT_ROUTES = ("siren.js", "undeclared.js")
 OPTIONS = OptionGroup(
@@ -53,7 +55,7 @@ class NotifyAddon(Addon):
 
         if self._options is None:
             files = console_files(__package__, *SCRIPTS_WITHOUT_ROUTES)
-            return Parts(routes=[files], collectors=[NotifyMetrics(None)])
+            return Parts(routes=[files], collectors=[Scraped(lambda: unsampled(METRICS))])
         from embereye.addons.notify.channel import Channel
         from embereye.addons.notify.http import NotifyRoutes, schemas
         from embereye.addons.notify.notifier import Notifier
@@ -77,6 +79,6 @@ class NotifyAddon(Addon):
         return Parts(
             routes=[NotifyRoutes(notifier, devices), console_files(__package__, *SCRIPTS)],
             schemas=schemas(),
-            collectors=[NotifyMetrics(notifier)],
+            collectors=[Scraped(lambda: notify_metrics(notifier))],
             tasks={"notify": notifier.run},
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 
 if TYPE_CHECKING:
     from embereye.addons.notify.notifier import Notifier
@@ -27,34 +27,18 @@ CALENDAR_STALE = gauge(
 UNROUTED = gauge("embereye_hub_notify_unrouted_alarms", "Open alarms for which no escalation is declared.")
 
 
-class NotifyMetrics(ScrapedCollector):
-    """Collects the metrics that start with embereye_hub_notify_; without samples if nobody is notified."""
-
-    def __init__(self, notifier: "Notifier | None") -> None:
-        self._notifier = notifier
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        outlets = self._notifier.outlets if self._notifier else {}
-        incidents = self._notifier.incidents if self._notifier else None
-        yield ATTEMPTS.rows(
-            ((name, outcome), value)
-            for name, outlet in outlets.items()
-            for outcome, value in (("delivered", outlet.sent), ("failed", outlet.failed))
-        )
-        pending = {name: len(incidents.pending(name)) for name in outlets} if incidents else {}
-        dead = {name: len(incidents.dead(name)) for name in outlets} if incidents else {}
-        yield WAITING.counts(pending)
-        yield DEAD.counts(dead)
-        yield FAILING.counts({name: bool(outlet.failing) for name, outlet in outlets.items()})
-        yield UNCONFIRMED.counts(
-            {
-                name: self._notifier.proofs[name].state(outlet.route.canary, self._notifier.now_ns()) == "unconfirmed"
-                for name, outlet in outlets.items()
-            }
-            if self._notifier
-            else {}
-        )
-        calendars = self._notifier.calendars if self._notifier else None
-        yield CALENDAR_STALE.counts({name: calendars.is_stale(name) for name in calendars.duties} if calendars else {})
-        yield UNROUTED.rows([((), len(incidents.unrouted()))] if incidents else ())
+def notify_metrics(notifier: "Notifier") -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_notify_."""
+    outlets, incidents, calendars = notifier.outlets, notifier.incidents, notifier.calendars
+    yield ATTEMPTS.rows(
+        ((name, outcome), value)
+        for name, outlet in outlets.items()
+        for outcome, value in (("delivered", outlet.sent), ("failed", outlet.failed))
+    )
+    yield WAITING.counts({name: len(incidents.pending(name)) for name in outlets})
+    yield DEAD.counts({name: len(incidents.dead(name)) for name in outlets})
+    yield FAILING.counts({name: bool(outlet.failing) for name, outlet in outlets.items()})
+    states = {name: notifier.proofs[name].state(each.route.canary, notifier.now_ns()) for name, each in outlets.items()}
+    yield UNCONFIRMED.counts({name: state == "unconfirmed" for name, state in states.items()})
+    yield CALENDAR_STALE.counts({name: calendars.is_stale(name) for name in calendars.duties})
+    yield UNROUTED.value(len(incidents.unrouted()))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from embereye.hub.live.viewers import Viewers
-from embereye.process.telemetry.metric import ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import counter, gauge
 
 VIEWERS = gauge("embereye_hub_live_viewers", "Live pictures of devices that windows show now.")
 BYTES = counter("embereye_hub_live_bytes_total", "Bytes of live pictures that shards sent.")
@@ -15,17 +15,11 @@ DROPPED = counter("embereye_hub_live_dropped_total", "Live pictures left out for
 REFUSED = counter("embereye_hub_live_refused_total", "Live views refused: beyond a limit, or the shard is overloaded.")
 
 
-class LiveMetrics(ScrapedCollector):
-    """Collects the metrics that start with embereye_hub_live_."""
-
-    def __init__(self, viewers: Viewers) -> None:
-        self._viewers = viewers
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metric families."""
-        yield VIEWERS.value(self._viewers.count)
-        yield BYTES.value(self._viewers.bytes)
-        yield PICTURES.value(self._viewers.pictures)
-        yield SENT.value(self._viewers.sent_bytes)
-        yield DROPPED.value(self._viewers.dropped)
-        yield REFUSED.value(self._viewers.refused)
+def live_metrics(viewers: Viewers) -> Iterator[Metric]:
+    """Yield the metrics that start with embereye_hub_live_."""
+    yield VIEWERS.value(viewers.count)
+    yield BYTES.value(viewers.bytes)
+    yield PICTURES.value(viewers.pictures)
+    yield SENT.value(viewers.sent_bytes)
+    yield DROPPED.value(viewers.dropped)
+    yield REFUSED.value(viewers.refused)

@@ -2,12 +2,13 @@
 
 from embereye.hub.addon import Parts
 from embereye.hub.hub import Hub
-from embereye.hub.live.metrics import LiveMetrics
+from embereye.hub.live.metrics import live_metrics
 from embereye.hub.live.routes import LiveRoutes
 from embereye.hub.live.shards import LiveService
 from embereye.hub.live.viewers import Viewers
 from embereye.process.grpc_server import Service
 from embereye.process.live_call import SERVICE, add_live
+from embereye.process.telemetry.metric import Scraped
 
 
 def live_parts(hub: Hub) -> Parts:
@@ -16,5 +17,5 @@ def live_parts(hub: Hub) -> Parts:
     return Parts(
         services=[Service(add_live, LiveService(viewers), SERVICE)],
         routes=[LiveRoutes(hub, viewers)],
-        collectors=[LiveMetrics(viewers)],
+        collectors=[Scraped(lambda: live_metrics(viewers))],
     )
