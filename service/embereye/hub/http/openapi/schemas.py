@@ -13,6 +13,7 @@ from embereye.hub.http.openapi.parts import (
     NEXT,
     NUMBER,
     ROLE,
+    SHARE,
     WORD,
     Json,
     list_of,
@@ -70,12 +71,11 @@ def _past() -> dict[str, Json]:
 
 
 def _overlay() -> Json:
-    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
     return record(
         {
             "camera": record({"fleet": WORD, "id": WORD}), "fleet": WORD, "sensor": WORD,
-            "x": {**share, "description": "of the centre, a share of the camera's picture"}, "y": share,
-            "scale": {"type": "number", "description": "its width, as a share"}, "opacity": share,
+            "x": {**SHARE, "description": "of the centre, a share of the camera's picture"}, "y": SHARE,
+            "scale": {"type": "number", "description": "its width, as a share"}, "opacity": SHARE,
         }
     )  # fmt: skip
 
@@ -107,14 +107,13 @@ def _fleets() -> dict[str, Json]:
 
 
 def _plans() -> dict[str, Json]:
-    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
     plan: dict[str, Json] = {
         "name": WORD, "width": whole(), "height": whole(),
         "image": {"type": "string", "description": "the picture's address"}, "madeNs": NANOSECONDS, "madeBy": WORD,
     }  # fmt: skip
     placed = record(
         {
-            "fleet": WORD, "id": WORD, "x": share, "y": share, "namespace": WORD, "zone": WORD,
+            "fleet": WORD, "id": WORD, "x": SHARE, "y": SHARE, "namespace": WORD, "zone": WORD,
             "declared": {"type": "boolean"}, "covered": {"type": "boolean"}, "reason": WORD,
             "hasPicture": {"type": "boolean"},
         }
@@ -251,16 +250,9 @@ def schemas() -> dict[str, Json]:
         _describe_message(message.DESCRIPTOR, described)
     clip = described["Clip"]["properties"]
     assert isinstance(clip, dict)
-    described["ListedClip"] = {
-        "type": "object",
-        "properties": {**clip, "url": WORD, "view": WORD},
-        "required": ["url", "view"],
-    }
-    described["TimelineClip"] = {
-        "type": "object",
-        "properties": {**clip, "url": WORD, "view": WORD, "namespace": WORD},
-        "required": ["url", "view", "namespace"],
-    }
+    listed: dict[str, Json] = {"url": WORD, "view": WORD}
+    described["ListedClip"] = record(listed, **clip)
+    described["TimelineClip"] = record({**listed, "namespace": WORD}, **clip)
     return described
 
 
