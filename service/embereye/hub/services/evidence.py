@@ -63,12 +63,12 @@ class EvidenceService(ReportServicer):
 
     def _send_tests(self) -> None:
         for stream in self._streams:
-            stream.send_tests(self._hub.coverage.self_tests.of(stream.fleet))
+            stream.send("tests", self._hub.coverage.self_tests.of(stream.fleet))
 
     def on_begin(self, stream: Stream) -> None:
         """Send the marked places and the self-tests; see `ReportServicer.on_begin`."""
-        stream.send_marked(self._hub.false_alarms.places(stream.fleet))
-        stream.send_tests(self._hub.coverage.self_tests.of(stream.fleet))
+        stream.send("marked", self._hub.false_alarms.places(stream.fleet))
+        stream.send("tests", self._hub.coverage.self_tests.of(stream.fleet))
 
     def note_coverage(self, stream: Stream, coverage: Coverage) -> None:
         """Record a shard's coverage; see `ReportServicer.note_coverage`."""

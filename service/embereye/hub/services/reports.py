@@ -11,6 +11,7 @@ once reports can be stored again; the shard then dials again and repeats its una
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 
@@ -48,11 +49,8 @@ class Stream:
         self.skew = Skew()
         self.resend_due = False  # reports were rejected while the store failed: the shard must send them again
         self._durable: list[str] = []
-        self._ledgers_ns = 0
-        self._marked: MarkedPlaces | None = None  # to be sent; None: nothing new
-        self._tests: SelfTests | None = None  # to be sent; None: nothing new
+        self._news: dict[str, Any] = {}  # values to be sent, by the field of their response
         self._failing = ""  # why nothing can be stored
-        self._sent_failing = ""
         self._over = False
         self._wake = asyncio.Event()
 
@@ -86,24 +84,18 @@ class Stream:
 
     def ledgers_durable(self, time_ns: int) -> None:
         """Note that ledgers are durable: those closed by coverage up to `time_ns`."""
-        self._ledgers_ns = max(self._ledgers_ns, time_ns)
-        self._wake.set()
+        self.send("ledgers_ns", max(self._news.get("ledgers_ns", 0), time_ns))
 
-    def send_marked(self, places: MarkedPlaces) -> None:
-        """Send the shard all places where its cameras saw marked false alarms."""
-        self._marked = places
-        self._wake.set()
-
-    def send_tests(self, tests: SelfTests) -> None:
-        """Send the shard all self-tests of its fleet."""
-        self._tests = tests
+    def send(self, field: str, value: MarkedPlaces | SelfTests | int | str) -> None:
+        """Send the shard a response with the latest value of this field, instead of one that was not sent yet."""
+        self._news[field] = value
         self._wake.set()
 
     def send_failing(self, why: str) -> None:
         """Send the shard the reason `why` its reports are not acknowledged; '': they are again."""
         if why != self._failing:
             self._failing = why
-            self._wake.set()
+            self.send("failing", why)
 
     def end(self) -> None:
         """Let `responses` end after the last response."""
@@ -119,18 +111,9 @@ class Stream:
             while self._durable:
                 part, self._durable = self._durable[:ACKNOWLEDGED_AT_ONCE], self._durable[ACKNOWLEDGED_AT_ONCE:]
                 yield ReportResponse(acknowledged=part)
-            if self._ledgers_ns:
-                yield ReportResponse(ledgers_ns=self._ledgers_ns)
-                self._ledgers_ns = 0
-            if self._marked is not None:
-                marked, self._marked = self._marked, None
-                yield ReportResponse(marked=marked)
-            if self._tests is not None:
-                tests, self._tests = self._tests, None
-                yield ReportResponse(tests=tests)
-            if self._sent_failing != self._failing:
-                self._sent_failing = self._failing
-                yield ReportResponse(failing=self._failing)
+            news, self._news = self._news, {}
+            for field, value in news.items():
+                yield ReportResponse(**{field: value})
 
 
 class ReportServicer(EvidenceServicer):
