@@ -27,11 +27,6 @@ class StoredDifference:
     episode: str  # of its clips
     terms: Any = ()  # as in `embereye.margins.Measured`
 
-    @property
-    def namespace(self) -> str:
-        """The fleet's namespace."""
-        return self.fleet.partition("/")[0]
-
 
 CANDIDATE_DIFFERENCES = KeyedTable[str, StoredDifference, None](  # by id
     """
@@ -51,11 +46,8 @@ CREATE INDEX IF NOT EXISTS candidate_differences_by_time ON candidate_difference
 
 
 def _read(row: Any) -> StoredDifference:
-    texts, at_ns, episode, terms = row[:9], row[9], row[10], row[11]
-    name, fleet, comparison, candidate, device, zone, kind, level, side = map(str, texts)
-    return StoredDifference(
-        name, fleet, comparison, candidate, device, zone, kind, level, side, int(at_ns), str(episode), json.loads(terms)
-    )
+    *texts_and_time, terms = row
+    return StoredDifference(*texts_and_time, json.loads(terms))
 
 
 def list_differences(reader: RowReader, since_ns: int, until_ns: int, limit: int) -> list[StoredDifference]:
