@@ -261,7 +261,7 @@ class Channel:
 
     def _attempt(self, message: Message) -> Refusal | None:
         try:
-            url = self._url()
+            url = url_of(self._route)
         except ValueError as error:
             return Refusal(str(error))
         refusal, status = self._notify(url, message, decorated=True)
@@ -271,12 +271,6 @@ class Channel:
         if refusal and status in PLAINER and message.still:
             refusal, _ = self._notify(url, replace(message, still=b""))
         return refusal
-
-    def _url(self) -> str:
-        file = self._route.url_file
-        if file is None:
-            return self._route.url
-        return read_url(file)
 
     def _notify(self, url: str, message: Message, *, decorated: bool = False) -> tuple[Refusal | None, int]:
         with attempting(self._route) as call:
@@ -324,10 +318,13 @@ def _reason(call: Call) -> str:
     return call.warning or "the service did not accept it"
 
 
-def read_url(file: Path) -> str:
-    """Read an address from its file; ValueError, without the address."""
+def url_of(route: Route) -> str:
+    """Read a route's address, from its file if it has a file; ValueError, without the address."""
     from embereye.addons.notify.config import check_secret_url
 
+    file = route.url_file
+    if file is None:
+        return route.url
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -367,7 +364,7 @@ class Phones:
 def phones_of(route: Route) -> Phones | None:
     """The account and the numbers of a route; None if it is not by Twilio, or its file cannot be read."""
     with contextlib.suppress(ValueError):
-        plugin = plugin_of(read_url(route.url_file) if route.url_file else route.url, route)
+        plugin = plugin_of(url_of(route), route)
         if plugin.service_name == "Twilio":
             return Phones(plugin.auth_token, frozenset(number for _, number in plugin.targets))
     return None
@@ -378,7 +375,7 @@ def service_of(route: Route) -> str:
     if route.is_web_push:
         return "Web Push"
     with contextlib.suppress(ValueError):
-        return str(plugin_of(read_url(route.url_file) if route.url_file else route.url, route).service_name)
+        return str(plugin_of(url_of(route), route).service_name)
     return ""
 
 
@@ -389,7 +386,7 @@ def check_routes(options: NotifyOptions) -> None:
         if route.is_web_push:
             continue
         try:
-            plugin_of(read_url(route.url_file) if route.url_file else route.url, route)
+            plugin_of(url_of(route), route)
         except ValueError as error:
             if route.url_file and not route.url_file.exists():
                 continue  # the Secret may be created later; the route fails until then, and says so

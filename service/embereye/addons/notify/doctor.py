@@ -67,9 +67,9 @@ async def _check(route: "Route", *, send: bool) -> Finding:
 
 def _connect(route: "Route") -> str:
     """Connect to the service of `route`; return its place, '' if Apprise does not say it."""
-    from embereye.addons.notify.channel import attempting, plugin_of, read_url
+    from embereye.addons.notify.channel import attempting, plugin_of, url_of
 
-    plugin = plugin_of(read_url(route.url_file) if route.url_file else route.url, route)
+    plugin = plugin_of(url_of(route), route)
     host, port = _place(plugin)
     if not host:
         return ""
