@@ -52,6 +52,15 @@ class Tasks:
         await self.stop()
 
 
+async def run_together(subject: str, *runs: tuple[str, Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines as tasks with these names until cancelled; RuntimeError that names `subject` if a task fails."""
+    async with Tasks() as tasks:
+        for name, run in runs:
+            tasks.start(run, name=name)
+        await tasks.failed.wait()
+    raise RuntimeError(f"a task of {subject} failed")
+
+
 async def first_of(*waits: Coroutine[Any, Any, Any], timeout: float | None = None) -> bool:
     """Wait until one of `waits` ends, and cancel the others; False if `timeout` seconds passed first."""
     loop = asyncio.get_running_loop()

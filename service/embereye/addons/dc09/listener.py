@@ -36,7 +36,7 @@ from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense
 from embereye.process.addresses import is_in_networks
 from embereye.process.condition import Condition
-from embereye.process.tasks import Tasks, raise_if_cancelled
+from embereye.process.tasks import raise_if_cancelled, run_together
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
@@ -98,11 +98,7 @@ class Listener:
 
     async def run(self) -> None:
         """Listen, and renew open signs, until cancelled."""
-        async with Tasks() as tasks:
-            tasks.start(self._listen(), name="dc09-accept")
-            tasks.start(self._renew(), name="dc09-renew")
-            await tasks.failed.wait()
-        raise RuntimeError("a task of DC-09 failed")
+        await run_together("DC-09", ("dc09-accept", self._listen()), ("dc09-renew", self._renew()))
 
     async def _listen(self) -> None:
         host, port = self._options.host, self._options.port

@@ -23,7 +23,7 @@ from embereye.hub.committer import Draft, Step
 from embereye.hub.feeds.follow import follow
 from embereye.hub.hub import Hub
 from embereye.process.condition import Condition
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import run_together
 from embereye.process.timing.backoff import Backoff
 from embereye.units import SECOND
 
@@ -61,14 +61,9 @@ class Station:
 
     async def run(self) -> None:
         """Serve the station until cancelled."""
-        async with Tasks() as tasks:
-            tasks.start(self._follow(), name=f"dc09-{self.options.name}")
-            tasks.start(self._send(), name=f"dc09-send-{self.options.name}")
-            if self.options.poll:
-                for receiver in self.options.receivers:
-                    tasks.start(self._poll(receiver), name=f"dc09-poll-{self.options.name}")
-            await tasks.failed.wait()
-        raise RuntimeError("a task of DC-09 failed")
+        name, polled = self.options.name, self.options.receivers if self.options.poll else ()
+        polls = [(f"dc09-poll-{name}", self._poll(receiver)) for receiver in polled]
+        await run_together("DC-09", (f"dc09-{name}", self._follow()), (f"dc09-send-{name}", self._send()), *polls)
 
     # Events into messages
 

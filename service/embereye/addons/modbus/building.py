@@ -18,7 +18,7 @@ from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
 from embereye.hub.tables.transaction import Rows
 from embereye.process.condition import Condition
-from embereye.process.tasks import Tasks, first_of
+from embereye.process.tasks import first_of, run_together
 
 logger = logging.getLogger(__name__)
 PERIOD_SECONDS = 1.0  # between two decisions without an event
@@ -99,14 +99,9 @@ class Building:
 
     async def run(self) -> None:
         """Drive all outputs until cancelled."""
-        async with Tasks() as tasks:
-            for panel in self.panels:
-                tasks.start(panel.run(), name=f"modbus-{panel.options.name}")
-            tasks.start(self._decide(), name="modbus-decide")
-            if self.server:
-                tasks.start(self.server.run(), name="modbus-serve")
-            await tasks.failed.wait()
-        raise RuntimeError("a task of Modbus failed")
+        panels = [(f"modbus-{panel.options.name}", panel.run()) for panel in self.panels]
+        servers = [("modbus-serve", self.server.run())] if self.server else []
+        await run_together("Modbus", *panels, ("modbus-decide", self._decide()), *servers)
 
     async def _decide(self) -> None:
         while True:

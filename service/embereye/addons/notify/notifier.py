@@ -39,7 +39,7 @@ from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.webhooks.sender import Refusal
 from embereye.levels import ZoneState
 from embereye.process.condition import Condition
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import run_together
 from embereye.process.timing.backoff import Backoff
 from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -182,17 +182,13 @@ class Notifier:
 
     async def run(self) -> None:
         """Follow the events and send until cancelled, or until the feed closes."""
-        async with Tasks() as tasks:
-            tasks.start(self._follow(), name="notify-follow")
-            tasks.start(self._tick(), name="notify-tick")
-            for name in self.calendars.duties:
-                tasks.start(self.calendars.follow(name), name=f"notify-calendar-{name}")
-            for name, outlet in self.outlets.items():
-                tasks.start(self._serve(outlet), name=f"notify-{name}")
-                if outlet.route.canary:
-                    tasks.start(self._prove(outlet, outlet.route.canary), name=f"notify-canary-{name}")
-            await tasks.failed.wait()
-        raise RuntimeError("a task of notifications failed")
+        runs = [("notify-follow", self._follow()), ("notify-tick", self._tick())]
+        runs += [(f"notify-calendar-{name}", self.calendars.follow(name)) for name in self.calendars.duties]
+        for name, outlet in self.outlets.items():
+            runs.append((f"notify-{name}", self._serve(outlet)))
+            if outlet.route.canary:
+                runs.append((f"notify-canary-{name}", self._prove(outlet, outlet.route.canary)))
+        await run_together("notifications", *runs)
 
     async def _follow(self) -> None:
         async for batch in follow(self.hub.feed, self._cursor):

@@ -40,7 +40,7 @@ from embereye.hub.tables.transaction import StoredState, Transaction
 from embereye.hub.zones import VERSION
 from embereye.levels import Kind, Level
 from embereye.process.signing import public_key, seal
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import run_together
 from embereye.units import HOUR
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -163,11 +163,7 @@ class WalkTests:
 
     async def run(self) -> None:
         """Follow events and let time pass until cancelled, or until the feed closes."""
-        async with Tasks() as tasks:
-            tasks.start(self.follow(), name="walktest-follow")
-            tasks.start(self._tick(), name="walktest-tick")
-            await tasks.failed.wait()
-        raise RuntimeError("a task of walk tests failed")
+        await run_together("walk tests", ("walktest-follow", self.follow()), ("walktest-tick", self._tick()))
 
     async def follow(self) -> None:
         """Note the devices that events bring, until the feed closes."""
