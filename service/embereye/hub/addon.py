@@ -6,7 +6,7 @@ owns the database, and `stand_by` while it is a standby replica. Imports run onl
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,8 @@ from embereye.hub.switches import ZoneSwitch
 from embereye.process.grpc_server import Service
 from embereye.process.telemetry.metric import Scraped, unsampled
 from embereye.process.tls.folder import ServerTls
+
+T = TypeVar("T")
 
 
 async def _do_nothing(*_: object) -> None:
@@ -57,3 +59,18 @@ class Addon:
     def stand_by(self) -> Parts:
         """Make its parts for a standby replica; only bus, collectors and tasks count."""
         return Parts(collectors=[Scraped(lambda: unsampled(self.metrics))] if self.metrics else ())
+
+
+class DeclaredAddon(Addon, Generic[T]):
+    """An add-on whose options are a file's content; without a file it does no more than in a standby replica."""
+
+    def __init__(self, options: T | None) -> None:
+        self._options = options
+
+    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
+        """Make the declared parts; see `Addon.attach`."""
+        return self.stand_by() if self._options is None else self.attach_declared(self._options, hub)
+
+    def attach_declared(self, options: T, hub: Hub) -> Parts:
+        """Make the parts that `options` declare for a hub that owns the database."""
+        raise NotImplementedError

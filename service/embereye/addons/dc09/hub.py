@@ -10,8 +10,7 @@ from pathlib import Path
 from embereye.addons.dc09.metrics import dc09_metrics
 from embereye.addons.dc09.options import OPTION, Dc09Options, read_dc09
 from embereye.addons.dc09.tables import DC09, Documents
-from embereye.hub.addon import Addon, Parts
-from embereye.hub.clips.store import ClipStore
+from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
@@ -29,25 +28,20 @@ def read(arguments: Namespace) -> Addon:
     return Dc09Addon(read_dc09(arguments.dc09) if arguments.dc09 else None)
 
 
-class Dc09Addon(Addon):
+class Dc09Addon(DeclaredAddon[Dc09Options]):
     """Reports to the stations and listens to the panels that `options` declare."""
 
     metrics = "embereye_hub_dc09_"
 
-    def __init__(self, options: Dc09Options | None) -> None:
-        self._options = options
-
-    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        """Make stations and listener; see `Addon.attach`."""
-        if self._options is None:
-            return self.stand_by()
+    def attach_declared(self, options: Dc09Options, hub: Hub) -> Parts:
+        """Make stations and listener; see `DeclaredAddon.attach_declared`."""
         with needed_by(OPTION, "siadc09", "dc09"):
             from embereye.addons.dc09.listener import Listener
             from embereye.addons.dc09.station import Station
         rows = Documents(DC09)
         hub.add_part(rows)
-        stations = [Station(hub, rows, options) for options in self._options.stations]
-        listener = Listener(hub, rows, self._options.listen) if self._options.listen else None
+        stations = [Station(hub, rows, each) for each in options.stations]
+        listener = Listener(hub, rows, options.listen) if options.listen else None
         tasks = {f"dc09-{station.options.name}": station.run for station in stations}
         if listener:
             tasks["dc09-listen"] = listener.run

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from embereye.addons.modbus.metrics import modbus_metrics
 from embereye.addons.modbus.options import OPTION, ModbusOptions, read_modbus
-from embereye.hub.addon import Addon, Parts
-from embereye.hub.clips.store import ClipStore
+from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
@@ -34,19 +33,14 @@ def read(arguments: Namespace) -> Addon:
     return ModbusAddon(read_modbus(arguments.modbus) if arguments.modbus else None)
 
 
-class ModbusAddon(Addon):
+class ModbusAddon(DeclaredAddon[ModbusOptions]):
     """Drives the outputs that `options` declare."""
 
     metrics = "embereye_hub_modbus_"
 
-    def __init__(self, options: ModbusOptions | None) -> None:
-        self._options = options
-
-    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        """Make the outputs; see `Addon.attach`."""
-        if self._options is None:
-            return self.stand_by()
-        building = _open(hub, self._options)
+    def attach_declared(self, options: ModbusOptions, hub: Hub) -> Parts:
+        """Make the outputs; see `DeclaredAddon.attach_declared`."""
+        building = _open(hub, options)
         return Parts(
             collectors=[Scraped(lambda: modbus_metrics(building))],
             tasks={"modbus": building.run},

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from embereye.addons.profiles.metrics import profile_metrics
 from embereye.addons.profiles.options import OPTION, ProfilesOptions, read_profiles
-from embereye.hub.addon import Addon, Parts
-from embereye.hub.clips.store import ClipStore
+from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.telemetry.metric import Scraped
 from embereye_cli.options import Option, OptionGroup
@@ -23,29 +22,24 @@ def read(arguments: Namespace) -> Addon:
     return ProfilesAddon(read_profiles(arguments.profiles) if arguments.profiles else None)
 
 
-class ProfilesAddon(Addon):
+class ProfilesAddon(DeclaredAddon[ProfilesOptions]):
     """Lets people give zones the profiles that `options` declare."""
 
     metrics = "embereye_hub_profile"
 
-    def __init__(self, options: ProfilesOptions | None) -> None:
-        self._options = options
-
-    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        """Make the profiles; see `Addon.attach`."""
-        if self._options is None:
-            return self.stand_by()
+    def attach_declared(self, options: ProfilesOptions, hub: Hub) -> Parts:
+        """Make the profiles; see `DeclaredAddon.attach_declared`."""
         from embereye.addons.profiles.http import ProfileRoutes, schemas
         from embereye.addons.profiles.keeper import Profiles
         from embereye.addons.profiles.switch import ProfileSwitch
         from embereye.hub.http.console_files import console_files
 
-        profiles = Profiles(self._options, hub)
+        profiles = Profiles(options, hub)
         hub.add_part(profiles)
         return Parts(
             routes=[ProfileRoutes(profiles), console_files(__package__)],
             schemas=schemas(),
             collectors=[Scraped(lambda: profile_metrics(profiles))],
-            switches=[ProfileSwitch(profiles)] if any(each.mqtt for each in self._options.profiles.values()) else [],
+            switches=[ProfileSwitch(profiles)] if any(each.mqtt for each in options.profiles.values()) else [],
             tasks={"profiles": profiles.run},
         )

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from embereye.addons.selftest.metrics import selftest_metrics
 from embereye.addons.selftest.options import OPTION, SelfTestOptions, read_selftest
-from embereye.hub.addon import Addon, Parts
-from embereye.hub.clips.store import ClipStore
+from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
@@ -27,23 +26,18 @@ def read(arguments: Namespace) -> Addon:
     return SelfTestAddon(read_selftest(arguments.selftest) if arguments.selftest else None)
 
 
-class SelfTestAddon(Addon):
+class SelfTestAddon(DeclaredAddon[SelfTestOptions]):
     """Runs the tests that `options` declare."""
 
     metrics = "embereye_hub_selftest"
 
-    def __init__(self, options: SelfTestOptions | None) -> None:
-        self._options = options
-
-    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        """Make the tests; see `Addon.attach`."""
-        if self._options is None:
-            return self.stand_by()
+    def attach_declared(self, options: SelfTestOptions, hub: Hub) -> Parts:
+        """Make the tests; see `DeclaredAddon.attach_declared`."""
         from embereye.addons.selftest.http import SelfTestRoutes
 
         with needed_by(OPTION, "aiomqtt", "mqtt"), needed_by(OPTION, "pymodbus", "modbus"):
             from embereye.addons.selftest.keeper import SelfTestKeeper
-        tests = SelfTestKeeper(self._options, hub)
+        tests = SelfTestKeeper(options, hub)
         return Parts(
             routes=[SelfTestRoutes(tests)],
             collectors=[Scraped(lambda: selftest_metrics(tests))],
