@@ -140,13 +140,10 @@ class CoverageKeeper:
         if fleet is not None:
             self._committer.enqueue(Step(lambda draft: _store_roster(draft, fleet)))
 
-    def measured(self, watched: Watched) -> Iterable[Series]:
-        """The quantities that a device measured over the last hour."""
-        return watched.measured.series(self._steady())
-
-    def measured_over_day(self, watched: Watched) -> Iterable[Series]:
-        """The quantities that a device measured over the last day."""
-        return watched.measured.day(self._steady())
+    def measured(self, watched: Watched) -> tuple[Iterable[Series], Iterable[Series]]:
+        """The quantities that a device measured over the last hour, and over the last day."""
+        now = self._steady()
+        return watched.measured.hour.series(now), watched.measured.day.series(now)
 
     # Faults and time
 

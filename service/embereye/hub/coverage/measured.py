@@ -70,21 +70,13 @@ class Measured:
     """The measurements of one device. Times are nanoseconds on a clock that is never set back."""
 
     _due: int = 0
-    _hour: _Span = field(default_factory=lambda: _Span(SLOT, SLOTS))
-    _day: _Span = field(default_factory=lambda: _Span(DAY_SLOT, DAY_SLOTS))
+    hour: _Span = field(default_factory=lambda: _Span(SLOT, SLOTS))
+    day: _Span = field(default_factory=lambda: _Span(DAY_SLOT, DAY_SLOTS))
 
     def note(self, terms: Sequence[Term], now: int) -> None:
         """Note the device's latest values, unless some were noted a moment ago."""
         if now < self._due:
             return
         self._due = now + SAMPLE
-        self._hour.note(terms, now)
-        self._day.note(terms, now)
-
-    def series(self, now: int) -> Iterator[Series]:
-        """Yield each quantity of the hour up to `now`."""
-        return self._hour.series(now)
-
-    def day(self, now: int) -> Iterator[Series]:
-        """Yield each quantity of the day up to `now`."""
-        return self._day.series(now)
+        self.hour.note(terms, now)
+        self.day.note(terms, now)

@@ -71,7 +71,7 @@ class DeviceRoutes:
     )  # fmt: skip
     async def _device(self, request: web.Request) -> web.Response:
         fleet, watched, declared = self._find(request)
-        series, day = self._hub.coverage.measured(watched), self._hub.coverage.measured_over_day(watched)
+        series, day = self._hub.coverage.measured(watched)
         return web.json_response(
             {
                 "device": self._entries.entry(fleet, watched, declared=declared),
