@@ -17,7 +17,7 @@ A fleet without a roster is derived: its devices are those that its shards list.
 Times named `now` are nanoseconds of a steady clock, so that a step of the wall clock cannot make a device dark.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from re import Pattern
 
@@ -359,10 +359,6 @@ class CoverageBook:
             del self._shards[key]
         for fleet in self.fleets.values():
             for watched in (*fleet.devices.values(), *fleet.undeclared.values()):
-                for shard in self._stale(watched.sightings.items(), now):
+                for shard in [name for name, seen in watched.sightings.items() if now - seen.heard > FORGET]:
                     del watched.sightings[shard]
             fleet.undeclared = {name: watched for name, watched in fleet.undeclared.items() if watched.sightings}
-
-    @staticmethod
-    def _stale(sightings: Iterable[tuple[str, Sighting]], now: int) -> list[str]:
-        return [shard for shard, sighting in sightings if now - sighting.heard > FORGET]

@@ -80,10 +80,7 @@ class LedgerBook:
         counts = self._totals.get(fleet)
         if not counts:
             return None
-        offered, analysed, shed, duplicate, rejected = counts
-        return FleetLedger(
-            offered=offered, analysed=analysed, shed=shed, duplicate=duplicate, rejected=rejected, time_ns=now_ns
-        )
+        return FleetLedger(**dict(zip(OUTCOMES, counts, strict=True)), time_ns=now_ns)
 
     def forget(self, fleet: str) -> None:
         """Drop the ledgers of a removed fleet."""
