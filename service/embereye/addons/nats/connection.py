@@ -81,7 +81,7 @@ class Connection:
             pending_size=0,  # with a larger one the library may wait forever for the server and ignore cancellation
             error_cb=self._note,
             closed_cb=self._end,
-            tls=options.client_tls().context() if options.tls else None,
+            tls=options.tls_context(),
             user=secrets.get("user"),
             password=secrets.get("password"),
             token=secrets.get("token"),

@@ -5,6 +5,7 @@ read again for each connection, so that changed secrets take effect without a re
 """
 
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +49,9 @@ class BusOptions:
         }  # fmt: skip
         return {name: file.read_text(encoding="utf-8").strip("\r\n") for name, file in names.items()}
 
-    def client_tls(self) -> ClientTls:
-        """The trusted authority and the client certificate."""
-        return ClientTls.in_folder(self.certificates)
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Make the context with the trusted authority and the client certificate; None without TLS."""
+        return ClientTls.in_folder(self.certificates).context() if self.tls else None
 
 
 def read_bus(

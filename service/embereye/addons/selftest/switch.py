@@ -55,7 +55,7 @@ async def _publish(broker: MqttOptions, topic: str, payload: str) -> None:
     user, password = broker.login() or (None, None)
     client = MqttClient(
         broker.host, broker.port, username=user, password=password, timeout=SECONDS,
-        tls_context=broker.client_tls().context() if broker.tls else None, logger=library_logger,
+        tls_context=broker.tls_context(), logger=library_logger,
     )  # fmt: skip
     async with client:
         await client.publish(topic, payload, qos=1)

@@ -1,6 +1,7 @@
 """The broker that the hub publishes to, and the hub's identity there."""
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,9 @@ class MqttOptions:
         """Read the user and the password; None: there are none. OSError or ValueError if they cannot be read."""
         return read_pairs(self.credentials)[0] if self.credentials else None
 
-    def client_tls(self) -> ClientTls:
-        """The certificates to trust and to present."""
-        return ClientTls.in_folder(self.certificates)
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Make the context with the trusted authority and the client certificate; None without TLS."""
+        return ClientTls.in_folder(self.certificates).context() if self.tls else None
 
 
 def read_broker(

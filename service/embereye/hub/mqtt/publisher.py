@@ -7,7 +7,6 @@ the present state only, not the changes in between. After a new connection it ge
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable, Sequence
 
@@ -128,7 +127,7 @@ class MqttPublisher:
             will=aiomqtt.Will(status, OFFLINE, qos=1, retain=True),
             keepalive=KEEP_ALIVE_SECONDS,
             timeout=ANSWER_SECONDS,
-            tls_context=self._context(),
+            tls_context=options.tls_context(),
             max_queued_incoming_messages=INCOMING,
             max_inflight_messages=BATCH,
             logger=library_logger,
@@ -161,9 +160,6 @@ class MqttPublisher:
         except TimeoutError:
             raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
         connection.close()
-
-    def _context(self) -> ssl.SSLContext | None:
-        return self._options.client_tls().context() if self._options.tls else None
 
     async def _subscribe(self, client: aiomqtt.Client, topic: str, qos: int) -> None:
         (answer,) = await client.subscribe(topic, qos)
