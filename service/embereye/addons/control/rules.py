@@ -118,9 +118,7 @@ class Reaction:
         return list(values.values())
 
     def _end(self, why: str) -> None:
-        session, self._session = self._session, None
-        if session:
-            session.close()
+        self.close()
         self.failing.fail(why, "actuator %s does not follow its rules: %s", self.options.name, why)
 
     def close(self) -> None:

@@ -242,12 +242,13 @@ class PostgresDatabase:
         except (psycopg.Error, OSError, ValueError, OverflowError) as error:
             why = reason_of(error)
             if (connection := self._connection) and _is_lost(connection):
-                self._drop()
+                self.close()
                 why = self.failing = f"the connection to {self.name} broke: {why}"
                 self._retry_at = 0.0
             raise StoreError(why) from error
 
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """End the session and thereby the ownership."""
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -266,10 +267,6 @@ class PostgresDatabase:
         if connection is not None and not connection.closed:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """End the session and thereby the ownership."""
-        self._drop()
 
     # Reading and writing
 

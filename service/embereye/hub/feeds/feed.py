@@ -105,7 +105,8 @@ class Entry:
     @property
     def json(self) -> bytes:
         """One line of protobuf JSON in UTF-8."""
-        return self._unframed(self.text_frame)
+        framed = self.text_frame
+        return framed[{126: 4, 127: 10}.get(framed[1], 2) :]
 
     @cached_property
     def text_frame(self) -> bytes:
@@ -131,10 +132,6 @@ class Entry:
     def payload(self, form: Form) -> bytes:
         """The content of the frame `form`."""
         return self.json if form == "text_frame" else self.binary
-
-    @staticmethod
-    def _unframed(framed: bytes) -> bytes:
-        return framed[{126: 4, 127: 10}.get(framed[1], 2) :]
 
 
 def coalesce(entries: Sequence[Entry]) -> list[Entry]:
