@@ -119,7 +119,7 @@ class Uploader:
         if not events:  # deleted for their age
             await self._store({EVENTS: self._hub.feed.latest}, [])
             return True
-        self._note_waiting(events[0].time_ns - self._hub.timeline.stepped_ns())
+        self._behind_since_ns = events[0].time_ns - self._hub.timeline.stepped_ns()
         lines = "".join(json_format.MessageToJson(event, indent=None) + "\n" for event in events).encode()
         day = time.strftime("%Y/%m/%d", time.gmtime(events[0].time_ns / SECOND))
         name = f"events/{day}/{events[0].cursor:012d}.jsonl"
@@ -152,7 +152,7 @@ class Uploader:
         self.waiting_clips = len(waiting)
         for clip in waiting[:CLIP_BATCH]:
             if clip.kept_ns > position:
-                self._note_waiting(clip.kept_ns)
+                self._behind_since_ns = clip.kept_ns
             uploaded = await self._upload_clip(clip)
             position = max(position, clip.kept_ns)
             await self._store({CLIPS: position}, uploaded)
@@ -188,9 +188,6 @@ class Uploader:
     async def _store(self, positions: dict[str, int], uploaded: list[tuple[str, str]]) -> None:
         """Make positions, and entries of the audit trail about uploaded objects, durable."""
         await store_progress(self._hub, self._progress, positions, self.options.bucket, uploaded)
-
-    def _note_waiting(self, since_ns: int) -> None:
-        self._behind_since_ns = since_ns
 
     def _remember(self, key: str) -> None:
         self._done[key] = None

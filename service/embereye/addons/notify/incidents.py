@@ -358,7 +358,7 @@ class Incidents:
         `state` is the incident's state at that time. If the incident was acknowledged, or ended, while the message was
         under way, the route is let know of that, too.
         """
-        self._remove(delivery)
+        self.discard(delivery)
         incident = self.incidents.get(delivery.incident)
         if incident and delivery.step != FOLLOW_UP and delivery.route not in incident.notified:
             incident.notified[delivery.route] = [delivery.escalation, seconds]
@@ -379,9 +379,6 @@ class Incidents:
 
     def discard(self, delivery: Delivery) -> None:
         """Forget a delivery that cannot be sent any more."""
-        self._remove(delivery)
-
-    def _remove(self, delivery: Delivery) -> None:
         self.deliveries.pop(delivery.key, None)
         self._routes[delivery.route].pop(delivery.key, None)
         self.changed.add(("delivery", delivery.key))

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from embereye.addons.notify import links, replies
@@ -124,7 +125,7 @@ class Notifier:
             for number, (name, route) in enumerate(options.routes.items())
         }
         self.hub = hub
-        self.proofs = Proofs(self._store_proof)
+        self.proofs = Proofs(partial(self.rows.put, "proof"))
         self.codes = replies.Codes(lambda: self.rows)
         self._cursor = 0
         self._is_compared = False
@@ -374,9 +375,6 @@ class Notifier:
         return b""
 
     # Proofs
-
-    def _store_proof(self, route: str, document: object) -> None:
-        self.rows.put("proof", route, document)
 
     async def _prove(self, outlet: Outlet, canary: Canary) -> None:
         """Send canaries at their interval."""

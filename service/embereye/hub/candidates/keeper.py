@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from embereye.hub.committer import Draft
 from embereye.hub.hub import Hub
@@ -75,7 +76,7 @@ class Candidates:
 
     def result(self, fleet: str) -> CandidateResult | None:
         """The result of a fleet's candidate; None if no shard reports one."""
-        newest = max((entry for entry in self._current() if entry[1].fleet == fleet), default=None, key=_arrival)
+        newest = max((entry for entry in self._current() if entry[1].fleet == fleet), default=None, key=itemgetter(0))
         if newest is None:
             return None
         report = newest[1]
@@ -101,10 +102,6 @@ class Candidates:
         for key in [key for key, (arrived_ns, _) in self._reports.items() if now_ns - arrived_ns > STALE_NS]:
             del self._reports[key]
         return list(self._reports.values())
-
-
-def _arrival(entry: tuple[int, CandidateReport]) -> int:
-    return entry[0]
 
 
 def _added_up(reports: Sequence[CandidateReport]) -> Compared:

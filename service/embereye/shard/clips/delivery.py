@@ -108,7 +108,7 @@ class Delivery:
                     self.delivered += 1
                 self.waiting -= 1
                 self._done.add(clip.sha256)  # if the disk cannot be written, its file stays but is not delivered again
-                await self._recorder.run(partial(_forget, clip))
+                await self._recorder.run(partial(SpoolFolder.forget, about=clip))
                 self._done.discard(clip.sha256)
         return ""
 
@@ -147,7 +147,3 @@ def _read(clip: Clip, offset: int, spool: SpoolFolder) -> bytes:
             return file.read(CHUNK)
     except FileNotFoundError:
         return b""  # dropped meanwhile to make room: the hub aborts it, and it is not retried
-
-
-def _forget(clip: Clip, spool: SpoolFolder) -> None:
-    spool.forget(clip)
