@@ -15,7 +15,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,7 +208,7 @@ def _readings_table(blocks: list[_Readings]) -> Any:
 
     counts = [len(block.rows) for block in blocks]
     values = np.concatenate([block.rows for block in blocks])
-    columns = _device_and_time([block.device for block in blocks], [block.time_ns for block in blocks], counts)
+    columns = _device_and_time(blocks, counts)
     for number, name in enumerate(COLUMNS):
         columns[name] = _nullable(values[:, number])
     return Table(columns)
@@ -217,9 +217,7 @@ def _readings_table(blocks: list[_Readings]) -> Any:
 def _frames_table(frames: list[_Frame]) -> Any:
     from arro3.core import Array, DataType, Field, Table, list_array
 
-    columns = _device_and_time(
-        [frame.device for frame in frames], [frame.time_ns for frame in frames], [1] * len(frames)
-    )
+    columns = _device_and_time(frames, [1] * len(frames))
     # Rounded to 0.01 °C, less than the noise. Of uncalibrated frames the words are stored instead.
     celsius = [frame.celsius.ravel().round(2) for frame in frames if frame.celsius is not None]
     ends = np.cumsum([0, *map(len, celsius)], dtype=np.int32)
@@ -243,14 +241,15 @@ def _nullable(values: NDArray[np.float64]) -> Any:
     return Array(items.tolist(), DataType.float32())
 
 
-def _device_and_time(devices: list[str], times: list[int], counts: list[int]) -> dict[str, Any]:
+def _device_and_time(items: Sequence[_Readings | _Frame], counts: list[int]) -> dict[str, Any]:
     from arro3.core import Array, DataType
 
-    names = sorted(set(devices))
+    names = sorted({item.device for item in items})
     numbers = {name: number for number, name in enumerate(names)}
-    indices = np.repeat(np.array([numbers[device] for device in devices], np.int32), counts)
+    indices = np.repeat(np.array([numbers[item.device] for item in items], np.int32), counts)
     device = Array(names, DataType.utf8()).take(Array(indices))
+    times = np.array([item.time_ns for item in items], np.int64)
     return {
-        "time": Array(np.repeat(np.array(times, np.int64), counts)).cast(DataType.timestamp("ns", tz="UTC")),
+        "time": Array(np.repeat(times, counts)).cast(DataType.timestamp("ns", tz="UTC")),
         "device": device.cast(DataType.dictionary(DataType.int32(), DataType.utf8())),
     }

@@ -260,7 +260,7 @@ class TickBatcher:
             is_quiet = unchanged and not device.readings.attentive
             device.arrivals.recent.add_rows(block[-QUIET_ROWS:] if is_quiet else block, now_ns)
             if is_quiet:
-                device.count_quiet_rows(len(block), last, now_ns)
+                device.arrivals.count_quiet_rows(len(block), last, now_ns)
                 continue
             try:
                 rows = self._bounded(device, block, now_ns)

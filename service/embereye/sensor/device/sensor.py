@@ -15,7 +15,7 @@ from embereye.detect.sensing.bands import BandTable
 from embereye.detect.sensing.calibration import settings_of
 from embereye.detect.sensing.health import SensorHealth
 from embereye.detect.thermal.heat import Extreme
-from embereye.sensor.device.arrivals import Arrivals, Row
+from embereye.sensor.device.arrivals import Arrivals
 from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
@@ -68,10 +68,6 @@ class SensorDevice:
     def release(self) -> None:
         """Release its row in the shard's band table. Call it once, when the shard no longer owns the device."""
         self.readings.release()
-
-    def count_quiet_rows(self, count: int, last: Row, now_ns: int) -> None:
-        """Count `count` quiet readings, the latest of which is `last`."""
-        self.arrivals.count_quiet_rows(count, last, now_ns)
 
     def analyse_readings(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
         """Count and analyse readings (n, 4), in order; return their signs, also the clear ones of open signs."""
