@@ -52,12 +52,19 @@ class DeviceEntries:
         picture = bool(watched.picture_ns or watched.thermal) or "/cameras/" in fleet.name
         zone = f"{fleet.namespace}/{device.zone}"
         facts = Facts(urgency, " ".join(words).lower(), picture, declared * state.severity, zone, fleet.name)
-        make = partial(self._safely, fleet, watched, declared=declared)
+        make = partial(self.entry, fleet, watched, declared=declared)
         return Source(f"{fleet.name}/{device.id}", make, facts)
 
     def entry(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
         """Make the entry of one device."""
-        return self._safely(fleet, watched, declared=declared)
+        try:
+            return self._entry(fleet, watched, declared=declared)
+        except Exception:  # an odd report about one device must not hide the others
+            logger.exception("device %s of %s: its entry cannot be made", watched.device.id, fleet.name)
+            reason = "its shard's report cannot be understood"
+            return {"declared": declared, "fleet": fleet.name, "id": watched.device.id, "zone": watched.device.zone,
+                    "namespace": fleet.namespace, "location": "", "source": "", "covered": False, "reason": reason,
+                    "shards": [], "pictureNs": "0", "thermalNs": "0", "heardNs": "0", "analysedNs": "0"}  # fmt: skip
 
     @staticmethod
     def fields() -> Json:
@@ -67,16 +74,6 @@ class DeviceEntries:
     def label(self, time_ns: int) -> str:
         """Convert a time on the hub's timeline to the wall clock; 0: never."""
         return str(time_ns + self._hub.timeline.stepped_ns() if time_ns else 0)
-
-    def _safely(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
-        try:
-            return self._entry(fleet, watched, declared=declared)
-        except Exception:  # an odd report about one device must not hide the others
-            logger.exception("device %s of %s: its entry cannot be made", watched.device.id, fleet.name)
-            reason = "its shard's report cannot be understood"
-            return {"declared": declared, "fleet": fleet.name, "id": watched.device.id, "zone": watched.device.zone,
-                    "namespace": fleet.namespace, "location": "", "source": "", "covered": False, "reason": reason,
-                    "shards": [], "pictureNs": "0", "thermalNs": "0", "heardNs": "0", "analysedNs": "0"}  # fmt: skip
 
     def _entry(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
         latest = max(watched.sightings.items(), key=lambda entry: entry[1].heard, default=None)
