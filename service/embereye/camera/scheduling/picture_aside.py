@@ -6,7 +6,7 @@ While the camera is calm, a picture waits for a turn only every `check_ns`. Thos
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.mailbox import Frame, Mailbox, Picture
-from embereye.camera.scheduling.set_aside import CALM, RELEASED_SLOTS, SetAside
+from embereye.camera.scheduling.set_aside import RELEASED_SLOTS, SetAside
 from embereye.units import SECOND
 
 CHECK_NS = SECOND // 2  # between two decoded pictures of a calm camera, at most
@@ -34,7 +34,7 @@ class PictureAside:
             return
         aside.begin()
         self.checked_ns = picture.received_ns
-        self._count_unneeded(aside.add_check(picture))
+        aside.add_check(picture, mailbox)
         if mailbox.count >= slots and aside.is_check(oldest := mailbox.waiting):
             assert isinstance(oldest, Picture)
             aside.note_result(oldest)  # it is superseded
@@ -46,22 +46,14 @@ class PictureAside:
             assert isinstance(frame, Picture)
             self.aside.in_work = frame
 
-    def _count_unneeded(self, pictures: list[Picture]) -> None:
-        for picture in pictures:
-            self.mailbox.count_shed(picture.tally, CALM)
-
     def accept_check(self, picture: Picture) -> None:
         """Note that the check `picture` shows no change: the pictures before it are never decoded."""
-        self._count_unneeded(self.aside.discard_before(picture))
+        self.aside.discard_before(picture, self.mailbox)
 
     def release(self) -> bool:
         """Let all pictures that are set aside wait for their turns; False if the result of a check comes first."""
         self.calms_down = False
         if self.aside.in_work is not None:
             return False
-        earlier = [frame for frame in self.mailbox.frames if not self.aside.is_check(frame)]
-        released = self.aside.release()
-        for picture in released:
-            picture.is_late = True
-        self.mailbox.replace_waiting([*earlier, *released])
+        self.aside.release(self.mailbox)
         return True

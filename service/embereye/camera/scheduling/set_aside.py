@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from embereye.camera.scheduling.mailbox import Frame
+from embereye.camera.scheduling.mailbox import Frame, Mailbox
 from embereye.units import SECOND
 
 MAX_ASIDE_NS = 4 * SECOND  # how long a frame is set aside, at most
@@ -44,13 +44,15 @@ class SetAside(Generic[F]):
         """Set frames aside from the next check on."""
         self.is_active = True
 
-    def add_check(self, frame: F) -> list[F]:
-        """Add a check; return frames that have been set aside for too long, which are never decoded."""
+    def add_check(self, frame: F, mailbox: Mailbox) -> None:
+        """Add a check; shed the frames of `mailbox` that have been set aside for too long."""
         self._checks.append(_Check(frame))
-        dropped: list[F] = []
         while frame.received_ns - self._checks[0].frame.received_ns > MAX_ASIDE_NS and not self._checks[0].pending:
-            dropped += self._checks.popleft().following
-        return dropped
+            self._shed_oldest(mailbox)
+
+    def _shed_oldest(self, mailbox: Mailbox) -> None:
+        for frame in self._checks.popleft().following:
+            mailbox.count_shed(frame.tally, CALM)
 
     def add(self, frame: F) -> None:
         """Set a frame aside that follows the latest check."""
@@ -87,19 +89,20 @@ class SetAside(Generic[F]):
         if self.in_work is frame:
             self.in_work = None
 
-    def discard_before(self, frame: F) -> list[F]:
-        """Note that the check `frame` shows no change; return the frames before it, which are never decoded."""
+    def discard_before(self, frame: F, mailbox: Mailbox) -> None:
+        """Note that the check `frame` shows no change; shed the frames before it, which are never decoded."""
         self.note_result(frame)
-        dropped: list[F] = []
         while self._checks[0].frame is not frame:
-            dropped += self._checks.popleft().following
-        return dropped
+            self._shed_oldest(mailbox)
 
-    def release(self) -> list[F]:
-        """Return all frames without a result, in the order of their arrival, and become inactive."""
+    def release(self, mailbox: Mailbox) -> None:
+        """Let all frames without a result wait in `mailbox`, in the order of their arrival, and become inactive."""
+        earlier = [frame for frame in mailbox.frames if not self.is_check(frame)]
         frames: list[F] = []
         for check in self._checks:
             frames += [check.frame, *check.following] if check.pending else check.following
         self._checks.clear()
         self.is_active, self.in_work = False, None
-        return frames
+        for frame in frames:
+            frame.is_late = True
+        mailbox.replace_waiting([*earlier, *frames])

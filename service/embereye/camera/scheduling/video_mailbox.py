@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.mailbox import Frame, Mailbox
-from embereye.camera.scheduling.set_aside import CALM, RELEASED_SLOTS, SetAside
+from embereye.camera.scheduling.set_aside import RELEASED_SLOTS, SetAside
 from embereye.camera.scheduling.video import SENT_BYTES, SENT_UNITS, CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.wire.jpeg.header import JpegHeader
 from embereye.wire.video.access_unit import AccessUnit
@@ -110,19 +110,15 @@ class VideoMailbox:
             aside.add(frame)
             return
         if aside.is_active:
-            self._count_unneeded(aside.add_check(frame))
+            aside.add_check(frame, mailbox)
         slots = max(self.slots, RELEASED_SLOTS if mailbox.count > self.slots else 0)
         if mailbox.count >= slots and isinstance(oldest := mailbox.waiting, VideoFrame) and aside.is_check(oldest):
             aside.note_result(oldest)  # it is superseded
         mailbox.put(frame, slots)
 
-    def _count_unneeded(self, frames: Iterable[VideoFrame]) -> None:
-        for frame in frames:
-            self.mailbox.count_shed(frame.tally, CALM)
-
     def accept_check(self, frame: VideoFrame) -> None:
         """Note that the check `frame` shows no change: the frames before it are never decoded."""
-        self._count_unneeded(self.aside.discard_before(frame))
+        self.aside.discard_before(frame, self.mailbox)
 
     def release(self) -> bool:
         """Let all frames that are set aside wait for their turns; False if the result of a check has to come first.
@@ -136,11 +132,7 @@ class VideoMailbox:
         groups = [check.group for check in aside.checks]
         if any(group.is_sent for group in groups[1:]):
             self._rewind(groups)
-        earlier = [frame for frame in self.mailbox.frames if not aside.is_check(frame)]
-        released = aside.release()
-        for frame in released:
-            frame.is_late = True
-        self.mailbox.replace_waiting([*earlier, *released])
+        aside.release(self.mailbox)
         for group in groups:
             group.is_retained = False
         return True
