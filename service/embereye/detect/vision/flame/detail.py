@@ -7,7 +7,7 @@ second.
 """
 
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
-from embereye.detect.vision.networks.appearance import Interest
+from embereye.detect.vision.networks.appearance import Interest, square_around
 from embereye.detect.vision.pixels import Mask, Picture, Planes
 from embereye.units import SECOND, Box
 
@@ -51,7 +51,8 @@ class DetailDetector:
         self.flame, distant = None, whole.distant if whole.period_ns <= whole.limits.detail_period_ns else None
         if distant is None or (self.place and 0 <= age < RESTED_NS and _is_inside(self.place, distant)):
             return False
-        self.place, self._since_ns = place_around(distant, *whole.full_size), time_ns
+        size = whole.full_size
+        self.place, self._since_ns = square_around(distant, SIDE * max(size), *size), time_ns
         self._seen, self._seen_ns = Flame(), 0
         self.flame = FlameDetector(whole.limits, whole.inspections, whole.usual_levels, self.place, whole)
         return True
@@ -75,16 +76,6 @@ class DetailDetector:
         if self.flame is None or not 0 <= time_ns - self._seen_ns < STALE_NS:
             return None
         return self._seen, self.flame.share(self._seen.box) if self._seen.box else None
-
-
-def place_around(box: Box, width: float, height: float) -> Box:
-    """Return the square part of a picture of `width` x `height` pixels that has `box` in its middle."""
-    side = SIDE * max(width, height)
-    wide, high = min(1.0, side / width), min(1.0, side / height)
-    x, y, box_width, box_height = box
-    left = min(max(0.0, x + box_width / 2 - wide / 2), 1.0 - wide)
-    top = min(max(0.0, y + box_height / 2 - high / 2), 1.0 - high)
-    return left, top, wide, high
 
 
 def _is_inside(place: Box, box: Box) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.pixels import Picture
+from embereye.detect.vision.working import window
 from embereye.units import SECOND, Box, Polygon
 
 SIDE = 96  # pixels; every picture is squeezed to a square of this side, for flame
@@ -82,12 +83,8 @@ class AppearanceNetwork:
         the whole picture is judged for a flame.
         """
         parts = [_squeezed(_painted(picture, masked) if masked else picture, SIDE)]
-        for x, y, w, h in (box for box in close_ups if box not in MARKS):
-            source = picture if closer is None else closer
-            height, width = source.shape[:2]
-            left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
-            part = source[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
-            parts.append(_squeezed(part, SIDE))
+        source = picture if closer is None else closer
+        parts += [_squeezed(window(source, box), SIDE) for box in close_ups if box not in MARKS]
         logits: tuple[float, ...] = (0.0,)
         if ONLY_SMOKE not in close_ups:
             outputs = self._outputs(parts)
@@ -199,16 +196,20 @@ class Inspections:
                 value
                 for inspection in lately
                 for place, value in inspection.close_ups
-                if _common(box, place) >= SAME_SITE
+                if overlap_of(box, place) >= SAME_SITE
             ]
         )
 
 
 def close_up_of(box: Box, width: float, height: float) -> Box:
     """Return the square close-up of the site `box` in a picture of `width` x `height` pixels."""
+    side = max(CLOSE_UP * max(box[2] * width, box[3] * height), CLOSE_UP_MIN * max(width, height))
+    return square_around(box, side, width, height)
+
+
+def square_around(box: Box, side: float, width: float, height: float) -> Box:
+    """Return a square of `side` pixels around the middle of `box`, inside a picture of `width` x `height` pixels."""
     x, y, w, h = box
-    longest = max(width, height)
-    side = max(CLOSE_UP * max(w * width, h * height), CLOSE_UP_MIN * longest)
     wide, high = min(1.0, side / width), min(1.0, side / height)
     left = min(max(0.0, x + w / 2 - wide / 2), 1.0 - wide)
     top = min(max(0.0, y + h / 2 - high / 2), 1.0 - high)
@@ -219,10 +220,11 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _common(first: Box, second: Box) -> float:
+def overlap_of(first: Box | Odds, second: Box | Odds) -> float:
     """Return the intersection of two boxes over their union, 0..1."""
     wide = min(first[0] + first[2], second[0] + second[2]) - max(first[0], second[0])
     high = min(first[1] + first[3], second[1] + second[3]) - max(first[1], second[1])
     if wide <= 0 or high <= 0:
         return 0.0
-    return wide * high / (first[2] * first[3] + second[2] * second[3] - wide * high)
+    shared = float(wide * high)
+    return shared / (float(first[2] * first[3] + second[2] * second[3]) - shared)

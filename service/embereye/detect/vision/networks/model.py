@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.networks.appearance import overlap_of
 from embereye.detect.vision.pixels import Picture
 from embereye.levels import Kind
 from embereye.units import WHOLE, Box
@@ -226,19 +227,9 @@ def _distinct(boxes: Floats, scores: Floats, threshold: float, overlap: float) -
     order = np.argsort(-scores)[:MAX_BOXES]
     distinct: list[int] = []
     for number in order[scores[order] >= threshold].tolist():
-        if all(_overlap(boxes[number], boxes[other]) <= overlap for other in distinct):
+        if all(overlap_of(boxes[number], boxes[other]) <= overlap for other in distinct):
             distinct.append(number)
     return distinct or order[:1].tolist()
-
-
-def _overlap(first: Floats, second: Floats) -> float:
-    """Return the intersection over union of two boxes."""
-    width = min(first[0] + first[2], second[0] + second[2]) - max(first[0], second[0])
-    height = min(first[1] + first[3], second[1] + second[3]) - max(first[1], second[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    shared = float(width * height)
-    return shared / (float(first[2] * first[3] + second[2] * second[3]) - shared)
 
 
 def _box(values: Floats) -> Box:
