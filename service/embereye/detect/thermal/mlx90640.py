@@ -204,23 +204,11 @@ class Calibration:
     @cached_property
     def scalars(self) -> Scalars:
         """The scalar parts of the calibration."""
+        same = {name: getattr(self, name) for name in Scalars._fields if hasattr(self, name)}
         return Scalars(
-            k_vdd=self.k_vdd,
-            vdd_25=self.vdd_25,
-            kv_ptat=self.kv_ptat,
-            kt_ptat=self.kt_ptat,
-            v_ptat_25=self.v_ptat_25,
-            alpha_ptat=self.alpha_ptat,
-            gain=self.gain,
-            tgc=self.tgc,
-            ks_ta=self.ks_ta,
-            resolution=self.resolution,
-            control=self.control,
-            chess=self.chess,
+            **same,
             cp_offset_0=self.cp_offset[0],
             cp_offset_1=self.cp_offset[1],
-            cp_kta=self.cp_kta,
-            cp_kv=self.cp_kv,
             pattern_correction_0=self.pattern_correction[0],
         )
 
