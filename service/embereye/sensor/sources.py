@@ -6,6 +6,7 @@ because bought devices send few. A device whose source is unknown, or cannot be 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 
@@ -24,21 +25,17 @@ logger = logging.getLogger(__name__)
 Maker = Callable[[], ReadingSource]
 
 
+@dataclass(eq=False)
 class ReadingSources:
     """Implements `embereye.sensor.source.Owner`. `makers` make sources by the scheme of a device's source."""
 
-    def __init__(
-        self, makers: Mapping[str, Maker], fleet: Fleet, batcher: TickBatcher,
-        observe: Callable[[list[Sign], int], None],
-        router: MessageRouter,
-    ) -> None:  # fmt: skip
-        self.router = router
-        self._makers = makers
-        self._fleet = fleet
-        self._batcher = batcher
-        self._observe = observe
-        self._sources: dict[Maker, ReadingSource] = {}
-        self._started: tuple[Tasks, str] | None = None
+    makers: Mapping[str, Maker]
+    fleet: Fleet
+    batcher: TickBatcher
+    observe: Callable[[list[Sign], int], None]
+    router: MessageRouter
+    _sources: dict[Maker, ReadingSource] = field(default_factory=dict, init=False)
+    _started: tuple[Tasks, str] | None = field(default=None, init=False)
 
     def start(self, tasks: Tasks, name: str) -> None:
         """Run the sources' tasks in `tasks`; `name` is the shard's."""
@@ -50,17 +47,17 @@ class ReadingSources:
         if self._started is None:
             return
         by_maker: dict[Maker, list[SensorDevice]] = {maker: [] for maker in self._sources}
-        for device in self._fleet.owned_devices.values():
+        for device in self.fleet.owned_devices.values():
             if not device.spec.source:
                 continue
             scheme = device.spec.source.partition(":")[0]
-            if maker := self._makers.get(scheme):
+            if maker := self.makers.get(scheme):
                 by_maker.setdefault(maker, []).append(device)
             else:
                 device.note_link(f'this shard cannot read a source "{scheme}:"', 1)
         for maker, devices in by_maker.items():
             if source := self._source(maker, devices):
-                source.apply(self._fleet.name, devices)
+                source.apply(self.fleet.name, devices)
         self.router.hand_over(self._started[0])
 
     def _source(self, maker: Maker, devices: list[SensorDevice]) -> ReadingSource | None:
@@ -80,7 +77,7 @@ class ReadingSources:
 
     async def listen(self, at: Listening) -> None:
         """Accept messages that devices send by HTTP; UserError if that is impossible."""
-        maker = self._makers.get(PUSH)
+        maker = self.makers.get(PUSH)
         source = maker and self._source(maker, [])
         if not isinstance(source, PushSource):
             raise UserError("--http-port: this installation has no source of readings by HTTP")
@@ -104,30 +101,30 @@ class ReadingSources:
 
     def repeat_signs(self, now_ns: int) -> None:
         """Renew the signs of alarms that are on, and end those that are over. Call it several times a second."""
-        for device in list(self._fleet.owned_devices.values()) if self._sources else ():
+        for device in list(self.fleet.owned_devices.values()) if self._sources else ():
             if device.states.values and device.levels.is_open():
-                self._observe(device.states.repeat(now_ns), now_ns)
-        if self._sources and self._fleet.candidate is not None:
-            self._fleet.candidate.repeat_signs(now_ns)
+                self.observe(device.states.repeat(now_ns), now_ns)
+        if self._sources and self.fleet.candidate is not None:
+            self.fleet.candidate.repeat_signs(now_ns)
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
         """Analyse what a message says of a device of this shard; see `Owner`."""
-        if (own := self._fleet.owned_devices.get(device)) is None:
+        if (own := self.fleet.owned_devices.get(device)) is None:
             return
         now = now_ns()
-        self._batcher.offered += 1
-        self._batcher.analysed += 1
-        self._observe(own.analyse_report(report, heard_ns, now), now)
-        if self._fleet.candidate is not None:
-            self._fleet.candidate.analyse_report(device, report, heard_ns, now)
+        self.batcher.offered += 1
+        self.batcher.analysed += 1
+        self.observe(own.analyse_report(report, heard_ns, now), now)
+        if self.fleet.candidate is not None:
+            self.fleet.candidate.analyse_report(device, report, heard_ns, now)
 
     def refuse(self, device: str, reason: str) -> None:
         """Count a message of a device of this shard as rejected; see `Owner`."""
-        if own := self._fleet.owned_devices.get(device):
+        if own := self.fleet.owned_devices.get(device):
             own.arrivals.ledger.offered += 1
             own.arrivals.ledger.rejected[reason] += 1
 
     def note_link(self, device: str, problem: str) -> None:
         """Note why a device of this shard cannot be heard; see `Owner`."""
-        if own := self._fleet.owned_devices.get(device):
+        if own := self.fleet.owned_devices.get(device):
             own.note_link(problem, now_ns())

@@ -24,7 +24,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -63,21 +63,15 @@ class _Known:
     since: float  # monotonic seconds
 
 
+@dataclass(eq=False)
 class Provider:
     """The client of the provider. It fetches metadata at first use: the hub starts without its provider."""
 
-    def __init__(
-        self,
-        options: ProviderOptions,
-        *,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.options = options
-        self._clock = clock
-        self._steady = steady
-        self._known: _Known | None = None
-        self._fetching = asyncio.Lock()
+    options: ProviderOptions
+    clock: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
+    _known: _Known | None = field(default=None, init=False)
+    _fetching: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def authorize_url(self, attempt: Attempt) -> str:
         """The address where a browser signs in. ProviderError."""
@@ -171,7 +165,7 @@ class Provider:
     async def _verify(self, known: _Known, token: str, nonce: str) -> Claims:
         def checked(keys: KeySet) -> Claims:
             return verify(
-                token, keys, issuer=self.options.issuer, client=self.options.client, nonce=nonce, now=self._clock()
+                token, keys, issuer=self.options.issuer, client=self.options.client, nonce=nonce, now=self.clock()
             )
 
         try:
@@ -193,7 +187,7 @@ class Provider:
 
     async def _metadata(self, newer_than: _Known | None = None) -> _Known:
         async with self._fetching:
-            known, now = self._known, self._steady()
+            known, now = self._known, self.steady()
             if known and known is not newer_than and now - known.since < FRESH_SECONDS:
                 return known
             if known and known is newer_than and now - known.since < PAUSE_SECONDS:
@@ -213,7 +207,7 @@ class Provider:
             raise ProviderError(f"{issuer} does not support PKCE with S256")
         keys = await self._fetch("GET", _address(metadata, "jwks_uri", issuer))
         try:
-            return _Known(metadata, _usable(keys["keys"]), self._steady())
+            return _Known(metadata, _usable(keys["keys"]), self.steady())
         except (KeyError, TypeError, ValueError) as error:
             raise ProviderError(f"the keys of {issuer} cannot be read: {error}") from error
 

@@ -68,26 +68,18 @@ class Webhook:
         return self.reader.position
 
 
+@dataclass(eq=False)
 class Webhooks:
     """Call `declare`, then let `run` run."""
 
-    def __init__(
-        self,
-        committer: Committer,
-        feed: Feed,
-        store: StoreThreads,
-        timeline: Timeline,
-        *,
-        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
-    ) -> None:
-        self._committer = committer
-        self._feed = feed
-        self._store = store
-        self._timeline = timeline
-        self._backoff = backoff
-        self._webhooks: dict[str, Webhook] = {}
-        self._cursors: Mapping[str, int] = {}  # stored ones, by webhook
-        self._dead: Mapping[str, int] = {}  # stored numbers of dead letters, by webhook
+    committer: Committer
+    feed: Feed
+    store: StoreThreads
+    timeline: Timeline
+    backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS)
+    _webhooks: dict[str, Webhook] = field(default_factory=dict, init=False)
+    _cursors: Mapping[str, int] = field(default_factory=dict, init=False)  # stored ones, by webhook
+    _dead: Mapping[str, int] = field(default_factory=dict, init=False)  # stored numbers of dead letters, by webhook
 
     def restore(self, stored: StoredState) -> None:
         """Restore the stored cursors and numbers of dead letters, for `declare`."""
@@ -101,10 +93,10 @@ class Webhooks:
     def declare(self, declared: Sequence[WebhookOptions]) -> None:
         """Set the webhooks. A new one starts with the next event."""
         for options in declared:
-            position = self._cursors.get(options.name, self._feed.latest)
-            sender = Sender(options, lambda: self._timeline.wall_ns() / SECOND)
+            position = self._cursors.get(options.name, self.feed.latest)
+            sender = Sender(options, lambda: self.timeline.wall_ns() / SECOND)
             # A store that was filled from elsewhere may be behind the stored position.
-            reader = self._feed.reader(min(position, self._feed.latest), options.selection)
+            reader = self.feed.reader(min(position, self.feed.latest), options.selection)
             self._webhooks[options.name] = Webhook(options, sender, reader, self._dead.get(options.name, 0))
 
     def all(self) -> list[Webhook]:
@@ -149,8 +141,8 @@ class Webhooks:
 
     async def _deliver_unstored(self, webhook: Webhook, entry: Entry) -> None:
         """Send an event that cannot be stored for now, until it is accepted or stored; then it follows the cursor."""
-        event, backoff = entry.event, self._backoff()
-        while webhook.sender.is_relevant(event) and self._feed.unstored.has(entry):
+        event, backoff = entry.event, self.backoff()
+        while webhook.sender.is_relevant(event) and self.feed.unstored.has(entry):
             refusal = await webhook.sender.attempt(event)
             self._note_attempt(webhook, refusal)
             if refusal is None:
@@ -162,17 +154,17 @@ class Webhooks:
 
     async def _deliver(self, webhook: Webhook, event: AlarmEvent) -> None:
         """Send `event` until it is accepted or given up; the webhook's new cursor is durable soon."""
-        name, backoff, attempts = webhook.options.name, self._backoff(), 0
+        name, backoff, attempts = webhook.options.name, self.backoff(), 0
         if webhook.delivered_ids and delivery_id(event) in webhook.delivered_ids:
             webhook.delivered_ids.discard(delivery_id(event))
-            self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
+            self.committer.enqueue(Step(_cursor_step(name, event.cursor)))
             return
         while True:
             attempts += 1
             refusal = await webhook.sender.attempt(event)
             self._note_attempt(webhook, refusal)
             if refusal is None:
-                self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
+                self.committer.enqueue(Step(_cursor_step(name, event.cursor)))
                 return
             if refusal.final or await self._is_late(webhook, event):
                 await self._give_up(webhook, event, attempts, refusal.why)
@@ -181,9 +173,9 @@ class Webhooks:
 
     async def _is_late(self, webhook: Webhook, event: AlarmEvent) -> bool:
         """True if `event` is too old. Its age is taken from the timeline: its time is a label, and clocks are set."""
-        since_ns = self._timeline.now_ns() - int(webhook.options.give_up * SECOND)
+        since_ns = self.timeline.now_ns() - int(webhook.options.give_up * SECOND)
         try:
-            return await self._store.read(lambda store: recorded_ns(store, event.cursor)) < since_ns
+            return await self.store.read(lambda store: recorded_ns(store, event.cursor)) < since_ns
         except DamagedError:
             return event.time_ns < since_ns
         except StoreError:
@@ -193,7 +185,7 @@ class Webhooks:
         name = webhook.options.name
         if refusal is None:
             webhook.delivered += 1
-            webhook.delivered_ns = self._timeline.wall_ns()
+            webhook.delivered_ns = self.timeline.wall_ns()
             webhook.failing.clear("webhook %s delivers again", name)
             return
         webhook.failed += 1
@@ -210,7 +202,7 @@ class Webhooks:
         logger.error(
             "webhook %s: event %d is given up after %s: %s", name, event.cursor, counted(attempts, "attempt"), why
         )
-        self._committer.enqueue(Step(step))
+        self.committer.enqueue(Step(step))
         webhook.dead += 1
         webhook.given_up += 1
 
@@ -218,7 +210,7 @@ class Webhooks:
         """Let it continue from here after a restart, even if its selection has changed by then."""
         if webhook.stored_position != webhook.position:
             webhook.stored_position = webhook.position
-            self._committer.enqueue(Step(_cursor_step(webhook.options.name, webhook.position)))
+            self.committer.enqueue(Step(_cursor_step(webhook.options.name, webhook.position)))
 
     async def _tidy(self) -> None:
         while True:
@@ -231,8 +223,8 @@ class Webhooks:
 
     async def _count_again(self, counted: Mapping[Webhook, int]) -> None:
         """Count dead letters again: retention may have deleted some."""
-        await self._committer.commit(lambda _: None)  # wait until all dead letters so far are stored
-        stored = await self._store.read(DEAD_LETTERS.load)
+        await self.committer.commit(lambda _: None)  # wait until all dead letters so far are stored
+        stored = await self.store.read(DEAD_LETTERS.load)
         for webhook, dead in counted.items():
             if webhook.dead == dead:
                 webhook.dead = stored.get(webhook.options.name, 0)
@@ -245,8 +237,8 @@ class Webhooks:
         Their `died_ns` is by the wall clock.
         """
         self.find(name)
-        limit, stepped_ns = min(limit or 100, MAX_LETTERS), self._timeline.stepped_ns()
-        letters = await self._store.read(lambda store: dead_letters(store, name, after, limit))
+        limit, stepped_ns = min(limit or 100, MAX_LETTERS), self.timeline.stepped_ns()
+        letters = await self.store.read(lambda store: dead_letters(store, name, after, limit))
         return [replace(letter, died_ns=letter.died_ns + stepped_ns) for letter in letters]
 
     async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
@@ -259,7 +251,7 @@ class Webhooks:
             after = page[-1].cursor
             wanted += [letter.cursor for letter in page if not named or letter.cursor in named]
         subject = counted(len(wanted), "dead letter")
-        await self._committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
+        await self.committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
         waiting = frozenset(webhook.resend_queue)
         webhook.resend_queue.extend(cursor for cursor in wanted if cursor not in waiting)
         webhook.resend_requested.set()
@@ -279,7 +271,7 @@ class Webhooks:
 
     async def _send_dead(self, webhook: Webhook, cursor: int) -> None:
         name = webhook.options.name
-        letters = await self._store.read(lambda store: dead_letters(store, name, cursor - 1, 1))
+        letters = await self.store.read(lambda store: dead_letters(store, name, cursor - 1, 1))
         if not letters or letters[0].cursor != cursor:
             return
         letter = letters[0]
@@ -292,7 +284,7 @@ class Webhooks:
             )
             draft.transaction[DEAD_LETTERS][name, cursor] = failed or None
 
-        self._committer.enqueue(Step(step))
+        self.committer.enqueue(Step(step))
         webhook.dead -= refusal is None
 
     async def test(self, by: Principal, name: str) -> str:
@@ -302,10 +294,10 @@ class Webhooks:
         """
         webhook = self.find(name)
         event = AlarmEvent(
-            time_ns=self._timeline.wall_ns(), namespace="default", zone="none", type=AlarmEvent.TYPE_TEST, who=by.name,
+            time_ns=self.timeline.wall_ns(), namespace="default", zone="none", type=AlarmEvent.TYPE_TEST, who=by.name,
             why=f"a test of the webhook {name} by {by.name}",
         )  # fmt: skip
-        await self._committer.commit(lambda draft: add_entry(draft, by, "test webhook", name))
+        await self.committer.commit(lambda draft: add_entry(draft, by, "test webhook", name))
         refusal = await webhook.sender.attempt(event)
         self._note_attempt(webhook, refusal)
         return refusal.why if refusal else ""

@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 
@@ -55,33 +56,25 @@ class Fire:
             self.reported.set()
 
 
+@dataclass(eq=False)
 class Canaries:
     """Lights a fire at every interval of the assignment, while `ready()` is true.
 
     `light(fire)` gives the fire's signs; it is cancelled when the fire's time is over.
     """
 
-    def __init__(
-        self,
-        shard: str,
-        *,
-        settings: Callable[[], Canary],
-        ready: Callable[[], bool],
-        light: Callable[[Fire], Awaitable[None]],
-        report: Callable[[EvidenceItem], None],
-    ) -> None:
-        self._shard = shard
-        self._settings = settings
-        self._ready = ready
-        self._light = light
-        self._report = report
-        self._process = secrets.token_hex(8)
-        self._failing = Condition(logger, end=logging.INFO)
-        self.sent = 0
+    shard: str
+    settings: Callable[[], Canary]
+    ready: Callable[[], bool]
+    light: Callable[[Fire], Awaitable[None]]
+    report: Callable[[EvidenceItem], None]
+    _process: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
+    _failing: Condition = field(default_factory=lambda: Condition(logger, end=logging.INFO), init=False)
+    sent: int = field(default=0, init=False)
 
     def plan(self, *, ending: bool = False) -> CanaryPlan:
         """The canaries that the hub has to expect from this process; an interval of 0, for none, if it is `ending`."""
-        settings = self._settings()
+        settings = self.settings()
         interval_ns = 0 if ending else settings.interval_ns
         return CanaryPlan(process=self._process, interval_ns=interval_ns, within_ns=settings.within_ns)
 
@@ -90,13 +83,13 @@ class Canaries:
         due: float | None = None
         while True:
             now, plan = time.monotonic(), self.plan()
-            if not plan.interval_ns or not self._ready():
+            if not plan.interval_ns or not self.ready():
                 due = None
             elif due is None:
                 due = now + random.uniform(0, min(SPREAD_SECONDS, plan.interval_ns / SECOND))
             elif now >= due:
                 due = now + plan.interval_ns / SECOND
-                await self._burn(Fire(plan, self._shard, self._report))
+                await self._burn(Fire(plan, self.shard, self.report))
             wait = until_aligned(POLL_SECONDS)
             await asyncio.sleep(wait if due is None else max(0.0, min(wait, due - time.monotonic())))
 
@@ -105,7 +98,7 @@ class Canaries:
         failing = ""
         try:
             async with asyncio.timeout(fire.within):
-                await self._light(fire)
+                await self.light(fire)
         except TimeoutError:
             failing = f"no evidence within {fire.within:g} s"
         except Exception as error:  # no error may stop the shard from watching devices
@@ -118,4 +111,4 @@ class Canaries:
     def metrics(self) -> Iterator[Metric]:
         """Yield its metric families."""
         yield SENT.value(self.sent)
-        yield INTERVAL.value(self._settings().interval_ns / SECOND)
+        yield INTERVAL.value(self.settings().interval_ns / SECOND)

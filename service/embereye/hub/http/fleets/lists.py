@@ -14,7 +14,7 @@ import json
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -83,6 +83,7 @@ class Entry:
     facts: Facts
 
 
+@dataclass(eq=False)
 class SharedList:
     """Serves {NAME: [entries…], other fields}. `entries` yields the entries' sources; `fields` makes the other fields.
 
@@ -91,40 +92,27 @@ class SharedList:
     select entries by their facts; `total` is their number, and `?offset=` skips that many of them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        entries: Callable[[], Iterable[Source]],
-        fields: Callable[[], Json],
-        *,
-        period: float = 0.0,
-        scoped_fields: Callable[[Scope], Json] = lambda _: {},
-    ) -> None:
-        """The list is made again for requests more than `period` seconds after it was made.
-
-        `scoped_fields` makes the fields that differ for callers who are limited to zones.
-        """
-        self._name = name
-        self._entries = entries
-        self._fields = fields
-        self._period = period
-        self._scoped_fields = scoped_fields
-        self._made = -1e9  # monotonic seconds
-        self._making_seconds = 0.0  # seconds
-        self._making: asyncio.Task[None] | None = None
-        self._ordered: dict[str, Sequence[Entry]] = {}  # by the query's order
-        self._keyed: Sequence[Entry] = ()  # by their keys, which do not move between two pages
-        self._other_fields: Json = {}
-        self._whole = b""
-        self._packed = b""
+    name: str
+    entries: Callable[[], Iterable[Source]]
+    fields: Callable[[], Json]
+    period: float = 0.0  # seconds after it was made, after which the list is made again for a request
+    scoped_fields: Callable[[Scope], Json] = lambda _: {}  # that differ for callers who are limited to zones
+    _made: float = field(default=-1e9, init=False)  # monotonic seconds
+    _making_seconds: float = field(default=0.0, init=False)  # seconds
+    _making: asyncio.Task[None] | None = field(default=None, init=False)
+    _ordered: dict[str, Sequence[Entry]] = field(default_factory=dict, init=False)  # by the query's order
+    _keyed: Sequence[Entry] = field(default=(), init=False)  # by their keys, which do not move between two pages
+    _other_fields: Json = field(default_factory=dict, init=False)
+    _whole: bytes = field(default=b"", init=False)
+    _packed: bytes = field(default=b"", init=False)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer with the list or with the part that the query requests; Refused if the query is wrong."""
         limit, after = number_of(request, "limit", 0), request.query.get("after", "")
         wanted = _wanted(request)
-        if time.monotonic() - self._made > max(self._period, REST * self._making_seconds):
+        if time.monotonic() - self._made > max(self.period, REST * self._making_seconds):
             if self._making is None:
-                self._making = start_task(self._make(), name=f"list-{self._name}")
+                self._making = start_task(self._make(), name=f"list-{self.name}")
             # A client that leaves in the meantime does not cancel the work for the others.
             await asyncio.shield(self._making)
         scope = request[PRINCIPAL].scope
@@ -143,7 +131,7 @@ class SharedList:
         try:
             worked, until = 0.0, time.monotonic() + SLICE_SECONDS
             made: list[Entry] = []
-            sources, other_fields = list(self._entries()), self._fields()  # of one moment: later events are behind both
+            sources, other_fields = list(self.entries()), self.fields()  # of one moment: later events are behind both
             for source in sources:
                 made.append(Entry(source.key, json.dumps(source.make()), source.facts))
                 if (now := time.monotonic()) > until:
@@ -166,7 +154,7 @@ class SharedList:
 
     def _part(self, scope: Scope, wanted: "_Wanted | None", limit: int, after: str) -> web.Response:
         """Answer with entries of the zones in `scope`: all, a page of them, or the wanted ones."""
-        fields = {**self._other_fields, **(self._scoped_fields(scope) if scope.is_limited else {})}
+        fields = {**self._other_fields, **(self.scoped_fields(scope) if scope.is_limited else {})}
         chosen = wanted or _Wanted()
         is_page = wanted is None and bool(limit or after)
         entries = self._keyed if is_page else self._ordered[chosen.order]
@@ -183,7 +171,7 @@ class SharedList:
         return web.Response(body=self._body(part, fields), content_type="application/json")
 
     def _body(self, entries: Iterable[Entry], fields: Json) -> bytes:
-        return _document(self._name, (entry.json for entry in entries), fields)
+        return _document(self.name, (entry.json for entry in entries), fields)
 
 
 async def written(name: str, entries: Iterable[Json], fields: Json) -> web.Response:
