@@ -105,7 +105,7 @@ class Profiles:
             return options.profile if options else None
         if not any(options.hours for options in self.options.profiles.values()):
             return None
-        at = self._local().replace(second=0, microsecond=0)
+        at = self.options.local(self._now_ns() + self.stepped_ns()).replace(second=0, microsecond=0)
         if at != self._minute:
             self._minute = at
             self._scheduled.clear()
@@ -154,9 +154,6 @@ class Profiles:
 
     def _now_ns(self) -> int:
         return self._hub.timeline.now_ns()
-
-    def _local(self) -> datetime:
-        return self.options.local(self._now_ns() + self.stepped_ns())
 
     # Changes by people
 

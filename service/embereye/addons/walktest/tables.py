@@ -1,7 +1,6 @@
 """The database tables of walk tests: running ones and the devices' latest tests, and the signed reports."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from embereye.hub.tables.table import KeyedTable, RowReader, documents
 
@@ -39,8 +38,4 @@ def find_report(reader: RowReader, name: str) -> bytes | None:
 def list_reports(reader: RowReader, limit: int) -> list[str]:
     """The summaries of up to `limit` reports, the newest first."""
     query = "SELECT summary FROM walktest_reports ORDER BY ended_ns DESC LIMIT ?"
-    return list(reader.rows(query, _summary, (limit,)))
-
-
-def _summary(row: Any) -> str:
-    return str(row[0])
+    return list(reader.rows(query, lambda row: str(row[0]), (limit,)))
