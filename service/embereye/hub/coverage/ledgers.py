@@ -9,6 +9,7 @@ the book.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from embereye.hub.tables.ledgers import LedgerKey, OwnerLedger
 from embereye.v1.evidence_pb2 import Coverage, Ledger
@@ -80,7 +81,8 @@ class LedgerBook:
         counts = self._totals.get(fleet)
         if not counts:
             return None
-        return FleetLedger(**dict(zip(OUTCOMES, counts, strict=True)), time_ns=now_ns)
+        outcomes: dict[str, Any] = dict(zip(OUTCOMES, counts, strict=True))
+        return FleetLedger(**outcomes, time_ns=now_ns)
 
     def forget(self, fleet: str) -> None:
         """Drop the ledgers of a removed fleet."""

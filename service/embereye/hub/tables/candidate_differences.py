@@ -46,8 +46,7 @@ CREATE INDEX IF NOT EXISTS candidate_differences_by_time ON candidate_difference
 
 
 def _read(row: Any) -> StoredDifference:
-    *texts_and_time, terms = row
-    return StoredDifference(*texts_and_time, json.loads(terms))
+    return StoredDifference(*(*row[:-1], json.loads(row[-1])))
 
 
 def list_differences(reader: RowReader, since_ns: int, until_ns: int, limit: int) -> list[StoredDifference]:
