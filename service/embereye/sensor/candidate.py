@@ -70,8 +70,8 @@ class SensorCandidate:
         """`waiting_ns` is the age of the data that waits for the settings in force."""
         self.declared = candidate
         self.counts = CandidateCounts()
-        self._settings = SensorSettings()
-        self._settings.CopyFrom(candidate.sensor)
+        self.settings = SensorSettings()
+        self.settings.CopyFrom(candidate.sensor)
         self._waiting_ns = waiting_ns
         self._bands = BandTable()
         self._shadows: dict[str, SensorDevice] = {}
@@ -79,11 +79,6 @@ class SensorCandidate:
         self._queue = deque[_Rows | _Frame]()
         self._queued = 0  # weight
         self._handle: asyncio.Handle | None = None
-
-    @property
-    def settings(self) -> SensorSettings:
-        """The candidate's settings."""
-        return self._settings
 
     def watch(self, devices: Mapping[str, SensorDevice]) -> None:
         """Judge exactly these devices from now on."""
@@ -93,10 +88,10 @@ class SensorCandidate:
         for name, device in devices.items():
             shadow = self._shadows.get(name)
             if shadow is None:
-                shadow = self._shadows[name] = SensorDevice(device.spec, self._settings, self._bands)
+                shadow = self._shadows[name] = SensorDevice(device.spec, self.settings, self._bands)
                 shadow.frames.learn_from(device.frames)
             else:
-                shadow.configure(device.spec, self._settings)
+                shadow.configure(device.spec, self.settings)
             self._narrow(device, shadow)
 
     def close(self, devices: Iterable[SensorDevice]) -> None:

@@ -180,7 +180,7 @@ async def test_an_error_of_a_detector_makes_only_its_camera_dark(running, monkey
         raise ZeroDivisionError("boom")
 
     camera = shard._cameras["bad"]
-    monkeypatch.setattr(camera.analyser._pictures, step, explode)
+    monkeypatch.setattr(camera.analyser.pictures, step, explode)
     monkeypatch.setattr(camera.analyser, "_renew_detectors", lambda **_: None)
     for number in range(3):
         push(shard, "bad", noisy_jpeg(number))
@@ -199,18 +199,18 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
     hall, yard = device("hall", "http://127.0.0.1:9/a.mjpg"), device("yard", "http://127.0.0.1:9/b.mjpg")
     shard.apply(assignment(1, hall, yard))
     sources, cameras = dict(shard._sources.watched), dict(shard._cameras)
-    detector = cameras["hall"].analyser._pictures
+    detector = cameras["hall"].analyser.pictures
     yard.source = "http://127.0.0.1:9/c.mjpg"
     hall.zone = "lobby"
     shard.apply(assignment(2, hall, yard, deadline_s=7))
     assert shard._sources.watched["hall"] is sources["hall"]
     assert shard._sources.watched["yard"] is not sources["yard"]
     assert shard._cameras == cameras
-    assert cameras["hall"].analyser._pictures is detector
+    assert cameras["hall"].analyser.pictures is detector
     assert status_of(shard, "hall").zone == "lobby"
     hall.masks.append(Mask(x=[0, 1, 1], y=[0, 0, 1]))
     shard.apply(assignment(3, hall))
-    assert cameras["hall"].analyser._pictures is not detector
+    assert cameras["hall"].analyser.pictures is not detector
     assert "yard" not in shard._sources.watched
     await eventually(sources["yard"].done)
 
@@ -417,7 +417,7 @@ async def test_a_person_can_make_the_present_scene_the_reference(running):
     assert camera.analyser.health is learnt
     shard.apply(assignment(3, device("c1", zone="yard", view="aimed 2026-11-21")))
     assert camera.analyser.health is not learnt
-    assert camera.analyser._pictures.health is camera.analyser.health
+    assert camera.analyser.pictures.health is camera.analyser.health
 
 
 async def test_a_radiometric_camera_raises_heat_and_shows_it_in_false_colours(running):

@@ -54,7 +54,7 @@ class PanTiltHead:
         self._elapsed = 0.0
         self._pictured_at = -1.0
         self._dice = np.random.default_rng(seed)
-        self._actuator = Actuator(
+        self.actuator = Actuator(
             period_ns=period_ns,
             outputs=[
                 Output(name="pan", kind=Output.KIND_ANGLE, min=-PAN, max=PAN, safe=0),
@@ -69,11 +69,6 @@ class PanTiltHead:
         )  # fmt: skip
         self._ambient = 0.0
         self.fall_back("no command yet")
-
-    @property
-    def actuator(self) -> Actuator:
-        """The description of its outputs and sensors."""
-        return self._actuator
 
     def advance(self, seconds: float) -> None:
         """Let time pass: move, and take pictures at the sensor's rate."""
@@ -118,7 +113,7 @@ class PanTiltHead:
 
     def fall_back(self, reason: str) -> None:
         """Return to the middle, slowly, with the lamp off."""
-        pan, tilt, self._speed, lamp = (output.safe for output in self._actuator.outputs)
+        pan, tilt, self._speed, lamp = (output.safe for output in self.actuator.outputs)
         self._wanted, self.lamp, self.safe = (pan, tilt), bool(lamp), True
 
 

@@ -80,11 +80,11 @@ class Analyser:
         self._settings = CameraSettings()
         # Its stream and the mark that people change when they move the camera; None: unknown.
         self._view: tuple[str, ...] | None = None
-        self._pictures: PictureAnalyst
+        self.pictures: PictureAnalyst  # the detectors of pictures, and the state of the latest decoded one
         self._thermal: ThermalAnalyst
         self._radiometric = False  # the latest frame contained temperatures
         self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was last suspected
-        self._self_test: RunningTest | None = None
+        self.self_test: RunningTest | None = None  # that runs now
         self._fault = ""  # why the latest picture could not show a fire
         self._failing = Condition(logger, begin=logging.ERROR)  # the analysis of the latest frame failed
 
@@ -113,9 +113,9 @@ class Analyser:
         self.health = health
         phase = zlib.crc32(self._device.id.encode()) / 2**32
         detector = detector_of(self._device, self.setup, self.usual_levels, phase)
-        self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
+        self.pictures = PictureAnalyst(detector, health, phase, self._close_ups)
         self._thermal = thermal_analyst_of(self._device, self._settings)
-        self.set_self_test(self._self_test)
+        self.set_self_test(self.self_test)
 
     def _renew_model(self) -> None:
         self.withdraw_model()
@@ -124,7 +124,7 @@ class Analyser:
         if self.setup.model and self._host:
             device = self._device
             self.model = CameraModel(device.id, self._host, self._settings.model, ignored_parts(device), self._clock)
-        self.set_self_test(self._self_test)
+        self.set_self_test(self.self_test)
 
     @property
     def model_cost(self) -> tuple[int, float] | None:
@@ -146,25 +146,20 @@ class Analyser:
         large = max(frame.header.width, frame.header.height) >= UNSMOOTHED * WORKING_SIDE
         calm = frame.received_ns - self._suspected_ns > UNSMOOTHED_AFTER_NS
         # A model, and people once there is something to see, use more than the working size and would see the blocks.
-        order = self._pictures.decode_order(frame, smoothed=not (large and calm and self.model is None))
+        order = self.pictures.decode_order(frame, smoothed=not (large and calm and self.model is None))
         if isinstance(frame, VideoFrame) and self.model and self.model.is_run_due(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order
 
-    @property
-    def pictures(self) -> PictureAnalyst:
-        """The detectors of pictures, and the latest decoded one's state."""
-        return self._pictures
-
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` is not analysed and counts as showing the same as the previous one."""
-        return not is_radiometric(frame) and self._pictures.is_repeat(frame)
+        return not is_radiometric(frame) and self.pictures.is_repeat(frame)
 
     def set_self_test(self, test: RunningTest | None) -> None:
         """Ignore the region of a self-test, and measure it, until this is called with None or its limit has passed."""
-        self._self_test = test
+        self.self_test = test
         box = test.box if test else None
-        self._pictures.detector.hide(box)
+        self.pictures.detector.hide(box)
         self._thermal.self_test = test
         if self.model:
             self.model.hidden = box
@@ -174,21 +169,16 @@ class Analyser:
         """True if fire is suspected, so that flicker is measured on every frame."""
         return self.observation is not None and self.observation.urgent
 
-    @property
-    def self_test(self) -> RunningTest | None:
-        """The self-test that runs; None if there is none."""
-        return self._self_test
-
     def analyse_temperatures(self, frame: Picture, *, shown: bool = False) -> AnalysedFrame:
         """Analyse a `frame` of temperatures; `shown`: somebody looks at it live. Called on a thread."""
         return self._thermal.analyse_temperatures(frame, shown=shown)
 
     def analyse_picture(self, frame: Frame, decoded: Decoded) -> AnalysedFrame | Exception:
         """Analyse the `decoded` picture of `frame`. Returns any exception, because it concerns only this camera."""
-        if self._self_test is not None and decoded.image.size:
-            self._self_test.observe(decoded.image, PERCENT)
+        if self.self_test is not None and decoded.image.size:
+            self.self_test.observe(decoded.image, PERCENT)
         try:
-            return self._pictures.analyse_picture(frame, decoded)
+            return self.pictures.analyse_picture(frame, decoded)
         except Exception as error:
             return error
 
@@ -225,9 +215,9 @@ class Analyser:
     @property
     def is_quiet(self) -> bool:
         """True if nothing is found, tested or wrong here, so that more pictures would show no more."""
-        if self.fault or self._self_test is not None or (self.observation is not None and self.observation.suspected):
+        if self.fault or self.self_test is not None or (self.observation is not None and self.observation.suspected):
             return False
-        return self._pictures.detector.is_quiet
+        return self.pictures.detector.is_quiet
 
     @property
     def idle_detectors(self) -> str:

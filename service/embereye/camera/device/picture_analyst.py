@@ -57,16 +57,11 @@ class PictureAnalyst:
     _still_level: Level = field(default=Level.CLEAR, init=False)
     _detections: int = field(default=0, init=False)
     _detection_seconds: float = field(default=0.0, init=False)  # CPU time of the detection that was timed last
-    _close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the frame that is being decoded
+    judged_close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the latest decoded frame
     _wanted: Observation | None = field(default=None, init=False)  # findings to mark in the still of the next frame
     _seen: Observation = field(default=Observation(0), init=False)  # in the latest picture
     # a frame that was decoded and will be again, after earlier ones: its close-ups, and what was made of it
     _postponed: tuple[Frame, tuple[Box, ...] | None, Decoded] | None = field(default=None, init=False)
-
-    @property
-    def judged_close_ups(self) -> tuple[Box, ...] | None:
-        """The close-ups that the appearance network judged in the latest decoded frame; None: it did not run."""
-        return self._close_ups
 
     def is_repeat(self, frame: Frame) -> bool:
         """True if `frame` needs no analysis and counts as showing the same as the previous one."""
@@ -77,10 +72,10 @@ class PictureAnalyst:
         is_repeat = self.is_repeat(frame)
         scale = working_scale(frame.header.width, frame.header.height)
         judged = self._postponed is not None and self._postponed[0] is frame
-        self._close_ups = None if frame.lost or judged else self.detector.due_inspection(frame.time_ns)
-        if has_close_up(self._close_ups) and not self.close_ups.allow(frame.received_ns):
-            self._close_ups = tuple(box for box in self._close_ups or () if box == FOR_SMOKE)
-        if is_repeat and self._close_ups is None:
+        self.judged_close_ups = None if frame.lost or judged else self.detector.due_inspection(frame.time_ns)
+        if has_close_up(self.judged_close_ups) and not self.close_ups.allow(frame.received_ns):
+            self.judged_close_ups = tuple(box for box in self.judged_close_ups or () if box == FOR_SMOKE)
+        if is_repeat and self.judged_close_ups is None:
             return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
         still: list[Box] | None = None
         if shown := self._wanted:
@@ -90,20 +85,20 @@ class PictureAnalyst:
             scale,
             still,
             smoothed=smoothed,
-            close_ups=self._close_ups,
+            close_ups=self.judged_close_ups,
             detail=self._wanted_detail(frame, scale),
-            masked=self.detector.masked if self._close_ups is not None else (),
+            masked=self.detector.masked if self.judged_close_ups is not None else (),
         )
 
     def postpone(self, frame: Frame, decoded: Decoded) -> None:
         """Keep what was made of `frame` until it has been `decoded` again: earlier frames are analysed first."""
-        self._postponed = frame, self._close_ups, replace(decoded, image=NO_IMAGE, detail=None)
+        self._postponed = frame, self.judged_close_ups, replace(decoded, image=NO_IMAGE, detail=None)
 
     def resume(self, frame: Frame, decoded: Decoded) -> Decoded:
         """Return `decoded` with what was made of `frame` when it was postponed, if it was."""
         if self._postponed is None or self._postponed[0] is not frame:
             return decoded
-        _, self._close_ups, before = self._postponed
+        _, self.judged_close_ups, before = self._postponed
         self._postponed = None
         return replace(
             decoded,
@@ -127,8 +122,8 @@ class PictureAnalyst:
         began = time.thread_time() if timed else 0.0
         now = frame.received_ns
         self._began_ns = self._began_ns or now
-        if decoded.logits and self._close_ups is not None:
-            self.detector.add_inspection(Inspection.of(frame.time_ns, self._close_ups, decoded.logits))
+        if decoded.logits and self.judged_close_ups is not None:
+            self.detector.add_inspection(Inspection.of(frame.time_ns, self.judged_close_ups, decoded.logits))
         if analysed:
             self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
             if self._is_health_due(frame):

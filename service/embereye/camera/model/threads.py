@@ -41,18 +41,13 @@ class ModelThreads:
         self._lock = threading.Lock()  # guards the turns and the two attributes after them
         self._turns: TurnQueue[ModelledCamera] = TurnQueue()
         self._spares = 0
-        self._hung = 0
+        self.hung = 0  # threads that hang in a run now
         self._checked_at = 0.0  # monotonic seconds of the latest `check_hangs`
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: a camera is queued; False: end
         self._results: deque[tuple[ModelledCamera, Turn]] = deque()
         self._notified = False  # the event loop knows that results wait
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def hung(self) -> int:
-        """Number of threads that hang in a run now."""
-        return self._hung
 
     def start(self) -> None:
         """Start the threads. Call it on the event loop that is to receive the results."""
@@ -89,7 +84,7 @@ class ModelThreads:
                 if turn.hung or camera not in running:
                     continue
                 turn.hung = True
-                self._hung += 1
+                self.hung += 1
                 if self._spares == SPARE_THREADS:
                     continue
                 turn.replaced = True
@@ -125,7 +120,7 @@ class ModelThreads:
         now = time.monotonic()
         turn.seconds = now - turn.began
         with self._lock:
-            self._hung -= turn.hung
+            self.hung -= turn.hung
             self._spares -= turn.replaced
             if self._turns.finish(camera, turn.seconds):
                 self._wakes.put(True)

@@ -71,16 +71,11 @@ class Detector:
         self._likeness = (
             Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels) if self.flame else None
         )
-        self._ignored: npt.NDArray[np.bool_] | None = None
+        self.ignored: npt.NDArray[np.bool_] | None = None  # pixels of the latest picture that masks cover
         self._shape: tuple[int, int] = (0, 0)
         self._detected_ns = 0  # when `detect` last analysed a picture
         self._observation = Observation(0)
         self._calm = False
-
-    @property
-    def ignored(self) -> npt.NDArray[np.bool_] | None:
-        """The pixels of the latest picture that masks cover; None: there are none."""
-        return self._ignored
 
     @property
     def is_quiet(self) -> bool:
@@ -181,11 +176,11 @@ class Detector:
         height, width = frame.shape[:2]
         if (height, width) != self._shape:
             self._shape = (height, width)
-            self._ignored = rasterize(self._masks, width, height)
-        ignored = without(self._ignored, lost, width, height)
+            self.ignored = rasterize(self._masks, width, height)
+        ignored = without(self.ignored, lost, width, height)
         picture = Planes.of(frame)
         burning = self.flame.suspect_mask if self.flame else None
-        motion = self._motion.observe(picture.green, time_ns, burning, self._ignored)
+        motion = self._motion.observe(picture.green, time_ns, burning, self.ignored)
         if self._likeness:
             self._likeness.move(motion.share, time_ns)
         findings = []

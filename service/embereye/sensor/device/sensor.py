@@ -50,7 +50,7 @@ class SensorDevice:
         self.link_problem = ""  # why nothing of it can be heard now; empty: it can
         self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its values cannot be trusted
         self._link_lost_ns = 0  # since when it cannot be heard
-        self._deadline_ns = _deadline_of(spec)
+        self.deadline_ns = _deadline_of(spec)  # longest time between two check-ins; 0: it does not sleep
         self._health = SensorHealth()
         self._inspected_ns = 0  # arrival of the data that was inspected last
 
@@ -62,7 +62,7 @@ class SensorDevice:
         self.readings.configure(device_settings)
         self.frames.configure(device_settings.heat, spec.areas)
         self.states.configure(device_settings)
-        self._deadline_ns = _deadline_of(spec)
+        self.deadline_ns = _deadline_of(spec)
         self.emissivity = device_settings.emissivity
 
     def release(self) -> None:
@@ -124,11 +124,6 @@ class SensorDevice:
             self._link_lost_ns = now_ns
         self.link_problem = problem
 
-    @property
-    def deadline_ns(self) -> int:
-        """The longest time between two check-ins of a device that sleeps, nanoseconds; 0: it does not."""
-        return self._deadline_ns
-
     def calibrate(self, words: bytes, now_ns: int) -> bool:
         """Count an EEPROM and use it from now on; False if it is invalid: the old one remains in use."""
         self.arrivals.count_offered(1, now_ns)
@@ -189,7 +184,7 @@ class SensorDevice:
     def _why_uncovered(self, now_ns: int, deadline_ns: int) -> str:
         if self._link_lost_ns and now_ns - self._link_lost_ns > deadline_ns:
             return self.link_problem
-        return self.arrivals.watch.reason(now_ns, self._deadline_ns or deadline_ns, sleeps=bool(self._deadline_ns))
+        return self.arrivals.watch.reason(now_ns, self.deadline_ns or deadline_ns, sleeps=bool(self.deadline_ns))
 
     def reason(self, now_ns: int, deadline_ns: int) -> str:
         """The reason why it is not covered, or ''."""

@@ -18,13 +18,8 @@ class ReorderBuffer(Generic[Item]):
 
     deadline_ns: int
     window: int = WINDOW
-    _next: int = -1  # -1: nothing has arrived
+    expected: int = -1  # number of the next item; -1: any
     _waiting: dict[int, tuple[Item, int]] = field(default_factory=dict)  # by number: the item, its time of arrival
-
-    @property
-    def expected(self) -> int:
-        """The number of the next item; -1: any."""
-        return self._next
 
     @property
     def has_waiting(self) -> bool:
@@ -33,13 +28,13 @@ class ReorderBuffer(Generic[Item]):
 
     def put(self, number: int, item: Item, now_ns: int) -> Iterator[tuple[Item, bool]]:
         """Accept `item`; yield the items that are in order now. Ignore duplicates and late items."""
-        if self._next < 0:
-            self._next = number
-        if number == self._next and not self._waiting:  # nearly all
-            self._next += 1
+        if self.expected < 0:
+            self.expected = number
+        if number == self.expected and not self._waiting:  # nearly all
+            self.expected += 1
             yield item, False
             return
-        if number < self._next or number in self._waiting:
+        if number < self.expected or number in self._waiting:
             return
         self._waiting[number] = item, now_ns
         yield from self._in_order()
@@ -48,7 +43,7 @@ class ReorderBuffer(Generic[Item]):
 
     def skip_expected(self) -> None:
         """Note that the expected item was processed directly; only if nothing waits."""
-        self._next += 1
+        self.expected += 1
 
     def expire(self, now_ns: int) -> Iterator[tuple[Item, bool]]:
         """Yield the items behind gaps that are overdue at `now_ns`."""
@@ -59,16 +54,16 @@ class ReorderBuffer(Generic[Item]):
         """Yield all waiting items; the next item may have any number."""
         while self._waiting:
             yield from self._past_gap()
-        self._next = -1
+        self.expected = -1
 
     def _past_gap(self) -> Iterator[tuple[Item, bool]]:
-        self._next = min(self._waiting)
+        self.expected = min(self._waiting)
         lost = True
         for item, _ in self._in_order():
             yield item, lost
             lost = False
 
     def _in_order(self) -> Iterator[tuple[Item, bool]]:
-        while (next_item := self._waiting.pop(self._next, None)) is not None:
-            self._next += 1
+        while (next_item := self._waiting.pop(self.expected, None)) is not None:
+            self.expected += 1
             yield next_item[0], False

@@ -227,9 +227,9 @@ def test_a_model_that_does_not_keep_up_is_reported():
 async def test_other_model_settings_preserve_the_built_in_detectors_state(running, tmp_path):
     running.shard.apply(with_model(1, tmp_path / "m.onnx"))
     camera = running.shard._cameras["c1"]
-    analyst, before = camera.analyser._pictures, camera.analyser.model
+    analyst, before = camera.analyser.pictures, camera.analyser.model
     running.shard.apply(with_model(2, tmp_path / "other.onnx"))
-    assert camera.analyser._pictures is analyst
+    assert camera.analyser.pictures is analyst
     assert camera.analyser.model is not before
     running.shard.apply(assignment(3, device("c1")))
     assert camera.analyser.model is None
