@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -30,6 +31,7 @@ RETRY_SECONDS = 0.25  # between requests to a shard that does not own the device
 MAX_RETRY_SECONDS = 2.0  # … up to this
 
 
+@dataclass(eq=False)
 class Handoffs:
     """The devices that are being handed over, and those that are gone.
 
@@ -37,24 +39,20 @@ class Handoffs:
     `on_gone(devices)` is called once another shard has taken them over.
     """
 
-    def __init__(
-        self,
-        request: Callable[[Collection[str]], TakeOverRequest],
-        on_gone: Callable[[Collection[str]], None],
-        dial: Callable[[PeerAddress], grpc.aio.Channel],
-    ) -> None:
-        self.connect_seconds = CONNECT_SECONDS
-        self.retry_seconds = RETRY_SECONDS
-        self._request = request
-        self._on_gone = on_gone
-        self._dial = dial
-        self._targets: dict[str, PeerAddress] = {}  # by device
-        self._waiting: set[str] = set()  # those of them that are not taken over yet
-        self._gone: set[str] = set()
-        self._asking: dict[str, asyncio.Event] = {}  # device → event, set once the request under way is answered
-        self._added = asyncio.Event()  # set, and replaced, when there are more devices to hand over
-        self._tasks = Tasks()
-        self._offers: dict[PeerAddress, asyncio.Task[None]] = {}  # by target
+    request: Callable[[Collection[str]], TakeOverRequest]
+    on_gone: Callable[[Collection[str]], None]
+    dial: Callable[[PeerAddress], grpc.aio.Channel]
+    connect_seconds: float = CONNECT_SECONDS
+    retry_seconds: float = RETRY_SECONDS
+    _targets: dict[str, PeerAddress] = field(default_factory=dict, init=False)  # by device
+    _waiting: set[str] = field(default_factory=set, init=False)  # those of them that are not taken over yet
+    _gone: set[str] = field(default_factory=set, init=False)
+    # device → event, set once the request under way is answered
+    _asking: dict[str, asyncio.Event] = field(default_factory=dict, init=False)
+    # set, and replaced, when there are more devices to hand over
+    _added: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _tasks: Tasks = field(default_factory=Tasks, init=False)
+    _offers: dict[PeerAddress, asyncio.Task[None]] = field(default_factory=dict, init=False)  # by target
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -117,7 +115,7 @@ class Handoffs:
         try:
             while devices := self._bound_for(target):
                 added = self._added
-                link = link or self._dial(target)
+                link = link or self.dial(target)
                 if await self._reachable(link):
                     taken, refusal = await self._ask(link, devices)
                 else:
@@ -129,7 +127,7 @@ class Handoffs:
                 self._gone |= taken
                 self._waiting -= taken
                 self._release_waiters(devices)
-                self._on_gone(taken)
+                self.on_gone(taken)
                 if taken:
                     continue
                 sentence = "hand-over of %d devices to %s: not taken over yet: %s"
@@ -159,7 +157,7 @@ class Handoffs:
         for device in devices:
             self._asking.setdefault(device, asked)
         try:
-            response = await IngestStub(link).TakeOver(self._request(devices), timeout=ANSWER_SECONDS)
+            response = await IngestStub(link).TakeOver(self.request(devices), timeout=ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             return set(), reason_of(error)
         return set(response.devices), "the devices are not in its assignment"

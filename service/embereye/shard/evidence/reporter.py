@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -84,6 +85,7 @@ def _part(coverage: Coverage) -> Coverage:
     return part
 
 
+@dataclass(eq=False)
 class Reporter:
     """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
 
@@ -93,45 +95,36 @@ class Reporter:
     fleet's self-tests.
     """
 
-    def __init__(
-        self,
-        links: Links,
-        spool: Spool,
-        *,
-        hello: Callable[[], ShardHello],
-        coverage: Callable[[], Coverage],
-        statuses: Callable[[int], Iterator[DeviceStatus]] = lambda _: iter(()),
-        ledgers_stored: Callable[[int], None] = lambda time_ns: None,
-        marked: Callable[[MarkedPlaces], None] = lambda places: None,
-        tests: Callable[[SelfTests], None] = lambda tests: None,
-    ) -> None:
-        self._links = links
-        self._spool = spool
-        self._hello = hello
-        self._coverage = coverage
-        self._statuses = statuses
-        self._wake = asyncio.Event()
-        self._ledgers_stored = ledgers_stored
-        self._marked = marked
-        self._tests = tests
-        self._stored_ns = 0
-        self._coverage_due = 0.0
-        self.acknowledged: Callable[[Sequence[str]], None] | None = None  # called with the ids of acknowledged reports
-        self.connected = False
-        self.accepts_canaries = False  # the connected hub accepts them; an older one would notify people of them
-        self.delivered = 0  # devices' reports that were acknowledged since the start
-        self._refused = ""  # why the hub ended the latest stream; '' if that was temporary
-        self._failing = Condition(logger, first_only=True)  # the connected hub cannot store anything
+    links: Links
+    spool: Spool
+    hello: Callable[[], ShardHello]
+    coverage: Callable[[], Coverage]
+    statuses: Callable[[int], Iterator[DeviceStatus]] = lambda _: iter(())
+    ledgers_stored: Callable[[int], None] = lambda time_ns: None
+    marked: Callable[[MarkedPlaces], None] = lambda places: None
+    tests: Callable[[SelfTests], None] = lambda tests: None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _stored_ns: int = field(default=0, init=False)
+    _coverage_due: float = field(default=0.0, init=False)
+    # called with the ids of acknowledged reports
+    acknowledged: Callable[[Sequence[str]], None] | None = field(default=None, init=False)
+    connected: bool = field(default=False, init=False)
+    # the connected hub accepts them; an older one would notify people of them
+    accepts_canaries: bool = field(default=False, init=False)
+    delivered: int = field(default=0, init=False)  # devices' reports that were acknowledged since the start
+    _refused: str = field(default="", init=False)  # why the hub ended the latest stream; '' if that was temporary
+    # the connected hub cannot store anything
+    _failing: Condition = field(default_factory=lambda: Condition(logger, first_only=True), init=False)
 
     @property
     def refusal(self) -> str:
         """The reason why the hub acknowledges no reports although it can be reached; else ''."""
         why = self._failing.why or self._refused
-        return f"hub {self._links.hub_address} acknowledges no reports: {why}" if why else ""
+        return f"hub {self.links.hub_address} acknowledges no reports: {why}" if why else ""
 
     def report(self, evidence: EvidenceItem) -> None:
         """Spool `evidence`, and send it as soon as the hub is connected."""
-        self._spool.put(evidence)
+        self.spool.put(evidence)
         self._wake.set()
 
     def coverage_changed(self) -> None:
@@ -146,7 +139,7 @@ class Reporter:
         logged, rejected = set[str](), False  # reasons logged since a good stream; the hub rejected the latest stream
         failed = 0  # attempts since the hub was last reached
         while True:
-            link, renewed, since = self._links.hub(failed), self._links.renewed, 0.0
+            link, renewed, since = self.links.hub(failed), self.links.renewed, 0.0
             lost = False
             try:
                 with no_stray_cancellation("the stream"):  # for example if the spool cannot be read now
@@ -156,7 +149,7 @@ class Reporter:
                             if not rejected:
                                 logged.clear()
                                 self._refused = ""
-                                logger.info("hub %s: connected, %s", self._links.hub_address, self._waiting())
+                                logger.info("hub %s: connected, %s", self.links.hub_address, self._waiting())
                         self._handle(response)
                 reason, rejected = "" if renewed.is_set() else "the hub closed the stream", False
                 self._refused = ""
@@ -182,17 +175,17 @@ class Reporter:
                 soon.reset()
                 later.reset()
             if reason and reason not in logged:
-                logger.warning("hub %s: %s; trying again, %s", self._links.hub_address, reason, self._waiting())
+                logger.warning("hub %s: %s; trying again, %s", self.links.hub_address, reason, self._waiting())
                 logged = {reason, *list(logged)[: REASONS - 1]}
             backoff = soon if lost and time.monotonic() - reached < SOON_SECONDS else later
             await asyncio.sleep(backoff.next())
 
     def _waiting(self) -> str:
-        return f"{counted(len(self._spool), 'report')} spooled"
+        return f"{counted(len(self.spool), 'report')} spooled"
 
     def _handle(self, response: ReportResponse) -> None:
-        hub = self._links.hub_address
-        self._spool.acknowledge(list(response.acknowledged))
+        hub = self.links.hub_address
+        self.spool.acknowledge(list(response.acknowledged))
         if self.acknowledged is not None and response.acknowledged:
             self.acknowledged(response.acknowledged)
         if self._refused and response.acknowledged:
@@ -202,11 +195,11 @@ class Reporter:
         self.accepts_canaries |= response.canaries
         if response.ledgers_ns:
             self._stored_ns = response.ledgers_ns
-            self._ledgers_stored(response.ledgers_ns)
+            self.ledgers_stored(response.ledgers_ns)
         if response.HasField("marked"):
-            self._marked(response.marked)
+            self.marked(response.marked)
         if response.HasField("tests"):
-            self._tests(response.tests)
+            self.tests(response.tests)
         if response.HasField("failing"):
             if response.failing:
                 sentence = "hub %s acknowledges no reports: %s; %s"
@@ -218,7 +211,7 @@ class Reporter:
         self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"
     ) -> None:
         """Write evidence and coverage, until the shard's certificate is renewed."""
-        await call.write(ReportRequest(hello=self._hello()))
+        await call.write(ReportRequest(hello=self.hello()))
         self._coverage_due = 0.0
         sent = 0
         while not renewed.is_set():
@@ -227,8 +220,8 @@ class Reporter:
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
-                coverage = self._coverage()
-                for part in split(coverage, self._statuses(coverage.time_ns)):
+                coverage = self.coverage()
+                for part in split(coverage, self.statuses(coverage.time_ns)):
                     await call.write(ReportRequest(coverage=part))
                     await asyncio.sleep(0)
                     sent = await self._send_evidence(call, sent)
@@ -239,11 +232,11 @@ class Reporter:
 
     async def _send_evidence(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", sent: int) -> int:
         """Write the reports that were spooled after number `sent`; return the number of the latest one."""
-        while batch := self._spool.after(sent):
+        while batch := self.spool.after(sent):
             for number, evidence in batch:
                 sent = number
                 if is_canary(evidence.device) and not self.accepts_canaries:
-                    self._spool.acknowledge([evidence.id])  # from an earlier stream, and too late now
+                    self.spool.acknowledge([evidence.id])  # from an earlier stream, and too late now
                     continue
                 await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
         return sent
@@ -255,6 +248,6 @@ class Reporter:
         """
         asked_ns, deadline = now_ns(), time.monotonic() + timeout
         self.coverage_changed()
-        while time.monotonic() < deadline and (len(self._spool) or (self.connected and self._stored_ns < asked_ns)):
+        while time.monotonic() < deadline and (len(self.spool) or (self.connected and self._stored_ns < asked_ns)):
             await asyncio.sleep(0.01)
-        return not len(self._spool)
+        return not len(self.spool)

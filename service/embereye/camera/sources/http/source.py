@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import aiohttp
@@ -32,29 +33,26 @@ _REDIRECTING = {301, 302, 303, 307, 308}
 _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
+@dataclass(eq=False)
 class HttpSource:
     """A camera that answers a GET with MJPEG, with Basic and Digest credentials. See `Source`."""
 
-    def __init__(
-        self, declared: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, poller: SocketPoller,
-        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
-    ) -> None:  # fmt: skip
-        self._declared = declared
-        self._credentials = credentials
-        self._dials = dials
-        self._poller = poller
-        self._dial = dial
-        self._stall = stall
+    declared: DeclaredSource
+    credentials: Credentials
+    dials: asyncio.Semaphore
+    poller: SocketPoller
+    dial: float = DIAL_SECONDS
+    stall: float = STALL_SECONDS
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Read pictures until the server ends the stream."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial)
-        with readable_errors(self._dial):
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.dial)
+        with readable_errors(self.dial):
             connector = LenientConnector()
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=CHUNK) as session:
-                async with self._dials, asyncio.timeout(self._dial):
+                async with self.dials, asyncio.timeout(self.dial):
                     response = await get(
-                        session, self._declared.address, *self._credentials(), verified=self._declared.verified
+                        session, self.declared.address, *self.credentials(), verified=self.declared.verified
                     )
                 try:
                     await self._stream(response, offer, set_state)
@@ -65,7 +63,7 @@ class HttpSource:
         content_type = response.headers.get("Content-Type", "")
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
-        await offer_pictures(response, offer, set_state, self._poller, stall=self._stall)
+        await offer_pictures(response, offer, set_state, self.poller, stall=self.stall)
         if content_type.lower().startswith("image/"):
             raise SourceError(f'the server sends "{content_type}", a single picture, not multipart/x-mixed-replace')
 

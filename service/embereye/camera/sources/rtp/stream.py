@@ -8,6 +8,7 @@ parts common to `JpegStream` and `VideoStream`.
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.camera.sources.source import Offer, SetState
@@ -27,28 +28,21 @@ SILENT_SECONDS = 2.0  # without a packet, after which the stream counts as silen
 _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "MPEG video", 33: "MPEG transport stream"}
 
 
+@dataclass(eq=False)
 class PictureStream:
     """The `PacketReceiver` that is common to all formats; `set_state` receives the stream's state for people."""
 
-    def __init__(
-        self,
-        receiver: Depacketizer | VideoReceiver,
-        offer: Offer,
-        set_state: SetState,
-        payload_type: int,
-        encoding: str,
-    ) -> None:
-        self.receiver = receiver
-        self.offered = 0
-        self.packets_ns = 0  # monotonic time of the latest packet; 0: none yet
-        self._offer = offer
-        self._set_state = set_state
-        self._payload_type = payload_type
-        self._encoding = encoding
-        self._clock = CaptureClock()
-        self._state = ""
-        self._reported = 0.0  # monotonic seconds of the latest report
-        self._totals = (0, 0, 0, 0, 0)  # at that time
+    receiver: Depacketizer | VideoReceiver
+    offer: Offer
+    set_state: SetState
+    payload_type: int
+    encoding: str
+    offered: int = field(default=0, init=False)
+    packets_ns: int = field(default=0, init=False)  # monotonic time of the latest packet; 0: none yet
+    _clock: CaptureClock = field(default_factory=CaptureClock, init=False)
+    _state: str = field(default="", init=False)
+    _reported: float = field(default=0.0, init=False)  # monotonic seconds of the latest report
+    _totals: tuple[int, ...] = field(default=(0, 0, 0, 0, 0), init=False)  # at that time
 
     @property
     def has_pending(self) -> bool:
@@ -82,7 +76,7 @@ class PictureStream:
         """Report `state` if it has changed."""
         if state != self._state:
             self._state = state
-            self._set_state(state)
+            self.set_state(state)
 
     def check_state(self, silent: str, dropped_here: Callable[[], int] = int) -> None:
         """Report the stream's state every REPORT_SECONDS; `silent` is the state without packets.
@@ -131,7 +125,7 @@ class PictureStream:
             number = max(counts.other_payload, key=lambda kind: counts.other_payload[kind])
             name = _NAMES.get(number, "H.264 or another dynamic format" if number >= 96 else "unknown")
             counts.other_payload.clear()
-            wanted = f"{self._payload_type} ({self._encoding})"
+            wanted = f"{self.payload_type} ({self.encoding})"
             return f"no picture: packets have payload type {number} ({name}), not {wanted}"
         return f"no picture: {counts.problem or 'no packet belongs to a picture'}"
 
@@ -150,7 +144,7 @@ class JpegStream(PictureStream):
 
     def _offer_picture(self, picture: JpegFrame, time_ns: int) -> None:
         # Offer unusable pictures too: the mailbox rejects and counts them.
-        self._offer(picture.data, time_ns, picture.lost if picture.usable else (WHOLE,))
+        self.offer(picture.data, time_ns, picture.lost if picture.usable else (WHOLE,))
 
 
 class VideoStream(PictureStream):
@@ -168,7 +162,7 @@ class VideoStream(PictureStream):
 
     def _offer_picture(self, picture: AccessUnit, time_ns: int) -> None:
         self.damaged = picture.damages_following
-        self._offer(picture, time_ns)
+        self.offer(picture, time_ns)
 
     @property
     def is_key_needed(self) -> bool:
