@@ -11,7 +11,7 @@ answers, because gRPC fails simultaneous writes.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 import grpc
 
@@ -23,34 +23,15 @@ from embereye.hub.roles import CALLER
 from embereye.hub.services.statuses import AnyContext, end_with_status
 from embereye.hub.tables.selection import Selection, parse_selection
 from embereye.hub.tables.subscriptions import StoredSubscription
+from embereye.process.byte_call import adding
 from embereye.process.grpc_front import peer_of
 from embereye.process.tasks import beside
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2 import FollowRequest, HistoryRequest, HistoryResponse, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsServicer, add_AlarmsServicer_to_server
 
-SERIALISED = ("Subscribe", "Follow")  # calls whose responses are bytes already
-
-
-def add_alarms(servicer: AlarmsServicer, server: Any) -> None:
-    """Add a servicer whose feeds write bytes that were serialised once for all subscribers."""
-    add_AlarmsServicer_to_server(servicer, cast("grpc.aio.Server", _Adding(server)))
-
-
-class _Adding:
-    """Replaces a server while generated code adds a servicer to it."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-
-    def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """Pass the handlers to the server."""
-        self._server.add_generic_rpc_handlers(handlers)
-
-    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Pass the handlers to the server; those of the feeds without a serialiser."""
-        changed = {name: handlers[name]._replace(response_serializer=None) for name in SERIALISED}
-        self._server.add_registered_method_handlers(service, {**handlers, **changed})
+NO_SERIALISER = {"response_serializer": None}
+add_alarms = adding(add_AlarmsServicer_to_server, Subscribe=NO_SERIALISER, Follow=NO_SERIALISER)
 
 
 @end_with_status

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from embereye.process.byte_call import adding
 from embereye.process.grpc_server import Service
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
@@ -36,6 +37,7 @@ from embereye.v1.ingest_pb2 import (
     TakeOverResponse,
     Watermark,
 )
+from embereye.v1.ingest_pb2_grpc import add_IngestServicer_to_server
 from embereye.wire.batches import Request, count_fields
 
 logger = logging.getLogger(__name__)
@@ -148,7 +150,8 @@ class Ingest:
 
     def service(self) -> Service:
         """The service for a gRPC server."""
-        return Service(_add_to_server, self, SERVICE)
+        add = adding(add_IngestServicer_to_server, Stream={"request_deserializer": _parse_sized})
+        return Service(add, self, SERVICE)
 
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, send a Drain message and acknowledge what still arrives."""
@@ -391,21 +394,3 @@ def _parse_sized(text: bytes) -> tuple[Any, int]:
     if many and count_fields(text, MOST_DEVICES) > MOST_DEVICES:
         return None, size
     return Request.FromString(text), size
-
-
-def _add_to_server(servicer: Ingest, server: Any) -> None:
-    # Like the generated function, but the readings of a request remain bytes.
-    handlers: dict[str, Any] = {
-        "Stream": grpc.stream_stream_rpc_method_handler(
-            servicer.Stream,
-            request_deserializer=_parse_sized,
-            response_serializer=IngestResponse.SerializeToString,
-        ),
-        "TakeOver": grpc.unary_unary_rpc_method_handler(
-            servicer.TakeOver,
-            request_deserializer=TakeOverRequest.FromString,
-            response_serializer=TakeOverResponse.SerializeToString,
-        ),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    server.add_registered_method_handlers(SERVICE, handlers)
