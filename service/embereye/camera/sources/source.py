@@ -13,10 +13,14 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
-from embereye.camera.sources.declared import RefusedCredentialsError, SourceError, conceal
+from embereye.camera.sources.credentials import Credentials
+from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, conceal
+from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.logins import Login, Logins, in_words
+from embereye.camera.sources.poller import SocketPoller
 from embereye.process.condition import Condition
 from embereye.process.timing.backoff import Backoff
 from embereye.units import Box
@@ -25,6 +29,7 @@ from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 SetState = Callable[[str], None]  # receives the source's state for people, whenever it changes
+DIAL_SECONDS = 5.0  # for connecting, and for each answer
 STABLE_SECONDS = 5.0  # of streaming; a source that ends sooner counts as not opened
 BURST_SECONDS = 0.005  # of the event loop for one read; a picture takes a fiftieth of that
 MAX_REASON = 400  # characters of the reason why a source ended
@@ -64,6 +69,18 @@ class Source(Protocol):
 
         Cancelling it closes everything that it opened.
         """
+
+
+@dataclass(eq=False)
+class NetworkSource:
+    """A camera that the shard dials. Subclasses are a `Source`."""
+
+    declared: DeclaredSource
+    credentials: Credentials
+    dials: DialLimiter  # limits simultaneous connection attempts
+    poller: SocketPoller  # of the sockets of all sources
+    _: KW_ONLY
+    dial: float = DIAL_SECONDS
 
 
 async def keep_playing(

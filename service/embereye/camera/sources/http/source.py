@@ -9,23 +9,20 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from http import HTTPStatus
 
 import aiohttp
 from yarl import URL
 
 from embereye.camera.sources import tls
-from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, redact
+from embereye.camera.sources.declared import RefusedCredentialsError, SourceError, redact
 from embereye.camera.sources.http.body import offer_pictures
 from embereye.camera.sources.http.lenient import LenientConnector
-from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.source import Offer, SetState, refusal_reason
+from embereye.camera.sources.source import NetworkSource, Offer, SetState, refusal_reason
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtsp.messages import printable
 
-DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
 STALL_SECONDS = 5.0  # without one whole picture
 CHUNK = 256 * 1024  # bytes read ahead of one camera
 REDIRECTS = 3  # followed, at most
@@ -34,14 +31,10 @@ _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
 @dataclass(eq=False)
-class HttpSource:
+class HttpSource(NetworkSource):
     """A camera that answers a GET with MJPEG, with Basic and Digest credentials. See `Source`."""
 
-    declared: DeclaredSource
-    credentials: Credentials
-    dials: asyncio.Semaphore
-    poller: SocketPoller
-    dial: float = DIAL_SECONDS
+    _: KW_ONLY
     stall: float = STALL_SECONDS
 
     async def play(self, offer: Offer, set_state: SetState) -> None:

@@ -6,23 +6,20 @@ requested at a fixed rate. The state and every failure name the chosen profile a
 """
 
 import asyncio
-import dataclasses
 import logging
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 
 from embereye.camera.scheduling.mailbox import MAX_BYTES
-from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError, conceal
-from embereye.camera.sources.dials import DialLimiter
-from embereye.camera.sources.http.source import DIAL_SECONDS, get, readable_errors
+from embereye.camera.sources.declared import SourceError, conceal
+from embereye.camera.sources.http.source import get, readable_errors
 from embereye.camera.sources.onvif.choice import Choice, choose_recorded, choose_watched
 from embereye.camera.sources.onvif.client import OnvifClient, RefusedError, open_session, read_body
 from embereye.camera.sources.onvif.wanted import VIDEO, Wanted
-from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtsp.session import FORMATS
 from embereye.camera.sources.rtsp.source import RtspSource
-from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.source import NetworkSource, Offer, SetState
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 
@@ -32,29 +29,22 @@ FRAME_RATE = 5.0  # snapshots/s, at most: cameras make them slowly
 RESOLVE_SECONDS = 15.0  # for all questions until the stream is known
 
 
-class OnvifSource:
+@dataclass(eq=False)
+class OnvifSource(NetworkSource):
     """A camera found by ONVIF; see `Source`."""
 
-    def __init__(
-        self, declared: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
-        wanted: Wanted, *, dial: float = DIAL_SECONDS,
-    ) -> None:  # fmt: skip
-        self._declared = declared
-        self._credentials = credentials
-        self._dials = dials
-        self._poller = poller
-        self._wanted = wanted
-        self._dial = dial
-        self._logged_choice = ""  # description of the choice that was logged last
-        self._stream: tuple[str, RtspSource] | None = None  # the latest: its source remembers whether TCP or UDP works
+    wanted: Wanted
+    _logged_choice: str = field(default="", init=False)  # description of the choice that was logged last
+    # the latest: its source remembers whether TCP or UDP works
+    _stream: tuple[str, RtspSource] | None = field(default=None, init=False)
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Find the stream and play it until it ends. Raises SourceError with the reason if it fails."""
         set_state("asking by ONVIF")
-        with readable_errors(self._dial):
-            async with open_session(self._dial) as session:
-                client = OnvifClient(session, self._declared, *self._credentials())
-                async with self._dials, asyncio.timeout(RESOLVE_SECONDS):
+        with readable_errors(self.dial):
+            async with open_session(self.dial) as session:
+                client = OnvifClient(session, self.declared, *self.credentials())
+                async with self.dials, asyncio.timeout(RESOLVE_SECONDS):
                     choice, address = await self._find_stream(client)
                 if choice is None:
                     await self._play_snapshots(session, address, offer, set_state)
@@ -65,13 +55,13 @@ class OnvifSource:
         """Return the profile to play and its RTSP address; without a profile, the address of snapshots."""
         await client.connect()
         profiles = await client.profiles()
-        wanted = self._wanted
+        wanted = self.wanted
         choice = (
             choose_recorded(profiles, wanted.profile)
             if wanted.recorded
             else choose_watched(profiles, wanted.profile, wanted.least_rate)
         )
-        if choice and not self._declared.snapshots:
+        if choice and not self.declared.snapshots:
             try:
                 if address := await client.stream_address(choice.profile):
                     return choice, address
@@ -91,12 +81,12 @@ class OnvifSource:
         if description != self._logged_choice:
             self._logged_choice = description
             logger.info(
-                "camera %s: %s", printable(self._declared.address.partition("://")[2].partition("/")[0]), description
+                "camera %s: %s", printable(self.declared.address.partition("://")[2].partition("/")[0]), description
             )
         if not self._stream or self._stream[0] != address:
-            stream = dataclasses.replace(self._declared, kind="rtsp", address=address)
-            formats = VIDEO if self._wanted.recorded else FORMATS
-            source = RtspSource(stream, self._credentials, self._dials, self._poller, formats=formats)
+            stream = replace(self.declared, kind="rtsp", address=address)
+            formats = VIDEO if self.wanted.recorded else FORMATS
+            source = RtspSource(stream, self.credentials, self.dials, self.poller, formats=formats)
             self._stream = address, source
         try:
             await self._stream[1].play(offer, lambda state: set_state(f"{state}; {description}"))
@@ -106,12 +96,12 @@ class OnvifSource:
     async def _play_snapshots(
         self, session: aiohttp.ClientSession, address: str, offer: Offer, set_state: SetState
     ) -> None:
-        period = 1.0 / min(FRAME_RATE, self._wanted.rate or FRAME_RATE)
+        period = 1.0 / min(FRAME_RATE, self.wanted.rate or FRAME_RATE)
         loop = asyncio.get_running_loop()
-        user, password = self._credentials()
+        user, password = self.credentials()
         due = loop.time()
         while True:
-            response = await get(session, address, user, password, verified=self._declared.verified)
+            response = await get(session, address, user, password, verified=self.declared.verified)
             offer(await read_body(response, MAX_BYTES))
             set_state("streaming snapshots")
             due = max(due + period, loop.time())

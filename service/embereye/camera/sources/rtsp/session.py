@@ -22,7 +22,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.datagrams import DatagramReader, dropped, open_port
 from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, PictureStream, VideoStream
 from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoint, RtspConnection
-from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.source import DIAL_SECONDS, Offer, SetState
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.silence import LATE_SECONDS
 from embereye.wire.rtp.packet import full_intra_request, key_frame_request, parse_rtcp, receiver_report
@@ -44,7 +44,6 @@ from embereye.wire.rtsp.messages import (
     read_transport,
 )
 
-DIAL_SECONDS = 5.0  # for connecting, and for each answer
 STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
 STARTING = 3.0  # factor on the time for an answer: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s

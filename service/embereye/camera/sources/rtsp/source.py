@@ -6,22 +6,13 @@ If no packets arrive by one transport, the next `play` uses the other one.
 """
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from embereye.camera.sources.credentials import Credentials
-from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
-from embereye.camera.sources.dials import DialLimiter
-from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.declared import SourceError, redact
 from embereye.camera.sources.rtsp.connection import DEFAULT_PORTS, Endpoint
-from embereye.camera.sources.rtsp.session import (
-    DIAL_SECONDS,
-    FORMATS,
-    STALL_SECONDS,
-    Patience,
-    RtspSession,
-    SilentError,
-)
-from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.rtsp.session import FORMATS, STALL_SECONDS, Patience, RtspSession, SilentError
+from embereye.camera.sources.source import NetworkSource, Offer, SetState
 from embereye.wire.rtsp.messages import RtspError, printable
 
 REDIRECTS = 3  # followed, at most
@@ -31,25 +22,22 @@ def _port(parts: SplitResult) -> int:
     return parts.port or DEFAULT_PORTS[parts.scheme]
 
 
-class RtspSource:
+@dataclass(eq=False)
+class RtspSource(NetworkSource):
     """A camera that sends by RTSP; see `Source`. It plays the first of `formats` that the camera has."""
 
-    def __init__(
-        self, declared: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
-        *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS, formats: Sequence[str] = FORMATS,
-    ) -> None:  # fmt: skip
-        self._declared = declared
-        self._formats = formats
-        self._credentials = credentials
-        self._dials = dials
-        self._poller = poller
-        self._patience = Patience(dial, stall)
-        self._udp = declared.transport == "udp"
+    _: KW_ONLY
+    stall: float = STALL_SECONDS
+    formats: Sequence[str] = FORMATS
+
+    def __post_init__(self) -> None:
+        """Begin with the declared transport."""
+        self._udp = self.declared.transport == "udp"
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Play the camera's pictures until it ends."""
-        url = self._declared.address
-        user, password = self._credentials()
+        url, patience = self.declared.address, Patience(self.dial, self.stall)
+        user, password = self.credentials()
         declared = urlsplit(url)
         for _ in range(REDIRECTS + 1):
             at = urlsplit(url)
@@ -61,10 +49,10 @@ class RtspSource:
             secure = at.scheme == "rtsps" and _port(at) == DEFAULT_PORTS["rtsps"]
             if _port(at) != _port(declared) and not secure:  # another program may listen at another port
                 user = password = ""
-            endpoint = Endpoint(url, user, password, self._declared.verified)
-            session = RtspSession(endpoint, offer, set_state, self._poller, self._patience, self._formats)
+            endpoint = Endpoint(url, user, password, self.declared.verified)
+            session = RtspSession(endpoint, offer, set_state, self.poller, patience, self.formats)
             try:
-                async with self._dials:
+                async with self.dials:
                     redirect = await session.describe()
                     if not redirect:
                         await session.set_up(udp=self._udp)
