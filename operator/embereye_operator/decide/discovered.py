@@ -7,7 +7,7 @@ which YAML reads as text.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -64,7 +64,7 @@ def probed_text(name: str, maker: str, sources: Sequence[str], naming: Naming, *
         *(_secret_lines(naming) if guarded else ()),
         *_head(naming),
         "  cameras:",
-        f"    - id: {_quoted(_unique(name, set()))}",
+        f"    - id: {_quoted(_id(name))}",
         f"      zone: {_quoted(naming.zone)}",
         f"      source: {_quoted(sources[0])}",
     ]
@@ -103,7 +103,8 @@ def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
     for camera in cameras:
         sources = list(dict.fromkeys(profile.source for profile in camera.profiles if profile.encoding)) or [""]
         for source in sources:
-            name = _id(camera, ids)
+            name = _id(camera.name or camera.source.partition("://")[2], ids)
+            ids.add(name)
             yield f"    - id: {_quoted(name)}"
             yield f"      zone: {_quoted(naming.zone_of(camera))}"
             if location := printable(camera.location or camera.name, 200):
@@ -154,16 +155,10 @@ def _handle(profile: Profile, profiles: Sequence[Profile]) -> str:
     return next((name for name in candidates if _NAMEABLE.fullmatch(name) and name.isprintable()), "")
 
 
-def _id(camera: FoundCamera, ids: set[str]) -> str:
-    return _unique(camera.name or camera.source.partition("://")[2], ids)
-
-
-def _unique(text: str, ids: set[str]) -> str:
-    """Return an id made of `text` that is not among `ids`, and add it to them."""
+def _id(text: str, ids: Collection[str] = ()) -> str:
+    """Return an id made of `text` that is not among `ids`."""
     words = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._").lower()[:50] or "camera"
-    name = numbered(words, ids)
-    ids.add(name)
-    return name
+    return numbered(words, ids)
 
 
 def _quoted(text: str) -> str:

@@ -189,14 +189,13 @@ def build_change(
         assignment.epoch = epoch
     intent = replace(intent, epoch=epoch)
     manifests = _build_manifests(snapshot, intent, settings, assignments, children, budget_owner)
-    memory.waiting = snapshot.waiting
-    memory.differs = differing_reason(snapshot.fleet, snapshot.previous, settings.turns)
+    differs = differing_reason(snapshot.fleet, snapshot.previous, settings.turns)
     rollout = plan_rollout(
         snapshot.fleet,
         manifests,
         children,
         snapshot.statuses,
-        memory,
+        replace(memory, waiting=snapshot.waiting, differs=differs),
         settings.turns,
         image=operators_image,
         now=snapshot.now,

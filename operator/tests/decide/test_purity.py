@@ -94,6 +94,7 @@ async def test_no_decision_of_a_pass_changes_what_it_is_handed(
         await world.step()
     world.runtime.shards["hall-sensors-0"].draining = False
     world.settings = replace(world.settings, image="embereye:next")
+    world.runtime.waiting_pods = {"hall-sensors-0": "its image cannot be pulled"}
     for _ in range(20):
         await world.step()
     world.runtime.on_emptied_nodes = {"hall-sensors-0": Displaced("node-1", "pod-1", lost=True, comes_back=False)}
