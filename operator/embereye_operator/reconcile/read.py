@@ -48,7 +48,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     devices, incomplete, unknown, problems = await _read_devices(fleet, versions, previous, statuses, context)
     devices, withheld, not_allowed = await _withhold_secrets(fleet, devices, context)
     memory.note_predecessor({device.id for device in devices}, previous)
-    memory.note_statuses(statuses, now, runtime.links.statements(fleet, statuses))
+    memory.note_statuses(statuses, now, runtime.cluster.statements(fleet, statuses) if runtime.cluster else None)
     hub, hub_unknown = _choose_hub(fleet, context.settings)
     snapshot = Snapshot(
         fleet=fleet,

@@ -87,9 +87,6 @@ class Links(Protocol):
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard's status with all its devices; None if it does not answer within two seconds."""
 
-    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
-        """Return which of `shards` the hub hears, and which ones neither the hub nor the operator hears."""
-
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Send a shard its assignment directly, faster than its mounted file; None if it cannot be reached."""
 
@@ -131,6 +128,9 @@ class Cluster(Protocol):
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         """Return the shards whose pods are on drained or lost nodes."""
+
+    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
+        """Return which of `shards` the hub hears, and which ones neither the hub nor the operator hears."""
 
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
         """Return shard → a sentence with the known reason why it does not run, for shards that do not answer."""

@@ -7,7 +7,7 @@ them.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from lightkube import AsyncClient
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.cluster.witnesses import Statements
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey
 from embereye_operator.runtime.kubernetes.client.resources import CHUNK, SECRETS
@@ -56,6 +57,10 @@ class KubernetesCluster:
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
         """See Cluster."""
         return self.nodes.waiting.get((fleet.namespace, fleet.names.label), {})
+
+    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
+        """See Cluster."""
+        return self.links.silence.statements(fleet, shards)
 
     def missing_rights(self, fleet: Fleet) -> str:
         """See Cluster."""

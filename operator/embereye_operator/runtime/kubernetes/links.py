@@ -7,14 +7,14 @@ hubs forget a fleet that moved.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lightkube import AsyncClient
 
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.decide.cluster.witnesses import ShardKey, Statements
+from embereye_operator.decide.cluster.witnesses import ShardKey
 from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey
 from embereye_operator.runtime.kubernetes.fence import Fence
@@ -116,10 +116,6 @@ class KubernetesLinks:
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """See Links."""
         return None if self.silence.is_unanswered(fleet, shard) else await self.ask_shard(fleet, shard)
-
-    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
-        """See Links."""
-        return self.silence.statements(fleet, shards)
 
     async def ask_hubs(self) -> list[dict[ShardKey, int]]:
         """Return for how many nanoseconds each hub has not heard each existing shard.

@@ -17,7 +17,7 @@ import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +37,6 @@ from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.sensors import SensorFleetSpec
-from embereye_operator.decide.cluster.witnesses import Statements
 from embereye_operator.decide.manifests.container import CREDENTIALS_FOLDER
 from embereye_operator.decide.manifests.names import served_names
 from embereye_operator.runtime.interface import Runtime
@@ -289,10 +288,6 @@ class LocalRuntime:
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """Query the shard."""
         return await self._shards.status(self._address(fleet, shard))
-
-    def statements(self, fleet: Fleet, shards: Iterable[str]) -> Statements:
-        """Return nothing: processes of one machine are not lost with a node."""
-        return Statements()
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
         """Call the shard."""
