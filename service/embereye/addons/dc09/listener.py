@@ -35,6 +35,7 @@ from embereye.hub.committer import Draft, Step
 from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense
 from embereye.process.addresses import is_in_networks
+from embereye.process.admission import Admission
 from embereye.process.condition import Condition
 from embereye.process.tasks import raise_if_cancelled, run_together
 from embereye.units import SECOND
@@ -90,7 +91,7 @@ class Listener:
             with contextlib.suppress(TypeError):
                 sign = PanelSign(**document)
                 self._signs[sign.name] = sign
-        self._connections = 0
+        self._open: Admission[asyncio.StreamWriter] = Admission(MAX_CONNECTIONS)
         self._recent: OrderedDict[str, list[float]] = OrderedDict()  # times of connections, by address
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self.failing = Condition(logger, begin=logging.ERROR)
@@ -120,23 +121,22 @@ class Listener:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
         address = str(peer[0]) if peer else ""
-        if not self._is_admitted(address):
+        if not (self._is_allowed(address) and self._open.admit(writer)):
             self.counts["rejected"] += 1
             writer.close()
             return
-        self._connections += 1
         try:
             await self._answer_all(reader, writer)
         except (OSError, EOFError, asyncio.IncompleteReadError, TimeoutError):
             pass
         finally:
             raise_if_cancelled()
-            self._connections -= 1
+            self._open.forget(writer)
             writer.close()
 
-    def _is_admitted(self, address: str) -> bool:
+    def _is_allowed(self, address: str) -> bool:
         allow = self._options.allow
-        if self._connections >= MAX_CONNECTIONS or (allow and not is_in_networks(address, allow)):
+        if allow and not is_in_networks(address, allow):
             return False
         now = time.monotonic()
         times = [at for at in self._recent.pop(address, []) if at > now - 60]
