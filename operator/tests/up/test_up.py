@@ -21,6 +21,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from harness.eventually import eventually
 
 from embereye.process.addresses import free_ports
 from embereye.process.lifecycle import UserError
@@ -75,14 +76,12 @@ class House:
             return json.load(answer)
 
     async def until(self, condition: Callable[[], object], seconds: float = 90) -> None:
-        async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    if await asyncio.to_thread(condition):
-                        return
-                except OSError:
-                    pass
-                await asyncio.sleep(0.1)
+        async def is_true() -> object:
+            with contextlib.suppress(OSError):
+                return await asyncio.to_thread(condition)
+            return False
+
+        await eventually(is_true, seconds, pause=0.1)
 
     def said(self, text: str) -> bool:
         return any(text in line for line in self.printed)
