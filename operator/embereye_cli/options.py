@@ -81,6 +81,11 @@ def folders_of_peer(name: str, peer: str, files: str) -> tuple[Option, Option]:
     )  # fmt: skip
 
 
+def declared_file(name: str, content: str) -> Option:
+    """The option for a YAML file that declares an add-on; `content` is what its help says of the file."""
+    return Option(name, f"YAML file {content}; default: none", type=Path, metavar="FILE", for_up=True)
+
+
 def identity_options(port: int) -> tuple[Option, Option]:
     """The certificate that identifies a process to hub, shards and operator, and its control port."""
     return (

@@ -15,11 +15,11 @@ from embereye.hub.hub import Hub
 from embereye.hub.tables.transaction import Rows
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 OPTIONS = OptionGroup(
     "archive", "upload evidence to an S3 bucket (addons/archive/README.md)",
-    Option(OPTION, "YAML file that names the bucket; default: none", type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "that names the bucket"),
 )  # fmt: skip
 
 

@@ -25,15 +25,14 @@ from embereye.process.telemetry.metric import Scraped
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import Option, OptionGroup, declared_file
 from embereye_cli.values import port_number
 
 OPTIONS = OptionGroup(
     "control", "serve control loops with low latency (addons/control/README.md)",
     Option("--association-port", "port for control loops with low latency: delimited protobuf over TCP, or over TLS "
            "with --tls; default: none", default="0", type=port_number, metavar="PORT"),
-    Option(OPTION, "YAML file with rules from zones to outputs of actuators, which the hub then steers; default: none",
-           type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "with rules from zones to outputs of actuators, which the hub then steers"),
     Option("--association-socket", "Unix socket of the same, for processes of this user; default: none", type=Path,
            metavar="PATH"),
 )  # fmt: skip

@@ -5,7 +5,6 @@ is imported only if the option is used.
 """
 
 from argparse import Namespace
-from pathlib import Path
 
 from embereye.addons.dc09.metrics import dc09_metrics
 from embereye.addons.dc09.options import OPTION, Dc09Options, read_dc09
@@ -14,12 +13,11 @@ from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 OPTIONS = OptionGroup(
     "DC-09", "report to a monitoring station (addons/dc09/README.md)",
-    Option(OPTION, "YAML file with monitoring stations, and with fire panels that report here; default: none",
-           type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "with monitoring stations, and with fire panels that report here"),
 )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ option is used.
 
 import logging
 from argparse import Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embereye.addons.modbus.metrics import modbus_metrics
@@ -15,7 +14,7 @@ from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 if TYPE_CHECKING:
     from embereye.addons.modbus.building import Building
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
 OPTIONS = OptionGroup(
     "Modbus", "switch outputs of the building (addons/modbus/README.md)",
-    Option(OPTION, "YAML file with rules from zones to coils and registers of panels, relays and PLCs; default: none",
-           type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "with rules from zones to coils and registers of panels, relays and PLCs"),
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Apprise and YAML are imported only if the option is used.
 """
 
 from argparse import Namespace
-from pathlib import Path
 
 from embereye.addons.notify.metrics import notify_metrics
 from embereye.addons.notify.options import NotifyOptions, Route
@@ -14,15 +13,14 @@ from embereye.hub.clips.store import ClipStore
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped, unsampled
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 METRICS = "embereye_hub_notify_"  # begins their names
 SCRIPTS = ("siren.js", "notify.js")  # that the console loads
 SCRIPTS_WITHOUT_ROUTES = ("siren.js", "undeclared.js")
 OPTIONS = OptionGroup(
     "notifications", "notify people of alarms (addons/notify/README.md)",
-    Option("--notify", "YAML file with routes to people and escalations; default: none", type=Path, metavar="FILE",
-           for_up=True),
+    declared_file("--notify", "with routes to people and escalations"),
 )  # fmt: skip
 
 

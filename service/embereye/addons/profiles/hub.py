@@ -1,19 +1,17 @@
 """The option of `embereye hub` for profiles, and the parts that it adds to the hub."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from embereye.addons.profiles.metrics import profile_metrics
 from embereye.addons.profiles.options import OPTION, ProfilesOptions, read_profiles
 from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 OPTIONS = OptionGroup(
     "profiles", "let work in zones make signs without an alarm for a while (addons/profiles/README.md)",
-    Option(OPTION, "YAML file with profiles of zones, such as for welding; default: none", type=Path, metavar="FILE",
-           for_up=True),
+    declared_file(OPTION, "with profiles of zones, such as for welding"),
 )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ aiomqtt and pymodbus are imported only if the option is used.
 """
 
 from argparse import Namespace
-from pathlib import Path
 
 from embereye.addons.selftest.metrics import selftest_metrics
 from embereye.addons.selftest.options import OPTION, SelfTestOptions, read_selftest
@@ -12,12 +11,11 @@ from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 OPTIONS = OptionGroup(
     "self-tests", "switch lamps and heaters in view (addons/selftest/README.md)",
-    Option(OPTION, "YAML file with lamps and heaters that devices must see when they are switched on; default: none",
-           type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "with lamps and heaters that devices must see when they are switched on"),
 )  # fmt: skip
 
 
