@@ -105,7 +105,6 @@ class Group:
     spacing: float  # from the start of a pulse to that of the next one, seconds
     frequency: float  # Hz
     level: float  # dB of full scale
-    contrast: float  # dB, least between a pulse and a gap before or after it
 
 
 @dataclass(frozen=True)
@@ -353,9 +352,7 @@ def _best(template: Template, sums: _Sums, columns: NDArray[np.intp], raw: Level
     if beat is None:
         return None
     start, spacing = beat
-    return Group(
-        template.pattern, at + start / FRAMES, spacing, frequency, float(faintest[place]), float(contrast[place])
-    )
+    return Group(template.pattern, at + start / FRAMES, spacing, frequency, float(faintest[place]))
 
 
 def _beat(template: Template, levels: NDArray[np.float64], row: int, faintest: float) -> tuple[int, float] | None:
