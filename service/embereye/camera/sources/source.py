@@ -18,7 +18,6 @@ from typing import Protocol
 
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import DeclaredSource, RefusedCredentialsError, SourceError, conceal
-from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.logins import Login, Logins, in_words
 from embereye.camera.sources.poller import SocketPoller
 from embereye.process.condition import Condition
@@ -77,7 +76,7 @@ class NetworkSource:
 
     declared: DeclaredSource
     credentials: Credentials
-    dials: DialLimiter  # limits simultaneous connection attempts
+    dials: asyncio.Semaphore  # limits simultaneous connection attempts
     poller: SocketPoller  # of the sockets of all sources
     _: KW_ONLY
     dial: float = DIAL_SECONDS
