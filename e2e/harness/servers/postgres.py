@@ -2,7 +2,7 @@
 
 `run_postgres` creates the cluster, starts the server and ends it. Tests create a database each, and can crash, freeze
 and restart the server on the same port and data. If the tests run as root, which PostgreSQL refuses, it runs as
-`nobody`.
+`nobody`. A process initialises one cluster; all others are copies of its files, which takes a tenth of the time.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from embereye.process.addresses import free_port
@@ -37,6 +38,12 @@ class Postgres:
 
     def create(self) -> None:
         """Create the cluster's files."""
+        if self._as:
+            shutil.chown(self.folder, "nobody", "nogroup")
+        subprocess.run(["cp", "--archive", Path(_initialised().name) / "data", self._data], check=True, timeout=60)
+
+    def initialise(self) -> None:
+        """Create the files of a new cluster."""
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
         if self._as:
@@ -121,6 +128,14 @@ class Postgres:
         """End every session in `database`, as an administrator does. Returns their number."""
         sessions = self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
         return len(sessions)
+
+
+@cache
+def _initialised() -> "tempfile.TemporaryDirectory[str]":
+    """The folder of a new cluster that never runs. It exists as long as this process."""
+    folder = tempfile.TemporaryDirectory(prefix="embereye-pg-")
+    Postgres(Path(folder.name)).initialise()
+    return folder
 
 
 @contextlib.contextmanager
