@@ -1,6 +1,7 @@
 """Alerts, evaluated by promtool: each fires on its fault only, and resolves."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
@@ -332,16 +333,21 @@ def promtool_test(fault: Fault) -> dict[str, Any]:
     }
 
 
+def evaluate(test: dict[str, Any], folder: Path) -> None:
+    """Run a test with promtool, which needs 200 MB without garbage collection, and a fifth less CPU."""
+    (folder / "rules.yaml").write_text(RULES.read_text())
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
+    (folder / "tests.yaml").write_text(json.dumps(tests))
+    command = ["promtool", "test", "rules", "tests.yaml"]
+    environment = {**os.environ, "GOGC": "off"}
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
 @needs_promtool
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_fires_exactly_its_alerts_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(RULES.read_text())
-    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [promtool_test(fault)]}
-    (tmp_path / "tests.yaml").write_text(json.dumps(tests))
-    result = subprocess.run(
-        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+    evaluate(promtool_test(fault), tmp_path)
 
 
 # Alerts from `absent` alone cannot contain the name of the cluster.
@@ -368,13 +374,7 @@ def test_a_healthy_cluster_hides_no_fault_of_another(fault: Fault, tmp_path: Pat
         asked["expr"] = 'count by (alertname, cluster) (ALERTS{alertstate="firing"})'
         for sample in asked["exp_samples"]:
             sample["labels"] = sample["labels"].replace("{", '{cluster="north",')
-    (tmp_path / "rules.yaml").write_text(RULES.read_text())
-    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
-    (tmp_path / "tests.yaml").write_text(json.dumps(tests))
-    result = subprocess.run(
-        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+    evaluate(test, tmp_path)
 
 
 @needs_promtool
