@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import shutil
 import socket
+from dataclasses import dataclass
 
 import pytest
 from harness.eventually import eventually
 from harness.need import FFMPEG, MEDIAMTX, program
 
-from embereye.camera.probe.makers import maker_of, streams_of
+from embereye.camera.probe import search
+from embereye.camera.probe.makers import KNOWN, maker_of, streams_of
 from embereye.camera.probe.search import NoAnswerError, Probe, WrongPasswordError
 from embereye.camera.sources.declared import SourceError
 from embereye.process.addresses import free_port
@@ -19,6 +21,11 @@ from .sources.rtp.rtsp_camera import RtspCamera
 
 MISSING = b"RTSP/1.0 404 Not Found\r\nCSeq: {CSEQ}\r\nServer: Rtsp Server\r\n\r\n"
 WRONG = b'RTSP/1.0 401 Unauthorized\r\nCSeq: {CSEQ}\r\nWWW-Authenticate: Digest realm="Login to 4F", nonce="n"\r\n\r\n'
+# Makers whose addresses are different from those of others by their path alone, as mediamtx needs it.
+MAKERS = [
+    "Hikvision",
+    *(pytest.param(maker, marks=pytest.mark.slow) for maker in ("Reolink", "Hanwha", "Tapo", "FLIR")),
+]
 MEDIAMTX_CONFIG = """
 logLevel: error
 rtspAddress: 127.0.0.1:{port}
@@ -87,6 +94,39 @@ async def test_all_known_addresses_are_tried_before_a_path_is_asked_for():
         assert len(camera.requests) >= len(streams_of(""))
 
 
+@dataclass
+class CameraOfMaker(RtspCamera):
+    """Has the streams with these addresses after the host, and no others."""
+
+    streams: tuple[str, ...] = ()
+
+    def _answer(self, item):
+        if item.reason == "DESCRIBE" and "/" + item.url.split("/", 3)[3] not in self.streams:
+            return MISSING.replace(b"{CSEQ}", str(item.sequence).encode())
+        return super()._answer(item)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known.maker} {known.main.rpartition('/')[2]}")
+async def test_the_small_and_the_large_stream_of_each_maker_are_found(known):
+    streams = tuple(address.removeprefix("rtsp://{host}") for address in (known.sub, known.main) if address)
+    async with CameraOfMaker(streams=streams).serving() as camera:
+        opened, _ = probe(camera.address, seconds=0.1)
+        result = await opened.run()
+    assert [stream.source.removeprefix(f"rtsp://{camera.address}") for stream in result.streams] == list(streams)
+    assert result.maker == ("" if known.maker == "other" else known.maker)
+
+
+async def test_a_stream_over_tls_is_found_at_the_port_for_it(certificate, monkeypatch):
+    hikvision = ("/Streaming/Channels/102", "/Streaming/Channels/101")
+    async with CameraOfMaker(streams=hikvision, tls=certificate).serving() as camera:
+        monkeypatch.setattr(search, "RTSPS_PORTS", (int(camera.address.partition(":")[2]),))
+        opened, _ = probe(camera.address, seconds=0.1)
+        result = await opened.run()
+    assert [stream.source for stream in result.streams] == [
+        f"rtsps://{camera.address}{path}?tls=unverified" for path in hikvision
+    ]
+
+
 async def test_a_port_that_refuses_is_told_from_one_that_speaks_something_else():
     opened, _ = probe(f"127.0.0.1:{free_port()}")
     with pytest.raises(NoAnswerError, match="answers, but refuses port"):
@@ -113,18 +153,24 @@ async def test_a_password_in_the_address_is_refused_and_not_repeated():
 
 @pytest.mark.needs(MEDIAMTX, FFMPEG)
 @pytest.mark.timeout(120)
-async def test_a_hikvision_with_a_password_is_found_by_its_address(tmp_path):
+@pytest.mark.parametrize("maker", MAKERS)
+async def test_a_camera_with_a_password_is_found_by_its_makers_address(maker, tmp_path):
+    known = next(known for known in KNOWN if known.maker == maker)
+    paths = {
+        address.removeprefix("rtsp://{host}"): size
+        for address, size in ((known.main, "640x360"), (known.sub, "320x240"))
+    }
     port, rtp = free_port(), _even_port()
     (tmp_path / "mediamtx.yml").write_text(MEDIAMTX_CONFIG.format(port=port, rtp=rtp, rtcp=rtp + 1))
     async with contextlib.AsyncExitStack() as stack:
         await _start(stack, program("mediamtx"), tmp_path / "mediamtx.yml")
         await eventually(lambda: is_listening(port), 30)
-        for path, size in (("101", "640x360"), ("102", "320x240")):
+        for path, size in paths.items():
             await _start(
                 stack, shutil.which("ffmpeg"), "-v", "quiet", "-re", "-f", "lavfi",
                 "-i", f"testsrc2=size={size}:rate=10", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0",
                 "-g", "10", "-f", "rtsp", "-rtsp_transport", "tcp",
-                f"rtsp://127.0.0.1:{port}/Streaming/Channels/{path}",
+                f"rtsp://127.0.0.1:{port}{path}",
             )  # fmt: skip
 
         async def probed():
@@ -139,10 +185,10 @@ async def test_a_hikvision_with_a_password_is_found_by_its_address(tmp_path):
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.5)
     small, large = camera.streams
-    assert (camera.maker, camera.guarded) == ("Hikvision", True)
+    assert (camera.maker, camera.guarded) == (maker, True)
     assert (small.measured.size, large.measured.size) == ((320, 240), (640, 360))
     assert large.measured.codec == "H.264"
-    assert large.source == f"rtsp://127.0.0.1:{port}/Streaming/Channels/101"
+    assert large.source == known.main.format(host=f"127.0.0.1:{port}")
     assert large.measured.key_seconds > 0
     assert read_header(large.measured.still).width == 640
     assert large.ways == ["TCP", "UDP"]
