@@ -29,23 +29,32 @@ def assess_state(quantity: str, *, on: bool, note: str = "") -> Assessment:
     return Assessment(Level.ALARM if on else Level.CLEAR, float(on), (term,), note if on else "")
 
 
+def level_of(quantity: str, value: float, current: Level, settings: SensorSettings) -> Level:
+    """The level of a temperature (°C) or a concentration of carbon monoxide (ppm) while `current` is in force."""
+    if quantity != "temperature":
+        return CARBON_MONOXIDE.level(value, current)
+    limits = settings.heat
+    if value < limits.pre_alarm_c - HEAT_HYSTERESIS:
+        return Level.CLEAR  # nearly always
+    steps = ((Level.CRITICAL, limits.critical_c), (Level.ALARM, limits.alarm_c), (Level.PRE_ALARM, limits.pre_alarm_c))
+    return next(
+        (step for step, limit in steps if value >= limit - (HEAT_HYSTERESIS if current >= step else 0.0)), Level.CLEAR
+    )
+
+
 def assess_level(quantity: str, value: float, current: Level, settings: SensorSettings) -> Assessment:
     """Assess a temperature (°C) or a concentration of carbon monoxide (ppm) while `current` is in force."""
+    level = level_of(quantity, value, current, settings)
     if quantity == "temperature":
-        return _heat(value, current, settings)
-    level = CARBON_MONOXIDE.level(value, current)
+        return _heat(value, level, settings)
     term = Term(name="carbonMonoxide", value=value, threshold=_threshold(CARBON_MONOXIDE, level), unit="ppm")
     decisive = ("carbonMonoxide", value, CARBON_MONOXIDE.alarm, "ppm")
     return Assessment(level, min(1.0, value / CARBON_MONOXIDE.alarm), (term,), decisive=decisive)
 
 
-def _heat(value: float, current: Level, settings: SensorSettings) -> Assessment:
+def _heat(value: float, level: Level, settings: SensorSettings) -> Assessment:
     limits = settings.heat
-    steps = ((Level.CRITICAL, limits.critical_c), (Level.ALARM, limits.alarm_c), (Level.PRE_ALARM, limits.pre_alarm_c))
-    level = next(
-        (step for step, limit in steps if value >= limit - (HEAT_HYSTERESIS if current >= step else 0.0)), Level.CLEAR
-    )
-    threshold = next((limit for step, limit in steps if step == level), limits.pre_alarm_c)
+    threshold = {Level.CRITICAL: limits.critical_c, Level.ALARM: limits.alarm_c}.get(level, limits.pre_alarm_c)
     term = Term(name="temperature", value=value, threshold=threshold, unit="°C")
     score = min(1.0, max(0.0, value / limits.critical_c))
     return Assessment(level, score, (term,), decisive=("temperature", value, limits.alarm_c, "°C"))

@@ -8,7 +8,7 @@ after some seconds. A device in test mode raises no alarm for `TEST_NS`.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from embereye.detect.sensing.states import ALARMS, BATTERY_LOW_PERCENT, assess_level, assess_state
+from embereye.detect.sensing.states import ALARMS, BATTERY_LOW_PERCENT, assess_level, assess_state, level_of
 from embereye.detect.sensing.thresholds import Assessment
 from embereye.levels import Kind, Level
 from embereye.sensor.device.levels import Levels
@@ -60,7 +60,7 @@ class StateAnalysis:
             if name in ALARMS:
                 notable = notable or bool(value)
             elif name in LEVELS:
-                level = assess_level(name, value, Level.CLEAR, self._settings).level
+                level = level_of(name, value, Level.CLEAR, self._settings)
                 self._high[name] = self._high.get(name, 0) + 1 if level >= Level.ALARM else 0
                 notable = notable or level > Level.CLEAR
         return self._assess(names, now_ns) if notable else []

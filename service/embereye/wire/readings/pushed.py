@@ -9,7 +9,6 @@ Without `readings`, an entry is a check-in. `time` is when the device measured, 
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any, get_args
 
 from embereye.wire.readings.fields import is_on, number
@@ -19,6 +18,7 @@ from embereye.wire.readings.templates import time_ns
 MAX_ENTRIES = 5000  # in one body
 KEYS = ("device", "readings", "time")
 VALUE_KEYS = ("value", "unit", "quality")
+QUALITIES: tuple[str, ...] = get_args(Quality)
 
 
 class TooManyEntriesError(ValueError):
@@ -86,17 +86,23 @@ def parse_entry(entry: Any) -> Report:
 def _reading(name: str, value: Any) -> Reading:
     if name not in QUANTITIES:
         raise ValueError(f'"{name[:40]}" is not one of {", ".join(QUANTITIES)}')
-    details: Mapping[str, Any] = value if isinstance(value, dict) else {"value": value}
-    if unknown := [key for key in details if key not in VALUE_KEYS]:
+    if not isinstance(value, dict):  # nearly always
+        return Reading(name, _number(name, value))
+    if unknown := [key for key in value if key not in VALUE_KEYS]:
         raise ValueError(f'{name}: "{unknown[0][:40]}" is not one of {", ".join(VALUE_KEYS)}')
-    quality = details.get("quality", "good")
-    if quality not in get_args(Quality):
-        raise ValueError(f"{name}: quality {str(quality)[:20]!r} is not one of {', '.join(get_args(Quality))}")
-    given = details.get("value")
+    quality: Quality = value.get("quality", "good")
+    if quality not in QUALITIES:
+        raise ValueError(f"{name}: quality {str(quality)[:20]!r} is not one of {', '.join(QUALITIES)}")
+    given = value.get("value")
     if quality == "bad" and given is None:
         return Reading(name, 0.0, "bad")
+    return Reading(name, convert(name, _number(name, given), str(value.get("unit", ""))), quality)
+
+
+def _number(name: str, given: Any) -> float:
+    """The number that a value of the quantity `name` is; ValueError if it is none."""
     binary = QUANTITIES[name].is_binary
     converted = is_on(given, frozenset()) if binary else number(given)
     if converted is None:
         raise ValueError(f"{name}: {str(given)[:40]!r} is not {'true or false' if binary else 'a number'}")
-    return Reading(name, convert(name, float(converted), str(details.get("unit", ""))), quality)
+    return float(converted)
