@@ -56,6 +56,7 @@ class Field:
         return values
 
 
+@lru_cache(maxsize=4096)  # the fields of a template are the same for all its sensors
 def parse_field(text: str) -> Field:
     """Parse a field; ValueError says what is wrong with it."""
     topic, rest = "", text.strip()
