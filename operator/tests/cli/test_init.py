@@ -2,12 +2,15 @@
 
 import os
 import pty
+import shutil
+import signal
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 import yaml
+from harness.eventually import wait_for
 
 from embereye.process.addresses import free_ports
 from embereye_cli.main import main
@@ -84,10 +87,10 @@ def test_without_a_terminal_nothing_is_asked():
 class Person:
     """Somebody at a terminal who answers `embereye init`."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, command=INIT):
         self.leader, follower = pty.openpty()
         pipes: Any = {"stdin": follower, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen([*INIT, *words], **pipes, start_new_session=True)
+        self.process = subprocess.Popen([*command, *words], **pipes, start_new_session=True)
         os.close(follower)
         self.text = b""
 
@@ -122,6 +125,34 @@ def test_five_questions_are_asked_at_a_terminal(here):
         ("yard", "cameras"), ("hall", "cameras")
     ]  # fmt: skip
     assert (here / ".embereye/credentials/cameras/password").read_text() == "s3cret"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_answers_lead_to_a_covered_camera_and_its_console():
+    if os.geteuid() or not all(map(shutil.which, ("unshare", "nsenter", "ip"))):
+        pytest.skip("a separate network, in which the usual ports are free, needs root, unshare, nsenter and ip")
+    camera = f"{sys.executable} -m embereye_cli simulate cameras --listen 127.0.0.1:8093 --cameras yard=yard"
+    shell = f'ip link set lo up; {camera} >/dev/null 2>&1 & exec "$@"'
+    person = Person(command=["unshare", "--net", "sh", "-c", shell, "_", *INIT])
+
+    def is_true_there(*words):
+        inside = ["nsenter", "--target", str(person.process.pid), "--net", sys.executable, *words]
+        return subprocess.run(inside, capture_output=True, check=False, timeout=60).returncode == 0
+
+    try:
+        port = "import socket; socket.create_connection(('127.0.0.1', 8093))"
+        wait_for(lambda: is_true_there("-c", port), "the camera does not start")
+        for question, text in (("1. ", "yard=http://127.0.0.1:8093/yard.mjpg"), ("2. ", ""), ("3. ", ""), ("4. ", "")):
+            person.answer(question, f"{text}\n")
+        person.answer("5. ", "\n")
+        person.answer("User of the cameras", "\n")
+        explain = ("-m", "embereye_cli", "explain", "device", "yard")
+        wait_for(lambda: is_true_there(*explain), "the camera is not covered", 90)
+        assert is_true_there("-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/')")
+    finally:
+        os.killpg(person.process.pid, signal.SIGTERM)
+        print(person.end()[1])
 
 
 def test_a_wrong_answer_is_asked_again_and_an_end_of_the_answers_writes_nothing(here):
