@@ -2,6 +2,7 @@
 
 import { ask, bothTimes, dateTime, drawClips, describeEvent, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast, zoneName } from "./lib.js";
 import { t, timeOfDay } from "./messages.js";
+import { said } from "./said.js";
 
 let current = "", shown = 0;
 
@@ -34,7 +35,7 @@ function draw(alarm, clips) {
     item.dataset.state = STATES[event.state] || "normal";
     const time = make("time", "", timeOfDay(milliseconds(event.timeNs), { fractionalSecondDigits: 3 }));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
-    item.append(time, make("p", "head", describeEvent(event)[1]), make("p", "why", event.why));
+    item.append(time, make("p", "head", describeEvent(event)[1]), make("p", "why", said(event.why)));
     const signs = make("ul", "signs");
     for (const sign of event.contributions || []) signs.append(make("li", "", signText(sign)));
     item.append(signs);

@@ -21,6 +21,7 @@ import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { refreshWall, setUpWall } from "./wall.js";
 import { drawSilences, silenceButton, updateSilenceButton } from "./silences.js";
 import { figure, hubTime, locale, offerLanguages, t, timeOfDay } from "./messages.js";
+import { said } from "./said.js";
 import { testZone } from "./zonetest.js";
 
 const ZONES_MS = 1000;       // between two requests for the zones
@@ -229,7 +230,7 @@ function drawVerdict(stale) {
     const zones = named(worst);
     const number = zones.length > 3 ? ` (${zones.length})` : "";  // first, because a phone cuts the names off
     word = `${word}${number} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? t("and-more", { number: zones.length - 3 }) : ""}`;
-    detail = zones[0].why || "";
+    detail = said(zones[0].why);
   } else if (page.failing) {
     look = "fault";
     word = t("verdict.fault");
@@ -275,7 +276,7 @@ function drawCoverage(stale) {
   box.classList.toggle("dark", page.covered < page.declared);
   say(get("coverage-count"), stale && !page.answered ? "–" : t("of", { covered: page.covered, declared: page.declared }));
   get("coverage-bar").style.width = page.declared ? `${(100 * page.covered) / page.declared}%` : "0";
-  const lines = dark.map((device) => ({ key: deviceKey(device), address: deviceAddress(device), name: device.id, reason: `: ${device.reason}` }));
+  const lines = dark.map((device) => ({ key: deviceKey(device), address: deviceAddress(device), name: device.id, reason: `: ${said(device.reason)}` }));
   if (dark.length && missing > dark.length) lines.push({ key: "more", address: "#devices", name: t("coverage.more", { number: missing - dark.length }), reason: "" });
   sync(get("coverage-dark"), lines, (line) => line.key, ({ address }) => {
     const item = make("li"), link = make("a");
@@ -343,7 +344,7 @@ function drawEvents() {
     time.title = bothTimes(event.timeNs);
     const head = make("p", "head", zoneName(event));
     head.append(make("span", "", word));
-    item.append(time, head, make("p", "why", event.why));
+    item.append(time, head, make("p", "why", said(event.why)));
     return item;
   }, () => {});
 }
@@ -397,7 +398,7 @@ function drawViews() {
     dark.hidden = device.covered || !device.declared;
     if (!dark.hidden && dark.dataset.reason !== device.reason) {
       dark.dataset.reason = device.reason;
-      dark.replaceChildren(make("b", "", t("dark")), make("span", "", device.reason));
+      dark.replaceChildren(make("b", "", t("dark")), make("span", "", said(device.reason)));
     }
   });
 }

@@ -4,6 +4,7 @@ import { ask, asked, onHub } from "./address.js";
 import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, stateWord, sync, toast, view, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 import { hubTime, t, timeOfDay } from "./messages.js";
+import { said } from "./said.js";
 import { drawThumbnails } from "./thumbnails.js";
 import { followGestures } from "./zoom.js";
 
@@ -116,8 +117,8 @@ function drawScale(from, until, place) {
 
 function drawTrack(track, lane, from, until, place) {
   const parts = [
-    ...lane.dark.map((dark) => ({ ...dark, look: "dark", text: t("focus.dark", { id: dark.device, reason: dark.reason }) })),
-    ...lane.states.map((state) => ({ ...state, look: STATES[state.state], text: `${stateWord(STATES[state.state])}: ${state.why}` })),
+    ...lane.dark.map((dark) => ({ ...dark, look: "dark", text: t("focus.dark", { id: dark.device, reason: said(dark.reason) }) })),
+    ...lane.states.map((state) => ({ ...state, look: STATES[state.state], text: `${stateWord(STATES[state.state])}: ${said(state.why)}` })),
     ...day.clips.filter((clip) => clip.namespace === lane.namespace && clip.zone === lane.zone)
       .map((clip) => ({ ...clip, look: "clip", text: t(clip.media === "MEDIA_STILL" ? "clip.still-of" : "clip.clip-of", { device: clip.device }) })),
   ].filter((part) => { const [start, end] = spanOf(part); return end >= from && start <= until; });
@@ -140,9 +141,9 @@ function drawMoment() {
   const at = day.at, lines = [];
   for (const lane of day.lanes) {
     const state = lane.states.find((part) => covers(part, at));
-    if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: zoneName(lane), text: state.why, alarm: state.alarm });
+    if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: zoneName(lane), text: said(state.why), alarm: state.alarm });
     for (const dark of lane.dark.filter((part) => covers(part, at))) {
-      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: t("day.was-dark", { device: dark.device, reason: dark.reason }), alarm: "" });
+      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: t("day.was-dark", { device: dark.device, reason: said(dark.reason) }), alarm: "" });
     }
   }
   lines.sort((a, b) => ORDER.indexOf(a.look) - ORDER.indexOf(b.look));

@@ -9,6 +9,7 @@ import { drawAreas, drawMasks } from "./masks.js";
 import { resetQuiet, setUpQuiet } from "./quiet.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
+import { said } from "./said.js";
 import { testZone } from "./zonetest.js";
 
 const REFRESH_MS = 1000;
@@ -89,7 +90,7 @@ function drawState(device, stale) {
   const state = stale ? "unknown" : device.covered ? (device.degraded ? "degraded" : "watched") : device.declared ? "dark" : "undeclared";
   box.dataset.state = state;
   say(box.children[0], { unknown: t("device.unknown"), watched: t("device.watched"), degraded: t("device.degraded"), dark: t("device.dark"), undeclared: t("device.undeclared") }[state]);
-  say(box.children[1], state === "dark" || state === "undeclared" ? device.reason : state === "degraded" ? device.degraded : device.state || "");
+  say(box.children[1], said(state === "dark" || state === "undeclared" ? device.reason : state === "degraded" ? device.degraded : device.state));
   say(box.children[2], state === "dark" || state === "undeclared" ? remedy(device.reason) : "");
 }
 
@@ -245,7 +246,7 @@ function drawEvents() {
     const time = make("time", "", clockTime(event.timeNs));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
     time.title = bothTimes(event.timeNs);
-    const why = make("p", "why", event.why);
+    const why = make("p", "why", said(event.why));
     if (event.alarm) why.append(" ", button(t("explain"), () => openAlarm(event.alarm), t("explain.of", { zone: zoneName(event), time: dateTime(event.timeNs) })));
     item.append(time, head, why);
     return item;

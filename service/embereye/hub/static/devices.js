@@ -5,6 +5,7 @@ import { ask as setAddress, asked as address } from "./address.js";
 import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, t } from "./messages.js";
+import { said } from "./said.js";
 
 const ROW = 34;              // pixels; console.css has the same number
 const BEYOND = 12;           // rows above and below the visible ones
@@ -118,7 +119,7 @@ function fill(row, number, device) {
   say(cells[1], device.location ? `${zoneName(device)} · ${device.location}` : zoneName(device));
   const watched = cells[2].firstChild;
   watched.className = device.covered ? "yes" : "no";
-  say(watched, device.covered ? `${t("yes")}${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? stateWord("dark") : t("devices.not-watched")}: ${device.reason}`);
+  say(watched, device.covered ? [t("yes"), said(device.state)].filter(Boolean).join(" · ") : `${device.declared ? stateWord("dark") : t("devices.not-watched")}: ${said(device.reason)}`);
   if (cells[2].title !== watched.textContent) cells[2].title = watched.textContent;
   ["max", "mean", "smoke", "gas"].forEach((name, index) => say(cells[3 + index], values[name].join(" / ")));
   say(cells[7], values.also.join(", "));

@@ -9,6 +9,7 @@ import { markFalse, openAlarm } from "./alarm.js";
 import { deviceAddress } from "./device.js";
 import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 import { figure, locale, t } from "./messages.js";
+import { said } from "./said.js";
 
 const DEVICES_MS = 1000;     // between two requests for the devices of the zone
 const STEADY_MS = 400;      // a press sooner after a change of the layout may be meant for something else
@@ -251,7 +252,7 @@ function drawPictures(zone) {
   else caption(get("focus-camera"), sensor, age);
   if (camera && sensor) caption(get("focus-sensor"), sensor, age);
   else caption(get("focus-sensor"));
-  say(get("focus-none"), !known ? t("loading") : dark ? t("focus.dark", { id: camera.id, reason: camera.reason })
+  say(get("focus-none"), !known ? t("loading") : dark ? t("focus.dark", { id: camera.id, reason: said(camera.reason) })
     : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? t("focus.loading") : camera || sensor ? "" : t("focus.no-pictures"));
   say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? t("focus.no-thermal") : t("focus.no-camera"));
 }
@@ -318,7 +319,7 @@ export function drawFocus(stale) {
   say(get("focus-name"), zoneName(zone));
   say(get("focus-state"), stateWord(state));
   say(get("focus-sentence"), sentence(zone, stale, true));
-  say(get("focus-why"), zone.why ? t("focus.began", { why: zone.why }) : "");
+  say(get("focus-why"), zone.why ? t("focus.began", { why: said(zone.why) }) : "");
   get("focus-marked").hidden = !mark;
   if (mark) say(get("focus-marked"), t("focus.marked", { who: mark.who, reason: mark.reason }));
   drawPictures(zone);

@@ -4,6 +4,7 @@ import { asked as address, ask as setAddress, pageName } from "./address.js";
 import { bothTimes, button, dateTime, elapsed, describeEvent, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, stateWord, sync, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 import { t } from "./messages.js";
+import { said } from "./said.js";
 
 const PAGE = 100;
 const EVENTS = 50;           // events on a page
@@ -104,7 +105,7 @@ function drawAlarms() {
     say(cells[1], zoneName(alarm));
     say(cells[2], `${stateWord(STATES[alarm.worst] || "normal")}${ended ? "" : t("history.open")}`);
     say(cells[3], ended ? span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs)) : "");
-    say(cells[4], alarm.why);
+    say(cells[4], said(alarm.why));
     say(cells[5], alarm.falseAlarm ? t("history.false", { reason: alarm.falseAlarm.reason }) : "");
   });
 }
@@ -152,7 +153,7 @@ function drawEvents() {
     const zone = make("th", "", zoneName(event));
     zone.scope = "row";
     row.dataset.state = look;
-    row.append(make("td", "", bothTimes(event.timeNs)), zone, make("td", "what", word), make("td", "why", event.why), make("td", "", event.who || ""), open);
+    row.append(make("td", "", bothTimes(event.timeNs)), zone, make("td", "what", word), make("td", "why", said(event.why)), make("td", "", event.who || ""), open);
     if (event.alarm) open.append(button(t("explain"), () => openAlarm(event.alarm), t("explain.of", { zone: zoneName(event), time: dateTime(event.timeNs) })));
     return row;
   });

@@ -4,6 +4,7 @@ import { asked, ask as address, onHub, pageName } from "./address.js";
 import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, stateWord, sync, toast, unique, withState, zoneKey, zoneName } from "./lib.js";
 import { deviceAddress } from "./device.js";
 import { t } from "./messages.js";
+import { said } from "./said.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key press that moved a device
@@ -139,7 +140,7 @@ function drawMarker(item, device, zones) {
   marker.dataset.state = device.covered ? lookOf(zone)[0] === "fault" ? "normal" : lookOf(zone)[0] : "dark";
   marker.classList.toggle("chosen", plan.chosen === deviceKey(device));
   say(marker, device.covered ? "" : "!");
-  const text = `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? lookOf(zone)[1] : t("plan.dark-reason", { reason: device.reason })}`;
+  const text = `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? lookOf(zone)[1] : t("plan.dark-reason", { reason: said(device.reason) })}`;
   if (marker.title !== text) { marker.title = text; marker.setAttribute("aria-label", text); }
   if (plan.editing) marker.setAttribute("aria-describedby", "plan-keys");
   else marker.removeAttribute("aria-describedby");
@@ -155,7 +156,7 @@ function drawZones(zones, groups) {
     const zone = zones.get(key), [look, words] = lookOf(zone), dark = members.filter((device) => !device.covered);
     item.dataset.state = look;
     say(item.querySelector("span"), words);
-    const reasons = [zone ? zone.why || "" : "", ...dark.map((device) => t("focus.dark", { id: device.id, reason: device.reason }))].filter(Boolean);
+    const reasons = [zone ? said(zone.why) : "", ...dark.map((device) => t("focus.dark", { id: device.id, reason: said(device.reason) }))].filter(Boolean);
     say(item.querySelector(".why"), reasons.join("; ") || t("plan.devices-here", { n: members.length }));
   });
 }
@@ -175,7 +176,7 @@ function drawInspected() {
   const device = inspected();
   get("plan-chosen").hidden = !device;
   if (!device) return;
-  say(get("plan-detail"), `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? t("page.watched") : t("plan.dark-reason", { reason: device.reason })}`);
+  say(get("plan-detail"), `${device.id}, ${device.zone || t("plan.no-zone")}: ${device.covered ? t("page.watched") : t("plan.dark-reason", { reason: said(device.reason) })}`);
   say(get("plan-open"), t("plan.open", { id: device.id }));
   get("plan-open").href = deviceAddress(device);
   get("plan-picture").hidden = !device.hasPicture;

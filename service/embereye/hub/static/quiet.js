@@ -2,6 +2,7 @@
 
 import { amount, clockTime, devicePath, fetchJson, get, make, measured, problem, say, sync } from "./lib.js";
 import { figure, t } from "./messages.js";
+import { said } from "./said.js";
 
 const DIFFERENCES = { "°C": "K" };  // unit of a value → unit of a difference
 const BY = { blind: t("quiet.blind"), familiar: t("quiet.familiar"), marked: t("quiet.marked"), colourless: t("quiet.colourless"), confirmation: t("quiet.confirmation"), uncalibrated: t("quiet.uncalibrated"), test: t("quiet.test"), shed: t("quiet.shed"), rejected: t("quiet.rejected"), mask: t("quiet.mask"), silence: t("quiet.silence"), profile: t("quiet.profile") };
@@ -33,7 +34,7 @@ function lines(list, texts) {
 function draw(body, nameOf) {
   say(get("quiet-note"), body.missing ? t("quiet.missing", { why: body.missing }) : "");
   lines("quiet-nearest", body.nearest.map(({ peak, atNs }) => `${clockTime(atNs)} ${nearestWords(peak, nameOf)}`));
-  lines("quiet-suppressed", [...body.suppressed.map(({ by, why }) => `${BY[by] || by}: ${why}`), ...body.events.map((event) => `${clockTime(event.timeNs)} ${event.why || ""}`)]);
+  lines("quiet-suppressed", [...body.suppressed.map(({ by, why }) => `${BY[by] || by}: ${why}`), ...body.events.map((event) => `${clockTime(event.timeNs)} ${said(event.why)}`)]);
   get("quiet-more").hidden = !body.margins.length;
   lines("quiet-over-time", body.margins.map((margin) => `${clockTime(margin.untilNs)} ${spanWords(margin, nameOf)}`));
 }

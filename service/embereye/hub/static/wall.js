@@ -5,6 +5,7 @@ import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, m
 import { deviceLink } from "./device.js";
 import { liveAge, livePause, showLive } from "./live.js";
 import { t } from "./messages.js";
+import { said } from "./said.js";
 
 const REFRESH_MS = 2000;
 const MOST = 25;             // cameras on the wall
@@ -76,7 +77,7 @@ function draw() {
     say(about, [withState(zoneName(device), item.dataset.state), livePause(live)].filter(Boolean).join(" · "));
     say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
     dark.hidden = device.covered;
-    say(dark, device.covered ? "" : t("wall.dark", { reason: device.reason }));
+    say(dark, device.covered ? "" : t("wall.dark", { reason: said(device.reason) }));
   });
   sync(get("wall-choices"), wall.cameras, deviceKey, (device) => {
     const item = make("li");
