@@ -96,12 +96,23 @@ function describe({ name, occasions, zones, steps, repeatSeconds }) {
   return `${name}: ${occasions.join(", ")}${where}: ${order}${repeatSeconds ? `; ${t("notify.again", { span: span(1000 * repeatSeconds) })}` : ""}`;
 }
 
+const CONFIRMED = /^(?<confirmed>\d+) of (?<routes>\d+) routes confirmed within (?<span>[\d.]+ \w+)(?:, (?<rest>\d+) not proved)?$/;
+const UNPROVED = /^(?<routes>\d+) routes, none of them proved by a canary$/;
+
+/** The hub's sentence on all routes in the page's language, if the page knows it. */
+function inWords(text) {
+  const { groups } = CONFIRMED.exec(text) || UNPROVED.exec(text) || {};
+  if (!groups) return text;
+  if (!groups.confirmed) return t("notify.routes-unproved", groups);
+  return t("notify.routes-confirmed", groups) + (groups.rest ? t("notify.routes-rest", groups) : "");
+}
+
 let latest = null, given = [];
 
 function draw() {
   if (!latest) return;
   const unrouted = latest.unrouted.length ? ` ${t("notify.unrouted", { zones: latest.unrouted.join(", ") })}` : "";
-  const text = `${t(latest.reachable ? "notify.reachable" : "notify.not-reachable", { sentence: latest.sentence })}${unrouted}`;
+  const text = `${t(latest.reachable ? "notify.reachable" : "notify.not-reachable", { sentence: inWords(latest.sentence) })}${unrouted}`;
   say(sentence, text);
   line.toggleAttribute("data-bad", !latest.reachable || latest.unrouted.length > 0);
   say(state, text);
