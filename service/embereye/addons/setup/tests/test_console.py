@@ -12,7 +12,11 @@ from harness.browser import Browser, run_browser
 from harness.need import BROWSER, MOSQUITTO
 from harness.servers.mosquitto import PASSWORD, Mosquitto
 
+from embereye.camera.discovery import addresses
+from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
+from embereye.wire.onvif.media import Profile
 
 from .conftest import CAMERAS, SENSORS, TOKEN, Site, Start
 
@@ -66,6 +70,29 @@ async def test_a_camera_is_tried_added_and_undone(start: Start, camera: str) -> 
         await browser.until("document.querySelector('#toast').innerText.startsWith('Undone: add dock')")
         assert (site.folder / "cameras.yaml").read_text() == CAMERAS
         assert await browser.ask("problems") == []
+
+
+async def test_a_camera_that_answers_in_the_network_is_chosen(start: Start) -> None:
+    try:
+        host = next(iter(addresses([]).values()))
+    except UserError as error:
+        pytest.skip(str(error))
+    profile = Profile("m", "main", "H264", 640, 480, 15, 0, "v")
+    served = OnvifCameras({"gate": [(profile, f"rtsp://{host}:9/1")]})
+    stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
+    cameras = beside(serve_onvif(served, host, 0, stop, bound.set_result), name="onvif")
+    async with cameras, start("cameras.yaml") as site, signed_in(site) as browser:
+        source = f"onvif://{host}:{await bound}/gate"
+        await browser.ask("goto", url=f"{site.base}/#devices")
+        await browser.until(f"{ADD} && !document.querySelector('#setup-adders').hidden")
+        await press(browser, ADD)
+        buttons = "[...document.querySelectorAll('#setup button')]"
+        await press(browser, f"{buttons}.find((one) => one.innerText === 'Search the network')")
+        gate = f"{buttons}.find((one) => one.innerText.includes('{source}'))"
+        await browser.ask("until", script=gate, seconds=85)
+        await press(browser, gate)
+        assert await browser.ask("evaluate", script="document.querySelector('#setup-address').value") == source
+        assert await browser.ask("evaluate", script="document.querySelector('#setup-id').value") == "gate"
 
 
 async def test_a_sensor_is_chosen_by_kind_read_and_added(start: Start, boiler: str) -> None:
