@@ -4,21 +4,18 @@ aiomqtt and pymodbus are imported only if the option is used.
 """
 
 from argparse import Namespace
-from pathlib import Path
 
 from embereye.addons.selftest.metrics import selftest_metrics
 from embereye.addons.selftest.options import OPTION, SelfTestOptions, read_selftest
-from embereye.hub.addon import Addon, Parts
-from embereye.hub.clips.store import ClipStore
+from embereye.hub.addon import Addon, DeclaredAddon, Parts
 from embereye.hub.hub import Hub
 from embereye.process.extras import needed_by
 from embereye.process.telemetry.metric import Scraped
-from embereye_cli.options import Option, OptionGroup
+from embereye_cli.options import OptionGroup, declared_file
 
 OPTIONS = OptionGroup(
     "self-tests", "switch lamps and heaters in view (addons/selftest/README.md)",
-    Option(OPTION, "YAML file with lamps and heaters that devices must see when they are switched on; default: none",
-           type=Path, metavar="FILE", for_up=True),
+    declared_file(OPTION, "with lamps and heaters that devices must see when they are switched on"),
 )  # fmt: skip
 
 
@@ -27,24 +24,19 @@ def read(arguments: Namespace) -> Addon:
     return SelfTestAddon(read_selftest(arguments.selftest) if arguments.selftest else None)
 
 
-class SelfTestAddon(Addon):
+class SelfTestAddon(DeclaredAddon[SelfTestOptions]):
     """Runs the tests that `options` declare."""
 
     metrics = "embereye_hub_selftest"
 
-    def __init__(self, options: SelfTestOptions | None) -> None:
-        self._options = options
-
-    def attach(self, hub: Hub, clips: ClipStore) -> Parts:
-        """Make the tests; see `Addon.attach`."""
-        if self._options is None:
-            return self.stand_by()
+    def attach_declared(self, options: SelfTestOptions, hub: Hub) -> Parts:
+        """Make the tests; see `DeclaredAddon.attach_declared`."""
         from embereye.addons.selftest.http import SelfTestRoutes
         from embereye.hub.http.console_files import console_files
 
         with needed_by(OPTION, "aiomqtt", "mqtt"), needed_by(OPTION, "pymodbus", "modbus"):
             from embereye.addons.selftest.keeper import SelfTestKeeper
-        tests = SelfTestKeeper(self._options, hub)
+        tests = SelfTestKeeper(options, hub)
         return Parts(
             routes=[SelfTestRoutes(tests), console_files(__package__)],
             collectors=[Scraped(lambda: selftest_metrics(tests))],
