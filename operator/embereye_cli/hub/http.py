@@ -5,8 +5,11 @@ proxy are ignored, because another server would receive the token. Each failure 
 hub's sentence from its JSON answer if there is one, else a plain sentence for the system's reason.
 """
 
+import contextlib
 import json
+from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +21,7 @@ from embereye_cli.hub.errors import token_error, unreachable
 from embereye_cli.hub.zones import match_zone
 
 SECONDS = 30.0  # to wait for an answer
+DOWNLOAD_SECONDS = 900.0  # to wait for the next bytes of a file that the hub makes first
 REMEDY = "--console names the hub's HTTP port"
 # What TLS or the system says if no hub can be reached → what is wrong, in plain words, and what to do.
 REASONS = {
@@ -62,16 +66,45 @@ class HttpHub:
     def fetch(self, path: str, *, body: dict[str, Any] | None = None, lister: str = "") -> bytes:
         """The content at `path`, or the answer to a POST of `body`; `lister` as in `read`."""
         method = "GET" if body is None else "POST"
-        try:
+        with self._translated():
             answer = self._client.request(method, self._base + path, json=body, extensions=self._extensions)
+        if not answer.is_success:
+            raise self._error(answer, lister)
+        return answer.content
+
+    def download(self, path: str, file: Path) -> str:
+        """Write the content at `path`, which the hub may take minutes to make, to `file`; return its Repr-Digest.
+
+        OSError if the file cannot be written.
+        """
+        timeout = httpx.Timeout(SECONDS, read=DOWNLOAD_SECONDS)
+        with contextlib.ExitStack() as stack:
+            opened = stack.enter_context(file.open("wb"))
+            with self._translated():
+                answering = self._client.stream("GET", self._base + path, timeout=timeout, extensions=self._extensions)
+                answer = stack.enter_context(answering)
+                if not answer.is_success:
+                    answer.read()
+            if not answer.is_success:
+                raise self._error(answer, "")
+            pieces = answer.iter_raw()
+            while True:
+                with self._translated():
+                    piece = next(pieces, b"")
+                if not piece:
+                    return str(answer.headers.get("Repr-Digest", ""))
+                opened.write(piece)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise UnreachableError with the reason in plain words for errors of the connection."""
+        try:
+            yield
         except (httpx.RemoteProtocolError, httpx.DecodingError) as error:
             raise UnreachableError(self._no_hub()) from error
         except (httpx.HTTPError, OSError) as error:
             sentence = unreachable(self._base, str(error), reasons=REASONS, remedy=f"{REMEDY}.")
             raise UnreachableError(sentence) from error
-        if not answer.is_success:
-            raise self._error(answer, lister)
-        return answer.content
 
     def zone_path(self, name: str, action: str) -> str:
         """The path of `action` on the zone `name`; NotFoundError, or UserError if several zones have that name."""

@@ -1,4 +1,4 @@
-"""One S3 bucket, through obstore. Each call is one attempt; every error of the library becomes a BucketError.
+"""One S3 bucket, through obstore. Each call is one attempt; every error of the library becomes a PlaceError.
 
 Each object carries its SHA-256 in its metadata, and the service checks another SHA-256 of the transfer, which buckets
 with object lock require. Larger objects are sent and read in parts, one after the other: the timeout is for each of
@@ -18,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from embereye.addons.archive.options import ArchiveOptions
+from embereye.addons.archive.places import ObjectError, PlaceError
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -38,19 +39,11 @@ MEANINGS = {  # of S3's codes
 OF_AN_OBJECT = {"InvalidObjectState"}  # codes that say nothing about other objects
 
 
-class BucketError(Exception):
-    """The bucket cannot be used now; the text says why."""
-
-
-class ObjectError(BucketError):
-    """One object cannot be read, now or soon; others may be."""
-
-
 class Bucket:
     """The bucket of `options`."""
 
     def __init__(self, options: ArchiveOptions, headers: Mapping[str, str] | None = None) -> None:
-        """`headers` are sent with each request. BucketError if the keys cannot be read."""
+        """`headers` are sent with each request. PlaceError if the keys cannot be read."""
         seconds = timedelta(seconds=options.timeout)
         try:
             self._store = S3Store(
@@ -68,7 +61,7 @@ class Bucket:
                 config=self._config(options),
             )  # fmt: skip
         except (BaseError, OSError, ValueError, TypeError) as error:
-            raise BucketError(f"it cannot be used: {_sentence(error)}") from error
+            raise PlaceError(f"it cannot be used: {_sentence(error)}") from error
 
     @staticmethod
     def _config(options: ArchiveOptions) -> Any:
@@ -76,25 +69,26 @@ class Bucket:
         return {**({"endpoint": options.endpoint} if options.endpoint else {}), **options.keys()}
 
     async def put(self, name: str, content: bytes | Path, media: str, metadata: Mapping[str, str]) -> None:
-        """Store `content`, or the file's, under `name`; BucketError."""
-        attributes = {"Content-Type": media, **{key: quote(value, safe=" :/+,()=-") for key, value in metadata.items()}}
+        """See Place."""
+        attributes = _attributes(media, metadata)
         with _translated():
             await obstore.put_async(
                 self._store, name, content, attributes=attributes, chunk_size=PART, max_concurrency=1
             )
 
-    # These two wait, because the library's asynchronous calls may abort a process that ends soon after them.
+    def store(self, name: str, content: bytes | Path, media: str, metadata: Mapping[str, str]) -> None:
+        """See Place."""
+        attributes = _attributes(media, metadata)
+        with _translated():
+            obstore.put(self._store, name, content, attributes=attributes, chunk_size=PART, max_concurrency=1)
 
     def list(self, prefix: str) -> list[tuple[str, int]]:
-        """The names in the folder `prefix`, ascending, and the sizes in bytes; BucketError."""
+        """See Place."""
         with _translated():
             return sorted((each["path"], each["size"]) for part in obstore.list(self._store, prefix) for each in part)
 
     def fetch(self, name: str, file: Path) -> dict[str, str]:
-        """Write the object `name`, which is not empty, to `file`; return its metadata.
-
-        BucketError, ObjectError; OSError from the file.
-        """
+        """See Place."""
         start, size, version, about = 0, 1, "", dict[str, str]()
         with file.open("wb") as opened:
             while start < size:
@@ -110,15 +104,24 @@ class Bucket:
                 start += PART
         return about
 
+    def delete(self, name: str) -> None:
+        """See Place."""
+        with _translated():
+            obstore.delete(self._store, name)
+
+
+def _attributes(media: str, metadata: Mapping[str, str]) -> Any:
+    return {"Content-Type": media, **{key: quote(value, safe=" :/+,()=-") for key, value in metadata.items()}}
+
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn errors of the library, and of a file that it reads, into BucketError."""
+    """Turn errors of the library, and of a file that it reads, into PlaceError."""
     try:
         yield
     except (BaseError, OSError, ValueError) as error:  # also FileNotFoundError, for a missing bucket
         code = CODE.search(str(error))
-        raise (ObjectError if code and code[1] in OF_AN_OBJECT else BucketError)(_sentence(error)) from error
+        raise (ObjectError if code and code[1] in OF_AN_OBJECT else PlaceError)(_sentence(error)) from error
 
 
 def _sentence(error: Exception) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from embereye.addons.archive.bucket import Bucket, BucketError
 from embereye.addons.archive.options import ArchiveOptions
+from embereye.addons.archive.places import Place, PlaceError, open_place
 from embereye.addons.archive.tables import ARCHIVED
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.clips.store import SUFFIXES, ClipStore, ClipsUnreadError
@@ -56,14 +56,14 @@ class Uploader:
 
     def __init__(
         self, hub: Hub, clips: ClipStore, progress: Rows[str, int], options: ArchiveOptions,
-        *, open_bucket: Callable[[ArchiveOptions], Bucket] = Bucket,
+        *, open_bucket: Callable[[ArchiveOptions], Place] = open_place,
     ) -> None:  # fmt: skip
         self.options = options
         self._hub = hub
         self._clips = clips
         self._progress = progress
         self._open_bucket = open_bucket
-        self._bucket: Bucket | None = None
+        self._bucket: Place | None = None
         self._done: OrderedDict[str, None] = OrderedDict()  # uploaded in this run: clips, and pictures with their hash
         self.failing = Condition(logger, begin=logging.ERROR)
         self.uploaded = 0  # objects
@@ -90,13 +90,13 @@ class Uploader:
                 await self._begin()
                 progressed = await self._upload_events()
                 progressed = await self._upload_clips() or progressed
-            except (BucketError, StoreError, StoreFailingError, ClipsUnreadError, OSError) as error:
+            except (PlaceError, StoreError, StoreFailingError, ClipsUnreadError, OSError) as error:
                 self._bucket = None  # read the keys again
                 why = str(error)
-                self.failing.fail(why, "archive %s: %s; trying again", self.options.bucket, why)
+                self.failing.fail(why, "archive %s: %s; trying again", self.options.name, why)
                 await asyncio.sleep(backoff.next())
                 continue
-            self.failing.clear("archive %s: evidence is uploaded again", self.options.bucket)
+            self.failing.clear("archive %s: evidence is uploaded again", self.options.name)
             backoff.reset()
             if not progressed:
                 self._behind_since_ns = 0
@@ -165,12 +165,7 @@ class Uploader:
         if not await asyncio.to_thread(path.is_file):
             self.missing += 1
             return []
-        day = time.strftime("%Y/%m/%d", time.gmtime(clip.from_ns / SECOND))
-        namespace = clip.fleet.partition("/")[0]
-        name = f"clips/{day}/{_plain(clip.zone)}-{_plain(clip.device)}-{clip.sha256}.{SUFFIXES[clip.media]}"
-        about = {"zone": f"{namespace}/{clip.zone}", "device": clip.device, "fleet": clip.fleet,
-                 "episode": clip.episode, "from": utc(clip.from_ns), "until": utc(clip.until_ns),
-                 DESCRIPTION: json_format.MessageToJson(clip, indent=None)}  # fmt: skip
+        name, about = clip_object(clip)
         return [await self._put(name, path, MEDIA[clip.media], about, clip.sha256)]
 
     async def _put(
@@ -187,12 +182,23 @@ class Uploader:
 
     async def _store(self, positions: dict[str, int], uploaded: list[tuple[str, str]]) -> None:
         """Make positions, and entries of the audit trail about uploaded objects, durable."""
-        await store_progress(self._hub, self._progress, positions, self.options.bucket, uploaded)
+        await store_progress(self._hub, self._progress, positions, self.options.name, uploaded)
 
     def _remember(self, key: str) -> None:
         self._done[key] = None
         if len(self._done) > REMEMBERED:
             self._done.popitem(last=False)
+
+
+def clip_object(clip: Clip) -> tuple[str, dict[str, str]]:
+    """The name and the metadata, without its hash, of a clip's object."""
+    day = time.strftime("%Y/%m/%d", time.gmtime(clip.from_ns / SECOND))
+    namespace = clip.fleet.partition("/")[0]
+    name = f"clips/{day}/{_plain(clip.zone)}-{_plain(clip.device)}-{clip.sha256}.{SUFFIXES[clip.media]}"
+    about = {"zone": f"{namespace}/{clip.zone}", "device": clip.device, "fleet": clip.fleet,
+             "episode": clip.episode, "from": utc(clip.from_ns), "until": utc(clip.until_ns),
+             DESCRIPTION: json_format.MessageToJson(clip, indent=None)}  # fmt: skip
+    return name, about
 
 
 async def store_progress(

@@ -1,8 +1,8 @@
-"""Fill a hub's database and its clips from the bucket of its archive. Stop the hub first.
+"""Fill a hub's database and its clips from the bucket or the folder of its archive. Stop the hub first.
 
-The newest backup becomes the database, and every clip of the bucket that fits into --clips the hub's, the newest first.
+The newest backup becomes the database, and every clip there that fits into --clips the hub's, the newest first.
 A damaged backup is passed over for the one before it, unless --backup names it. What happened after the backup is in
-the bucket's `events/`, not in the database. A hub with a history is not changed.
+`events/` there, not in the database. A hub with a history is not changed.
 """
 
 import asyncio
@@ -17,33 +17,30 @@ import time
 import zlib
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from google.protobuf import json_format
 
+from embereye.addons.archive.copies import FOLDER, STAMP, SUFFIX, backup_name, unpack
 from embereye.addons.archive.options import OPTION, ArchiveOptions, read_archive
+from embereye.addons.archive.places import ObjectError, Place, PlaceError, check_library, open_place
+from embereye.addons.archive.uploader import DESCRIPTION
 from embereye.hub.clips.store import ClipStore, NoRoomError
 from embereye.hub.database import Database, OwnedError
 from embereye.hub.databases import schema
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.databases.transfer import AHEAD, copy_history
-from embereye.process.extras import needed_by
 from embereye.process.lifecycle import CheckFailedError, NotFoundError, UnreachableError, UserError
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
-from embereye_cli.hub_history.places import Place, add_place, closing, find_place, owning, print_copied, reading
+from embereye_cli.hub_history.places import Place as DatabasePlace
+from embereye_cli.hub_history.places import add_place, closing, find_place, owning, print_copied, reading
 from embereye_cli.options import Option
 from embereye_cli.values import duration, size
 
-with needed_by(OPTION, "obstore", "s3"):
-    from embereye.addons.archive.backups import FOLDER, STAMP, SUFFIX
-    from embereye.addons.archive.bucket import Bucket, BucketError, ObjectError
-    from embereye.addons.archive.uploader import DESCRIPTION
-
-P = ParamSpec("P")
 R = TypeVar("R")
 UNUSABLE = (ObjectError, EOFError, gzip.BadGzipFile, zlib.error, sqlite3.DatabaseError)
 LATE_SECONDS = 1_800.0  # after a backup is due, as for the alert EmberEyeBackupMissing
@@ -57,10 +54,10 @@ class UnusableBackupError(UserError):
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     add_place(parser)
-    Option(OPTION, "YAML file that names the bucket", type=Path, metavar="FILE").add_to(parser)
+    Option(OPTION, "YAML file that names the bucket or the folder", type=Path, metavar="FILE").add_to(parser)
     parser.add_argument("--backup", metavar="NAME", help="a backup's name, as --list prints it; default: the newest")
     parser.add_argument("--list", action="store_true",
-                        help="print the bucket's backups, change nothing; exit code 1: one is missing")  # fmt: skip
+                        help="print the backups there, change nothing; exit code 1: one is missing")  # fmt: skip
     parser.add_argument("--clips", type=size, default="5G", help="space for clips, for example 20G (%(default)s)")
     parser.add_argument("--without-clips", action="store_true", help="restore the history alone")
     parser.add_argument("--if-empty", action="store_true", help="do nothing, with exit code 0, if there is a history")
@@ -72,11 +69,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Restore everything, or leave the database as it is."""
     if not arguments.archive:
-        raise UserError(f"{OPTION} is missing. Name the file that names the bucket.")
+        raise UserError(f"{OPTION} is missing. Name the file that names the bucket or the folder.")
     options = read_archive(arguments.archive)
     source = Source(options, arguments.give_up or 0.0)
     if arguments.list:
-        _print_backups(source.backups(), options.backup_seconds)
+        _print_backups(source, options.backup_seconds)
         return 0
     place = find_place(arguments)
     folder = arguments.data or place.folder
@@ -91,10 +88,11 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _print_backups(backups: Sequence[tuple[str, int]], interval: float) -> None:
+def _print_backups(source: "Source", interval: float) -> None:
     """Print names and sizes; NotFoundError if there are none, CheckFailedError if the newest is too old."""
+    backups = source.backups()
     if not backups:
-        raise NotFoundError("the bucket has no backup")
+        raise NotFoundError(f"the {source.kind} has no backup")
     for name, length in backups:
         print(f"{name}  {length / 1e6:9,.1f} MB")
     newest = backups[-1][0]
@@ -104,7 +102,7 @@ def _print_backups(backups: Sequence[tuple[str, int]], interval: float) -> None:
             raise CheckFailedError(f"no backup was made after {newest}, although one is due: see the hub's log")
 
 
-def _recover(source: "Source", place: Place, folder: Path, arguments: Namespace) -> None:
+def _recover(source: "Source", place: DatabasePlace, folder: Path, arguments: Namespace) -> None:
     if arguments.if_empty and _is_filled(place):
         print("there is a history already: nothing was changed")
         return
@@ -145,7 +143,7 @@ def _plain(error: Exception) -> str:
     return str(error).removesuffix(".")
 
 
-def _is_filled(place: Place) -> bool:
+def _is_filled(place: DatabasePlace) -> bool:
     """True if a history can be seen without owning the database, which a replica may do now."""
     try:
         with reading(place) as database:
@@ -159,34 +157,38 @@ def _has_history(database: Database) -> bool:
 
 
 class Source:
-    """The bucket. Each question is asked again for `patience` seconds after it failed first, with keys read again."""
+    """The place of an archive. Each question is asked again for `patience` seconds after it failed first."""
 
     def __init__(self, options: ArchiveOptions, patience: float) -> None:
         self.patience = patience
+        self.kind = options.kind
         self._options = options
-        self._bucket: Bucket | None = None
+        self._place: Place | None = None
+        check_library(options)
 
     def backups(self) -> list[tuple[str, int]]:
         """The names and sizes of all backups, the newest last; UnreachableError."""
-        objects = self.ask(Bucket.list, FOLDER)
+        objects = self.ask(lambda place: place.list(FOLDER))
         return [
             (Path(name).name.removesuffix(SUFFIX), length)
             for name, length in objects
             if name.endswith(SUFFIX) and length
         ]
 
-    def ask(self, method: Callable[Concatenate[Bucket, P], R], *arguments: P.args, **named: P.kwargs) -> R:
-        """Call `method` with the bucket; UnreachableError, and ObjectError at once."""
+    def ask(self, question: Callable[[Place], R]) -> R:
+        """Call `question` with the place, opened again after a failure; UnreachableError, and ObjectError at once."""
 
         def attempt() -> R:
             try:
-                self._bucket = self._bucket or Bucket(self._options)
-                return method(self._bucket, *arguments, **named)
+                self._place = self._place or open_place(self._options)
+                return question(self._place)
             except ObjectError:
                 raise
-            except BucketError as error:
-                self._bucket = None
-                raise UnreachableError(f"the bucket {self._options.bucket} cannot be read: {error}") from error
+            except PlaceError as error:
+                self._place = None
+                raise UnreachableError(
+                    f"the {self._options.kind} {self._options.name} cannot be read: {error}"
+                ) from error
 
         return _insist(attempt, self.patience)
 
@@ -227,28 +229,27 @@ class Recovery:
         """Fetch the named backup, or the newest intact one; its name and its database."""
         names = [name for name, _ in self._source.backups()]
         if not names:
-            raise NotFoundError("the bucket has no backup")
+            raise NotFoundError(f"the {self._source.kind} has no backup")
         if self._backup:
             if self._backup not in names:
-                raise NotFoundError(f"the bucket has no backup {self._backup}")
+                raise NotFoundError(f"the {self._source.kind} has no backup {self._backup}")
             return self._backup, self._fetch_backup(self._backup, draft)
         for name in reversed(names):
             try:
                 return name, self._fetch_backup(name, draft)
             except UnusableBackupError as error:
                 print(f"the backup {name} is passed over: {error.__cause__}", flush=True)
-        raise UserError("the bucket has no backup that can be read")
+        raise UserError(f"the {self._source.kind} has no backup that can be read")
 
     def _fetch_backup(self, name: str, draft: Path) -> Path:
         packed, history = draft / "history.gz", draft / "history.sqlite"
         try:
-            about = self._source.ask(Bucket.fetch, f"{FOLDER}/{name}{SUFFIX}", packed)
+            about = self._source.ask(lambda place: place.fetch(backup_name(name), packed))
             with packed.open("rb") as opened:
                 digest = hashlib.file_digest(opened, "sha256").hexdigest()
             if digest != about.get("sha256", digest):
                 raise EOFError("its SHA-256 is another one")
-            with gzip.open(packed, "rb") as source, history.open("wb") as target:
-                shutil.copyfileobj(source, target, 1024**2)
+            unpack(packed, history)
             _migrate(history)
         except UNUSABLE as error:
             raise UnusableBackupError(
@@ -266,9 +267,9 @@ class Recovery:
         clips = ClipStore(self._folder / "clips", capacity=self._clips_bytes, clock=lambda: self._stored_ns)
         await clips.open()
         restored = size = 0
-        left = Counter[str]()  # numbers of clips by the reason why they stay in the bucket
+        left = Counter[str]()  # numbers of clips by the reason why they stay there
         try:
-            objects = [entry for entry in self._source.ask(Bucket.list, "clips") if entry[1]]
+            objects = [entry for entry in self._source.ask(lambda place: place.list("clips")) if entry[1]]
             for name, length in sorted(objects, key=lambda entry: entry[0].split("/")[:4], reverse=True):
                 size += length
                 if size > self._clips_bytes:
@@ -279,17 +280,17 @@ class Recovery:
         except (UnreachableError, NoRoomError) as error:
             if isinstance(error, UnreachableError) and not self._source.patience:
                 raise
-            print(f"{error}: older clips stay in the bucket only")
+            print(f"{error}: older clips stay in the {self._source.kind} only")
         finally:
             await clips.close()
         print(f"{counted(restored, 'clip', 'clips')} restored")
         for why, number in left.items():
-            print(f"{counted(number, 'clip stays', 'clips stay')} in the bucket only: {why}")
+            print(f"{counted(number, 'clip stays', 'clips stay')} in the {self._source.kind} only: {why}")
 
     async def _restore_clip(self, clips: ClipStore, name: str, draft: Path) -> str:
-        """Restore the clip `name`; why it stays in the bucket only, or ''. UnreachableError, NoRoomError."""
+        """Restore the clip `name`; why it stays there only, or ''. UnreachableError, NoRoomError."""
         try:
-            about = self._source.ask(Bucket.fetch, name, draft)
+            about = self._source.ask(lambda place: place.fetch(name, draft))
         except ObjectError as error:
             return str(error)
         clip = _described(about.get(DESCRIPTION, ""))

@@ -16,7 +16,8 @@ from harness.hubs import HubProcess
 from harness.in_process import report, running_hub, sign
 from harness.stored import Stored
 
-from embereye.addons.archive.backups import Backups, copy_history
+from embereye.addons.archive.backups import Backups
+from embereye.addons.archive.copies import HistoryCopies, copy_history
 from embereye.addons.archive.options import ArchiveOptions
 from embereye.addons.archive.tables import ARCHIVED
 from embereye.addons.archive.tests.buckets import MotoBucket, line_to, open_bucket
@@ -46,7 +47,7 @@ class TestedBackups(Addon):
         progress = Rows(ARCHIVED)
         hub.add_part(progress)
         uploader = Uploader(hub, clips, progress, self._options, open_bucket=open_bucket)
-        backups = Backups(hub, progress, self._options, self._folder, open_bucket=open_bucket)
+        backups = Backups(hub, progress, self._options, HistoryCopies(self._folder), open_bucket=open_bucket)
         return Parts(tasks={"archive": uploader.run, "backups": backups.run})
 
 

@@ -11,8 +11,9 @@ import pytest
 from harness.eventually import eventually
 from harness.in_process import report, running_hub, sign
 
-from embereye.addons.archive.bucket import Bucket, BucketError
+from embereye.addons.archive.bucket import Bucket
 from embereye.addons.archive.options import ArchiveOptions, read_archive
+from embereye.addons.archive.places import PlaceError
 from embereye.addons.archive.tables import ARCHIVED
 from embereye.addons.archive.tests.buckets import MotoBucket, open_bucket
 from embereye.addons.archive.uploader import Uploader
@@ -128,12 +129,12 @@ async def test_a_restarted_hub_continues_where_it_was(bucket: MotoBucket, tmp_pa
 async def test_a_wrong_bucket_or_address_is_named(bucket: MotoBucket, tmp_path: Path) -> None:
     options = options_for(bucket, tmp_path)
     nowhere = ArchiveOptions("nowhere", endpoint=bucket.url, credentials=options.credentials)
-    with pytest.raises(BucketError, match=r"there is no such bucket \(NoSuchBucket\)"):
+    with pytest.raises(PlaceError, match=r"there is no such bucket \(NoSuchBucket\)"):
         await Bucket(nowhere).put("a", b"a", "text/plain", {})
     bucket.stop()
-    with pytest.raises(BucketError, match=r"cannot be reached|no answer"):
+    with pytest.raises(PlaceError, match=r"cannot be reached|no answer"):
         await Bucket(options).put("a", b"a", "text/plain", {})
-    with pytest.raises(BucketError, match="No such file"):
+    with pytest.raises(PlaceError, match="No such file"):
         Bucket(ArchiveOptions("a", credentials=tmp_path / "none"))
 
 
@@ -146,7 +147,7 @@ async def test_garbage_from_the_service_is_a_failure_and_no_more(tmp_path: Path)
     async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         options = ArchiveOptions("evidence", endpoint=f"http://127.0.0.1:{port}", timeout=5)
-        with pytest.raises(BucketError):
+        with pytest.raises(PlaceError):
             await Bucket(options, {}).put("a", b"a", "text/plain", {})
 
 
@@ -157,6 +158,9 @@ async def test_garbage_from_the_service_is_a_failure_and_no_more(tmp_path: Path)
         ("bucket: A", 'bucket: "A" is not the name of a bucket'),
         ("{bucket: abc, endpoint: ftp://x}", "is not of the form https://HOST:PORT"),
         ("{bucket: abc, lock: 1}", "lock is not a field"),
+        ("{bucket: abc, folder: /mnt}", "the file names a bucket, too"),
+        ("{folder: /mnt, prefix: a/../..}", "leads out of the folder"),
+        ("{folder: mnt}", 'folder: "mnt" is not an absolute path'),
     ],
 )
 def test_a_wrong_file_is_refused(content: str, sentence: str, tmp_path: Path) -> None:
