@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from embereye.process.addresses import PORTS_VARIABLE
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.kinds import added_kinds
 
 __all__ = ["pytest_runtest_logreport", "pytest_xdist_make_scheduler"]  # and hooks that pytest finds by name
 # The duration of an example depends on the machine more than on the code under test.
@@ -28,7 +29,7 @@ settings.load_profile("patient")
 def cluster() -> Iterator[ApiServer]:
     """A kube-apiserver with etcd and our CRDs, and with garbage collection and aggregated roles if they are built."""
     with run_api_server("clusterrole-aggregation-controller") as running:
-        install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
+        install_crds(running, [build_crd(kind) for kind in (*FLEET_TYPES.values(), *added_kinds())])
         yield running
 
 

@@ -6,7 +6,7 @@ the controller or the election asks for a restart.
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from embereye.process.http.server import metrics_app
 from embereye.process.tasks import beside
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
+from embereye_operator.addon import OperatorPart
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
@@ -44,12 +45,16 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
         )  # fmt: skip
 
 
-def health_app(controller: Controller, election: Election | None) -> web.Application:
-    """Build both pages: /healthz answers 503 with the reason to restart the operator."""
+def health_app(
+    controller: Controller, election: Election | None, parts: Sequence[OperatorPart] = ()
+) -> web.Application:
+    """Build both pages: /healthz answers 503 with the reason to restart the operator. `parts` are those of add-ons."""
     registry = CollectorRegistry()
     is_leading = election.is_leading if election else lambda: True
     registry.register(FleetMetrics(lambda: fleet_reports(controller), is_leading))
     registry.register(WriteMetrics(lambda: controller.runtime.writer.write_counts))
+    for collector in (collector for part in parts for collector in part.collectors):
+        registry.register(collector)
     runtime = RuntimeMetrics(registry, lambda: controller.credentials)
 
     async def measure(_: web.Application) -> AsyncIterator[None]:

@@ -17,6 +17,7 @@ from kopf._cogs.clients.errors import APIError  # kopf has no public name for it
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
+from embereye.process.addons import addon_modules
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.server import serve_http
@@ -25,6 +26,7 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry import logs
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
+from embereye_operator.addon import OperatorContext, OperatorPart
 from embereye_operator.controller import Controller
 from embereye_operator.decide.claims import Claims
 from embereye_operator.decide.manifests.settings import Settings
@@ -93,14 +95,17 @@ async def serve(
             client, runtime.world, name=settings.operator, image=settings.image, patience=options.take_over_after
         )
         controller = Controller(runtime, settings, is_leading, ownership)
+        parts = _addons(options, settings, client, scope, is_leading)
         # One port for both pages, which answer from the start: kopf's endpoint has one page, and answers only after its
         # startup, which waits for CustomResourceDefinitions.
         runner = await serve_http(
-            health_app(controller, election), "[::]", options.health_port, connections=Connections()
+            health_app(controller, election, parts), "[::]", options.health_port, connections=Connections()
         )
         closing.push_async_callback(runner.cleanup)
         freeze_heap()
         await closing.enter_async_context(beside(collect_garbage(), name="collect-garbage"))
+        for part in parts:
+            await closing.enter_async_context(beside(part.run(), name=part.name))
         manager = Manager(controller, election, stop, closing)
         logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", settings.image)
         try:
@@ -141,9 +146,24 @@ def _runtime_options(
         is_leading=is_leading,
         role=options.role,
         image=settings.image,
-        release=(settings.operator.rpartition("/")[0] or client.namespace, options.release),
+        release=_release(options, settings, client),
         hub_names=options.hub_names,
     )
+
+
+def _release(options: OperatorOptions, settings: Settings, client: AsyncClient) -> tuple[str, str]:
+    """Return the namespace and the name of the release."""
+    return settings.operator.rpartition("/")[0] or client.namespace, options.release
+
+
+def _addons(
+    options: OperatorOptions, settings: Settings, client: AsyncClient, scope: Scope, is_leading: Callable[[], bool]
+) -> list[OperatorPart]:
+    namespace, name = _release(options, settings, client)
+    context = OperatorContext(
+        client=client, namespace=namespace, release=name, is_leading=is_leading, is_selected=scope.is_selected
+    )
+    return [addon.build(context) for addon in addon_modules("operator")]
 
 
 def _operator(client: AsyncClient, lease: str) -> str:

@@ -29,6 +29,7 @@ from lightkube.core.exceptions import ApiError
 from embereye.camera.sources.declared import redact
 from embereye.process.files import system_errors
 from embereye_cli.cluster.kubectl_options import target_of
+from embereye_operator.api.kinds import added_kinds
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.decide.manifests.config_map import placement_files
 from embereye_operator.runtime.kubernetes.client.client import connected
@@ -41,6 +42,7 @@ from embereye_operator.runtime.kubernetes.client.resources import (
     NODES,
     OPTIONAL,
     PODS,
+    custom,
 )
 
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}
@@ -143,6 +145,9 @@ class _Report:
         """Collect all objects of `namespace` ("*": of all), and those of the release that are readable."""
         for name, kind in FLEETS.items():
             await self._objects(name, partial(self.client.list, kind, namespace=namespace))
+        for added in added_kinds():
+            kind = custom(added.resource, added.plural)
+            await self._objects(added.resource, partial(self.client.list, kind, namespace=namespace), optional=True)
         labels: dict[str, Any] = {LABEL_MANAGED_BY: MANAGED_BY}
         for name, kind in CHILDREN.items():
             await self._objects(

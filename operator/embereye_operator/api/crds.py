@@ -5,6 +5,7 @@ from typing import Any
 import yaml
 
 from embereye_operator.api.fleets import FLEET_TYPES, ROOT_RULES, FleetType
+from embereye_operator.api.kinds import AddedKind, added_kinds
 from embereye_operator.api.schema import Manifest, openapi
 from embereye_operator.api.shared import GROUP, VERSION, VERSIONS
 from embereye_operator.api.status import FleetStatus
@@ -27,40 +28,41 @@ COLUMNS: tuple[tuple[Any, ...], ...] = (  # see `_column`
 )
 
 
-def build_crd(fleet: FleetType) -> Manifest:
-    """Build the CustomResourceDefinition of one kind of fleet."""
+def build_crd(kind: FleetType | AddedKind) -> Manifest:
+    """Build the CustomResourceDefinition of one kind."""
+    status, columns = (kind.status, kind.columns) if isinstance(kind, AddedKind) else (FleetStatus, COLUMNS)
     schema = {
         "type": "object",
-        "description": (fleet.spec.__doc__ or "").strip(),
+        "description": (kind.spec.__doc__ or "").strip(),
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": openapi(fleet.spec),
-            "status": _without_defaults(openapi(FleetStatus)),
+            "spec": openapi(kind.spec),
+            "status": _without_defaults(openapi(status)),
         },
         "x-kubernetes-validations": [rule.to_manifest() for rule in ROOT_RULES],
     }
     version: Manifest = {
         "served": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": SCALE},
-        "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
+        "subresources": {"status": {}} | ({} if isinstance(kind, AddedKind) else {"scale": SCALE}),
+        "additionalPrinterColumns": [_column(*column) for column in columns],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{fleet.plural}.{GROUP}"},
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": fleet.resource,
-                "listKind": f"{fleet.resource}List",
-                "plural": fleet.plural,
-                "singular": fleet.resource.lower(),
-                "shortNames": [fleet.short],
+                "kind": kind.resource,
+                "listKind": f"{kind.resource}List",
+                "plural": kind.plural,
+                "singular": kind.resource.lower(),
+                "shortNames": [kind.short],
                 "categories": ["embereye"],
             },
             "versions": [{"name": name, "storage": name == VERSION, **version} for name in VERSIONS],
@@ -93,7 +95,8 @@ class _Dumper(yaml.SafeDumper):
 
 def render() -> dict[str, str]:
     """Return file name → content."""
+    kinds: list[FleetType | AddedKind] = [*FLEET_TYPES.values(), *added_kinds()]
     return {
-        f"{fleet.plural}.yaml": HEADER + yaml.dump(build_crd(fleet), Dumper=_Dumper, sort_keys=False, width=120)
-        for fleet in FLEET_TYPES.values()
+        f"{kind.plural}.yaml": HEADER + yaml.dump(build_crd(kind), Dumper=_Dumper, sort_keys=False, width=120)
+        for kind in kinds
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.kinds import added_kinds
 from embereye_operator.api.schema import openapi
 from embereye_operator.api.shared import API_VERSION, API_VERSIONS
 from embereye_operator.api.status import FleetStatus
@@ -13,9 +14,9 @@ HEADER = f"""# Reference: the fields of a fleet
 
 <!-- Written by `make crds`; change operator/embereye_operator/api instead. -->
 
-Both kinds have `apiVersion: {API_VERSIONS[-1]}` or, with the same fields, `{API_VERSION}` ([versions](versions.md));
+All kinds have `apiVersion: {API_VERSIONS[-1]}` or, with the same fields, `{API_VERSION}` ([versions](versions.md));
 `kubectl explain sensorfleet.spec` shows them. A duration is a number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The
-API server and `embereye up` reject an invalid value with a message that names the field.
+API server and, for fleets, `embereye up` reject an invalid value with a message that names the field.
 """
 
 
@@ -25,8 +26,11 @@ def render() -> str:
     for fleet in FLEET_TYPES.values():
         parts.append(f"## {fleet.resource} (`{fleet.short}`)\n\n{(fleet.spec.__doc__ or '').strip()}\n")
         parts.append(_table("spec", openapi(fleet.spec)))
-    parts.append("## Status, of both kinds\n")
+    parts.append("## Status, of both kinds of fleet\n")
     parts.append(_table("status", openapi(FleetStatus)))
+    for kind in added_kinds():
+        parts.append(f"## {kind.resource} (`{kind.short}`)\n\n{(kind.spec.__doc__ or '').strip()}\n")
+        parts += [_table("spec", openapi(kind.spec)), _table("status", openapi(kind.status))]
     return "\n".join(parts)
 
 

@@ -13,6 +13,8 @@ processes and commands find these modules of it by name, with `embereye.process.
 | `doctor` | `add_arguments(parser)` and `check(arguments, fleets)`: options and findings of `embereye doctor` |
 | `sensors` | `SCHEMES` of devices' sources, and `open_source()`: makes a `ReadingSource` of sensor shards |
 | `monitoring` | `ALERTS`, perhaps `PANELS` for the hub's dashboard; each alert has a page in `runbooks` |
+| `resources` | `KINDS`: custom resources, each an `AddedKind` |
+| `operator` | `build(context)`: return an `OperatorPart` |
 | `hub` | `read(arguments)`: return an `Addon` for the hub; perhaps `OPTIONS`, an `OptionGroup` of `embereye hub` |
 
 After a folder is deleted, `make monitoring` writes the alert rules, dashboards and the page of metrics without it. The

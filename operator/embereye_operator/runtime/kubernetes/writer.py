@@ -23,13 +23,13 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.ownership.applied import owner_text, owner_uids, with_updates_applied
 from embereye_operator.errors import NotLeadingError, RefusedError, TakenError
+from embereye_operator.runtime.kubernetes.client.answers import REFUSALS
 from embereye_operator.runtime.kubernetes.client.cache import ObjectKey, key_of, label_of, version_of
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, OPTIONAL
 from embereye_operator.runtime.kubernetes.events import EventWriter
 from embereye_operator.runtime.kubernetes.fence import Fence
 from embereye_operator.runtime.kubernetes.world import KubernetesWorld, fleet_key, owners_of
 
-REFUSALS = frozenset({400, 403, 422})  # answers of a quota, a policy or a validation
 FLUSH_SECONDS = 1.0  # time to write waiting events when the operator ends
 
 

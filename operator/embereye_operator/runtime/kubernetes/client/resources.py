@@ -39,10 +39,17 @@ EVENTS: Kind = create_namespaced_resource("", "v1", "Event", "events")
 CLAIMS: Kind = create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 SECRETS: Kind = create_namespaced_resource("", "v1", "Secret", "secrets")
 JOBS: Kind = create_namespaced_resource("batch", "v1", "Job", "jobs")
+CRON_JOBS: Kind = create_namespaced_resource("batch", "v1", "CronJob", "cronjobs")
+POD_TEMPLATES: Kind = create_namespaced_resource("", "v1", "PodTemplate", "podtemplates")
 RBAC = "rbac.authorization.k8s.io"
 ROLES: Kind = create_namespaced_resource(RBAC, "v1", "Role", "roles")
 CLUSTER_ROLES: Kind = create_global_resource(RBAC, "v1", "ClusterRole", "clusterroles")
 LEASES: Kind = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
+
+
+def custom(name: str, plural: str) -> Kind:
+    """Return the kind of another custom resource of ours."""
+    return create_namespaced_resource(GROUP, VERSION, name, plural)
 
 
 def api_version(kind: Kind) -> str:
