@@ -189,3 +189,7 @@ def test_hubs_that_would_upload_to_the_same_place_are_refused() -> None:
     refused = template(*both)
     assert (refused.returncode != 0, "Give each a separate prefix" in refused.stderr) == (True, True)
     assert objects(*both, "--set", "hubs.north.hub.archive.config.prefix=north")
+    folder, claim = "archive.config.folder=/backups", "archive.claim"
+    folders = ("--set", f"hub.{folder}", "--set", f"hubs.north.hub.{folder}", "--set", f"hub.{claim}=one")
+    assert "in the folder one /backups" in template(*folders, "--set", f"hubs.north.hub.{claim}=one").stderr
+    assert objects(*folders, "--set", f"hubs.north.hub.{claim}=two")

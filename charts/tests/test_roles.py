@@ -42,7 +42,7 @@ def test_kubernetes_roles_include_fleets(cluster: ApiServer, namespace: str, rol
     for verb in ("list", "create"):
         wait_for(lambda verb=verb: answer(cluster, who, verb, "camerafleets", namespace) == RIGHTS[role][verb],
                  f"{role} is aggregated")  # fmt: skip
-    for resource in ("sensorfleets", "camerafleets"):
+    for resource in ("sensorfleets", "camerafleets", "fleetbackups"):
         assert {verb: answer(cluster, who, verb, resource, namespace) for verb in RIGHTS[role]} == RIGHTS[role]
         assert answer(cluster, who, "list", resource, "default") == "no"
 

@@ -85,8 +85,8 @@ def test_notes_name_every_hub_whose_history_ends_with_its_pod(release: Release) 
 
 
 CRDS = [
-    f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}fleets.embereye.dev"
-    for kind in ("sensor", "camera")
+    f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.embereye.dev"
+    for plural in ("sensorfleets", "camerafleets", "fleetbackups")
 ]
 OWNER = "meta.helm.sh/release-name"
 

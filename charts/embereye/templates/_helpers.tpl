@@ -90,7 +90,7 @@
   "nats" (dict "servers" list "stream" "" "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "actuators" (dict "config" nil) "modbus" (dict "config" nil "port" 0) "dc09" (dict "config" nil "port" 0 "keys" (dict "existingSecret" ""))
-  "archive" (dict "config" nil "credentials" (dict "existingSecret" "") "restore" "" "restoreOnly" false)
+  "archive" (dict "config" nil "credentials" (dict "existingSecret" "") "claim" "" "restore" "" "restoreOnly" false)
   "notify" (dict "config" nil "secrets" (dict "existingSecret" "")) "profiles" (dict "config" nil) "selftest" (dict "config" nil)
   "statements" (dict "site" "" "keySecret" "")
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}

@@ -126,7 +126,7 @@ class Site:
         await cluster.kubectl(*gone, "--namespace", SITE, "pods", "--all", "--grace-period=1")
         await cluster.kubectl(*gone, "namespace", SYSTEM, SITE, limit=200)
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
-        crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
+        crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets", "fleetbackups")]
         known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
         crds += [name.partition("/")[2] for name in known if name.endswith(FOREIGN)]
         # First, because the server must be able to list every kind before it can delete a namespace.

@@ -57,6 +57,7 @@ LABELS = {
     "duty": "its name, as declared",
     "profile": "its name, as declared",
     "test": "its name, as declared",
+    "backup": "the FleetBackup's name",
     "stage": "`wait`, `analyse`",
     "sign": "`heat`, `smoke`, `gas`, `flame`, `unknown`",
     "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",

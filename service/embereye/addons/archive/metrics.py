@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
+from embereye.process.telemetry.metric import Metric as Declaration
 from embereye.process.telemetry.metric import counter, gauge
 from embereye.units import SECOND
 
@@ -27,6 +28,18 @@ BACKUP_BYTES = gauge("embereye_hub_archive_backup_bytes", "Size of the newest ba
 BACKUP_OVERDUE = gauge(
     "embereye_hub_archive_backup_overdue_seconds", "Time for which a backup of the hub's history has been due."
 )
+
+WHERE = "a FleetBackup is declared"
+
+
+def _of_backups(name: str, text: str) -> Declaration:
+    return gauge(name, text, ("namespace", "backup"), only_where=WHERE)
+
+
+READY = _of_backups("embereye_operator_backup_ready", "1 if the newest backup that was due was made.")
+OVERDUE = _of_backups("embereye_operator_backup_overdue_seconds", "Time for which a backup has been due.")
+AGE = _of_backups("embereye_operator_backup_age_seconds", "Time since the newest backup was begun.")
+SIZE = _of_backups("embereye_operator_backup_size_bytes", "Size of the newest backup's history.")
 
 
 def archive_metrics(uploader: "Uploader") -> Iterator[Metric]:
