@@ -109,6 +109,7 @@ VALUE_SETS = {
         "--set", "hubs.north.namespaces={north}", "--set", "hubs.north.hub.persistence.enabled=false",
         "--set-json", "hubs.shared={}", "--set", "operator.namespaces={north,south}",
     ),
+    "a policy against shared devices": ("--set", "admission.shared=Deny"),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
@@ -156,9 +157,11 @@ def test_no_manifest_has_a_key_twice(values: tuple[str, ...]) -> None:
 def test_the_api_server_accepts_every_manifest(cluster: ApiServer, values: tuple[str, ...]) -> None:
     manifests = render(*values)
     assert manifests
+    cluster.warnings.clear()
     for manifest in manifests:
         stored = dry_run(cluster, manifest)
         assert stored["metadata"]["name"] == manifest["metadata"]["name"]
+    assert cluster.warnings == []  # of deprecated kinds and fields, too
 
 
 @pytest.mark.apiserver

@@ -148,6 +148,7 @@ def test_the_operator_needs_exactly_the_rights_of_the_chart(
             time.sleep(1)
     cluster.request("DELETE", "/api/v1/nodes/node-1")
     assert refused(cluster, before) == []
+    assert deprecated(cluster, before) == []
     assert "forbidden" not in log.read_text().lower()
     wait_for(lambda: not unused(cluster, role, before), f"the use of {unused(cluster, role, before)}")
     # In the release's namespace it has more rights: to read its authority and backups, and to renew its Lease.
@@ -164,6 +165,11 @@ def refused(cluster: ApiServer, since: int) -> list[Any]:
     """Return the operator's forbidden requests."""
     answers = cluster.audit()[since:]
     return [entry for entry in answers if entry.get("responseStatus", {}).get("code") in {401, 403}]
+
+
+def deprecated(cluster: ApiServer, since: int) -> list[Any]:
+    """Return the operator's requests for deprecated APIs."""
+    return [entry for entry in cluster.audit()[since:] if "k8s.io/deprecated" in entry.get("annotations", {})]
 
 
 def unused(cluster: ApiServer, role: Any, since: int) -> set[Right]:
@@ -216,6 +222,7 @@ def test_the_rights_in_one_namespace_suffice_for_it_and_for_leaving_nodes(
         assert asked("nodes", "list")
         assert {entry["objectRef"].get("namespace") for entry in asked("pods", "list")} == {namespace}
     assert refused(cluster, before) == []
+    assert deprecated(cluster, before) == []
     assert "forbidden" not in log.read_text().lower()
 
 
@@ -265,6 +272,7 @@ def test_the_rights_in_two_namespaces_suffice_even_to_take_over_a_fleet(
         cluster.merge(path_of(owned), given)
         wait_for_children(cluster, namespace, names(1))
     assert refused(cluster, before) == []
+    assert deprecated(cluster, before) == []
     assert "forbidden" not in log.read_text().lower()
 
 
