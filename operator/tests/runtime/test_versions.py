@@ -1,6 +1,7 @@
 """Two versions of the custom resources on a real API server: conversion loses nothing, either may be stored."""
 
 import copy
+import json
 import os
 import string
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.cluster.chart import helm
+from harness.eventually import wait_for
+from harness.need import HELM, KUBECTL, program
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -110,3 +114,77 @@ def test_a_version_can_be_removed_once_nothing_is_stored_in_it(own_cluster: ApiS
     own_cluster.merge(definition, {"spec": {"versions": [version for version in versions if version["name"] == new]}})
     after = [own_cluster.get(path(new, "SensorFleet", "default", f"hall-{number}")) for number in range(3)]
     assert [said(fleet) for fleet in after] == [said(fleet) for fleet in before]
+
+
+# Each step writes a fleet in a version and with some fields. Others get their defaults, which are false or empty.
+STEPS: list[tuple[str, dict[str, Any]]] = [
+    (VERSIONS[0], {"shards": 3, "paused": True}),
+    (VERSIONS[1], {"shards": 2}),
+    (VERSIONS[0], {"shards": 4, "hub": "north"}),
+]
+
+
+def assert_written(cluster: ApiServer, namespace: str, spec: dict[str, Any]) -> str:
+    """Check the fields of a step in both versions, and return the fleet's uid."""
+    (fleet, other) = (cluster.get(path(version, "SensorFleet", namespace, "hall")) for version in VERSIONS)
+    assert said(fleet) == said(other)
+    written = {field: value for field in ("shards", "paused", "hub") if (value := fleet["spec"].get(field))}
+    assert written == spec
+    return str(fleet["metadata"]["uid"])
+
+
+@pytest.mark.needs(KUBECTL)
+@pytest.mark.parametrize("how", [(), ("--server-side",)], ids=["apply", "apply --server-side"])
+def test_a_manifest_changes_its_version_and_back_without_replacing_the_fleet(
+    cluster: ApiServer, namespace: str, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    uids = set()
+    for version, spec in STEPS:
+        metadata = {"name": "hall", "namespace": namespace}
+        manifest = {"apiVersion": f"{GROUP}/{version}", "kind": "SensorFleet", "metadata": metadata, "spec": spec}
+        command = [str(program("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "--cache-dir", str(tmp_path)]
+        done = subprocess.run(
+            [*command, "apply", *how, "--filename", "-"],
+            input=json.dumps(manifest), capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        uids.add(assert_written(cluster, namespace, spec))
+    assert len(uids) == 1
+
+
+@pytest.mark.needs(HELM)
+def test_a_chart_of_fleets_changes_its_version_and_back_without_replacing_the_fleet(
+    cluster: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: fleets, version: 1.0.0}")
+    place = ("fleets", "--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace)
+    uids = set()
+    for version, spec in STEPS:
+        manifest = {"apiVersion": f"{GROUP}/{version}", "kind": "SensorFleet", "metadata": {"name": "hall"}}
+        (tmp_path / "templates" / "hall.yaml").write_text(json.dumps({**manifest, "spec": spec}))
+        done = helm("upgrade", "--install", *place, str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        uids.add(assert_written(cluster, namespace, spec))
+    done = helm("rollback", "fleets", "2", *place[1:])
+    assert done.returncode == 0, done.stderr
+    uids.add(assert_written(cluster, namespace, STEPS[1][1]))
+    assert len(uids) == 1
+
+
+def test_the_definition_of_a_chart_that_knows_only_the_first_version_can_return(own_cluster: ApiServer) -> None:
+    old, new = VERSIONS
+    device = {"id": "c-1", "zone": "hall", "source": "push"}
+    manifest = {"apiVersion": f"{GROUP}/{new}", "kind": "CameraFleet", "metadata": {"name": "yard"}}
+    own_cluster.request("POST", path(new, "CameraFleet", "default"), {**manifest, "spec": {"cameras": [device]}})
+    before = own_cluster.get(path(old, "CameraFleet", "default", "yard"))
+
+    definition = f"{CRDS}/camerafleets.{GROUP}"
+    versions = own_cluster.get(definition)["spec"]["versions"]
+    own_cluster.merge(definition, {"spec": {"versions": [entry for entry in versions if entry["name"] == old]}})
+    wait_for(lambda: own_cluster.get(path(new, "CameraFleet", "default")) is None, f"an end of {new}")
+    own_cluster.merge(path(old, "CameraFleet", "default", "yard"), {"spec": {"shards": 2}})
+    own_cluster.merge(definition, {"spec": {"versions": versions}})
+    after = wait_for(lambda: own_cluster.get(path(new, "CameraFleet", "default", "yard")), f"{new} again")
+    assert after["spec"] == {**before["spec"], "shards": 2}
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
