@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES, parse_fleet
 from embereye_operator.api.shared import GROUP, VERSIONS
+from embereye_operator.runtime.kubernetes.world import owners_of
 
 from ..api.test_agreement import VALID
 
@@ -114,6 +115,13 @@ def test_a_version_can_be_removed_once_nothing_is_stored_in_it(own_cluster: ApiS
     own_cluster.merge(definition, {"spec": {"versions": [version for version in versions if version["name"] == new]}})
     after = [own_cluster.get(path(new, "SensorFleet", "default", f"hall-{number}")) for number in range(3)]
     assert [said(fleet) for fleet in after] == [said(fleet) for fleet in before]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_owner_is_recognised_in_both_versions(version: str) -> None:
+    owner = {"apiVersion": f"{GROUP}/{version}", "kind": "SensorFleet", "name": "hall", "uid": "0f"}
+    metadata = {"name": "hall-sensors-0", "namespace": "default", "ownerReferences": [owner]}
+    assert list(owners_of({"kind": "Service", "metadata": metadata})) == [("SensorFleet", "default", "hall")]
 
 
 # Each step writes a fleet in a version and with some fields. Others get their defaults, which are false or empty.

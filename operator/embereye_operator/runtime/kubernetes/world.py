@@ -19,7 +19,7 @@ from embereye.v1.shard_pb2 import Peer
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.api.schema import Manifest
-from embereye_operator.api.shared import API_VERSION, GROUP
+from embereye_operator.api.shared import API_VERSION, API_VERSIONS, GROUP
 from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.services import peer_address
@@ -300,7 +300,7 @@ def owners_of(manifest: Mapping[str, Any]) -> Iterator[ObjectKey]:
     """Yield the fleets that own the object."""
     namespace = manifest["metadata"].get("namespace", "")
     for owner in manifest["metadata"].get("ownerReferences") or ():
-        if owner.get("apiVersion") == API_VERSION and owner.get("kind") in FLEET_TYPES:
+        if owner.get("apiVersion") in API_VERSIONS and owner.get("kind") in FLEET_TYPES:
             yield owner["kind"], namespace, owner["name"]
     yield from labelled_fleets(label_of(manifest), namespace)
 
