@@ -69,6 +69,12 @@ def test_the_documentation_has_commands() -> None:
     assert len(commands(fenced())) >= 80
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/how-to/cameras").glob("*.md")), ids=lambda page: page.stem)
+def test_each_section_of_a_cameras_page_names_a_public_source(page: Path) -> None:
+    sections = re.split(r"^(?=##? )", page.read_text(), flags=re.MULTILINE)
+    assert [section.splitlines()[0] for section in sections if section and "<!-- source" not in section] == []
+
+
 def test_every_command_is_described_once_and_the_reference_has_no_others() -> None:
     reference = (ROOT / "docs/reference/commands.md").read_text().splitlines()
     elsewhere = [line for page in PAGES if page.name != "commands.md" for line in page.read_text().splitlines()]
