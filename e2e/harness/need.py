@@ -164,6 +164,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
 BROWSER_FOLDER = ROOT / ".cache" / "browser"
+TRAEFIK_PROGRAM = ROOT / ".cache" / "traefik" / "bin" / "traefik"
 ENVOY_PROGRAM = ROOT / ".cache" / "envoy" / "envoy"
 CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a Helm template
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # their licence forbids distribution
@@ -190,6 +191,9 @@ _peers = "`make peers` builds it, with Go 1.21 or later"
 GO2RTC = Need("go2rtc", _peers, _programs("go2rtc"), "make peers")
 MEDIAMTX = Need("mediamtx", _peers, _programs("mediamtx"), "make peers")
 NGINX = Need("nginx", _install, lambda: nginx_program() != Path(), "make peers")
+TRAEFIK = Need(
+    "Traefik", "`make peers` fetches it for x86-64", lambda: os.access(TRAEFIK_PROGRAM, os.X_OK), "make peers"
+)
 ENVOY = Need("Envoy", "`make peers` fetches it for x86-64", lambda: os.access(ENVOY_PROGRAM, os.X_OK), "make peers")
 GRAFANA_TYPES = Need(
     "Grafana's types", "`make peers` fetches them where npm is installed", _has_grafana_types, "make peers"

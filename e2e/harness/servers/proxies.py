@@ -1,4 +1,4 @@
-"""nginx and Envoy in front of a hub for tests, with the configuration of docs/how-to/proxies.md.
+"""nginx, Traefik and Envoy in front of a hub for tests, with the configuration of docs/how-to/proxies.md.
 
 The page's examples are what runs. Only ports, the number of hubs, a path, and what a test changes on purpose differ.
 """
@@ -12,11 +12,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from embereye.process.addresses import free_port
 from embereye.process.tls.client import ClientTls
 from harness.eventually import wait_for
-from harness.need import ENVOY_PROGRAM, ROOT, nginx_program
+from harness.need import ENVOY_PROGRAM, ROOT, TRAEFIK_PROGRAM, nginx_program
 from harness.pages import examples
 from harness.servers.certificates import Pair
 from harness.servers.program import LOOPBACK, Program
@@ -144,6 +147,40 @@ class Nginx(ReverseProxy):
             f"events {{ worker_connections 256; }}\nhttp {{\naccess_log off;\n{folders}{text}}}\n"
         )
         return [str(nginx_program()), "-p", str(self.folder), "-c", "nginx.conf"]
+
+
+class Traefik(ReverseProxy):
+    """Traefik, which reads its routes from a file."""
+
+    limits = (("readTimeout=0", "readTimeout=1s", "Follow"),)
+    idle = ("idleConnTimeout=20s", "idleConnTimeout=1s")
+
+    def _configure(self) -> list[str]:
+        command, routes = self._changed()
+        (self.folder / "embereye.yaml").write_text(yaml.safe_dump(routes))
+        _, *options = shlex.split(changed(command, {":443": f"{LOOPBACK}:{self.port}"}).replace("\\\n", " "))
+        quiet = ["--global.checkNewVersion=false", "--global.sendAnonymousUsage=false"]
+        return [str(TRAEFIK_PROGRAM), *options, *quiet]
+
+    def _changed(self) -> tuple[str, dict[str, Any]]:
+        """The command and the routes of the page, for this set-up."""
+        command = next(text for text in examples(PAGE, "sh") if text.startswith("traefik "))
+        file, below = (text for text in examples(PAGE, "yaml") if text.startswith("http:"))
+        for old, new in self.setup.changes.items():
+            if old in command:
+                command = command.replace(old, new)
+            else:
+                file = changed(file, {old: new})
+        file = self._for_each_hub(file, f'{{url: "http://{LOOPBACK}:{HTTP_PORT}"}}', ", ")
+        file = self._for_each_hub(file, f'{{url: "h2c://{LOOPBACK}:{GRPC_PORT}"}}', ", ")
+        routes = yaml.safe_load(file)
+        if self.setup.path:
+            more = yaml.safe_load(changed(below, {"/fire": self.setup.path}))["http"]
+            routes["http"]["routers"].update(more["routers"])
+            routes["http"]["middlewares"] = more["middlewares"]
+            if not self.setup.removes:
+                del routes["http"]["routers"]["console"]["middlewares"]
+        return command, routes
 
 
 class Envoy(ReverseProxy):

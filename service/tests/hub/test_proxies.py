@@ -1,6 +1,6 @@
 """The console and the feeds behind real proxies, with the configuration of docs/how-to/proxies.md.
 
-Each claim of the page about nginx and Envoy is a test here. Most have a control: the same proxy without the
+Each claim of the page about nginx, Traefik and Envoy is a test here. Most have a control: the same proxy without the
 option under test, which then fails as the page says.
 """
 
@@ -23,9 +23,9 @@ import numpy as np
 import pytest
 from aiohttp import abc
 from harness.browser import run_browser
-from harness.need import BROWSER, ENVOY, NGINX, POSTGRES
+from harness.need import BROWSER, ENVOY, NGINX, POSTGRES, TRAEFIK
 from harness.servers.certificates import Pair, SiteAuthority
-from harness.servers.proxies import CONSOLE, FEEDS, PAGE, Envoy, Hub, Nginx, ReverseProxy, Setup
+from harness.servers.proxies import CONSOLE, FEEDS, PAGE, Envoy, Hub, Nginx, ReverseProxy, Setup, Traefik
 from harness.stored import Stored
 from yarl import URL
 
@@ -63,6 +63,7 @@ PNG = bytes(cv2.imencode(".png", np.full((60, 100, 3), 200, np.uint8))[1])
 SUBSCRIBE = SubscribeRequest(live_only=True)
 PRODUCTS = [
     pytest.param(Nginx, marks=pytest.mark.needs(NGINX), id="nginx"),
+    pytest.param(Traefik, marks=pytest.mark.needs(TRAEFIK), id="traefik"),
     pytest.param(Envoy, marks=pytest.mark.needs(ENVOY), id="envoy"),
 ]
 
@@ -542,6 +543,27 @@ async def test_the_audit_trail_has_the_address_of_the_proxy(
     assert "127.0.0.1" in text
     assert "127.0.0.9" not in text
     assert "192.0.2.7" not in text
+
+
+@pytest.mark.needs(TRAEFIK)
+@pytest.mark.parametrize("trusted", [False, True])
+async def test_traefik_believes_only_load_balancers_that_are_named(
+    trusted: bool, hub: HubProcess, run_proxy: Run
+) -> None:
+    option = "--entryPoints.web.forwardedHeaders.trustedIPs=10.0.0.0/8"
+    assert f"`{option}`" in PAGE.read_text()
+    port, address = free_port(), "--entryPoints.websecure.address=:443"
+    more = f" --entryPoints.web.address=127.0.0.1:{port}"
+    more += f" {option.replace('10.0.0.0', '127.0.0.0')}" * trusted
+    router = f'plain: {{rule: "Host(`{CONSOLE}`)", service: console, entryPoints: [web]}}'
+    changes = {address: address + more, "  routers:\n": f"  routers:\n    {router}\n"}
+    front = await run_proxy(Traefik, hub.token, ports(hub), changes=changes)
+    headers = {"X-Forwarded-Proto": "https", "Host": f"{CONSOLE}:{port}"}
+    async with front.session.post(
+        f"http://{CONSOLE}:{port}/v1/session", json={"token": hub.token}, headers=headers
+    ) as response:
+        (cookie,) = response.cookies.values()
+    assert bool(cookie["secure"]) == trusted
 
 
 # Chromium registers no service worker behind a certificate that it does not trust.
