@@ -24,6 +24,12 @@ CUT_OFF = """[...document.querySelectorAll("header > *, nav > a")].filter((eleme
   const within = header.getBoundingClientRect();
   return width && !element.matches(".skip") && (left < 0 || right > innerWidth + 1 || bottom > within.bottom + 1);
 }).map((element) => element.id || element.textContent)"""
+# The buttons of the alarm whose words are wider than they are.
+NARROW = """[...document.querySelectorAll("#focus-actions button")].filter((button) => {
+  const words = document.createRange(), { left, right } = button.getBoundingClientRect();
+  words.selectNodeContents(button);
+  return words.getBoundingClientRect().left < left || words.getBoundingClientRect().right > right;
+}).map((button) => button.textContent)"""
 ACKNOWLEDGE = "document.querySelector('#focus-actions [data-action=acknowledge]').getBoundingClientRect()"
 
 
@@ -99,6 +105,20 @@ async def test_each_state_fits_every_screen_and_is_accessible(
             if "alarm" in state:
                 box = await browser.ask("evaluate", script=f"(({{ top, bottom }}) => [top, bottom])({ACKNOWLEDGE})")
                 assert 0 < box[0] < box[1] <= height, f"Acknowledge is in sight without scrolling: {width} {scheme}"
+
+
+@pytest.mark.parametrize("locale", ["de-AT", "en-US"])
+async def test_words_of_each_language_fit_the_header_and_the_buttons(house: House, locale: str, tmp_path: Path) -> None:
+    await _burn(house)
+    async with run_browser() as browser:
+        await browser.sign_in(house.base, TOKEN, locale=locale)
+        await browser.until(f"{VERDICT}.startsWith('ALARM')")
+        for width, height in SIZES:
+            await browser.ask("look", width=width, height=height, scheme="light")
+            await _keep(browser, f"{locale}-{width}", tmp_path)
+            assert await browser.ask("evaluate", script=NARROW) == [], width
+            assert await browser.ask("evaluate", script=CUT_OFF) == [], width
+            assert await browser.ask("evaluate", script=WIDER) <= 0, width
 
 
 async def test_an_alarm_is_read_on_a_phone_in_the_sun_and_without_colours(house: House, tmp_path: Path) -> None:
