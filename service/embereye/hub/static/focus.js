@@ -195,6 +195,11 @@ function pick(zone, candidates) {
   return [...candidates].sort((a, b) => rank(b) - rank(a))[0];
 }
 
+/** Say no longer that the picture is loading: it is there. */
+function endLoading() {
+  if (get("focus-none").textContent === t("focus.loading")) say(get("focus-none"), "");
+}
+
 function drawCamera(zone, device) {
   const key = deviceKey(device), at = device.pictureNs;
   if (focus.camera !== key) blank(key);
@@ -203,11 +208,15 @@ function drawCamera(zone, device) {
   if (at !== "0" && focus.wanted !== at && liveAge(get("focus-live")) === Infinity && focus.loading?.complete !== false) {
     focus.wanted = at;
     // Of another camera by then: `screen` has left the page, and the new picture with it.
-    focus.loading = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { if (focus.camera === key) focus.shownAt = at; });
+    focus.loading = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => {
+      if (focus.camera !== key) return;
+      focus.shownAt = at;
+      endLoading();
+    });
   }
   const live = get("focus-live"), regions = (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet);
   showLive(live, device, (context, width, height) => {
-    if (get("focus-none").textContent === t("focus.loading")) say(get("focus-none"), "");
+    endLoading();
     Object.assign(context, { strokeStyle: "#ff2b2b", lineWidth: Math.max(2, width / 240) });
     for (const { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } } of regions) context.strokeRect(x * width, y * height, wide * width, high * height);
   });
