@@ -2,7 +2,7 @@
 
 import {
   amount, ask, button, bothTimes, clockTime, describeEvent, deviceKey, devicePath, elapsed, fetchJson, followFocus, get, hubNow, make, mayAct, milliseconds, newestFirst, page, paint, postJson, problem, renew, restoreFocus, say,
-  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, stateWord, sync, toast, wait, withState, zoneKey, zoneName,
+  severity, SEVERITY, showInDialogs, sinceAnswer, span, STALE_MS, stateOf, stateWord, sync, toast, underState, wait, zoneKey, zoneName,
 } from "./lib.js";
 import { setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -390,7 +390,7 @@ function drawViews() {
     if (!thermal) drawOverlay(item, device);
     const [, about, age] = item.querySelector(".caption").children;
     const paused = live ? livePause(live) : "";
-    say(about, [device.declared ? withState(zoneName(device), item.dataset.state) : t("view.undeclared"), paused].filter(Boolean).join(" · "));
+    say(about, [device.declared ? underState(zoneName(device), item.dataset.state) : t("view.undeclared"), paused].filter(Boolean).join(" · "));
     const old = Math.min(living, item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     say(age, Number.isFinite(old) ? (old < LIVE_MS && !paused ? t("live") : span(old)) : "");
     age.classList.toggle("bad", old > OLD_MS);

@@ -16,6 +16,9 @@ export const KINDS = { KIND_HEAT: "heat", KIND_SMOKE: "smoke", KIND_GAS: "gas", 
 /** The name of `place` with its state in words, unless that is normal, for people who do not see its colour. */
 export const withState = (place, state) => (state === "normal" ? place : `${place} · ${stateWord(state).toLocaleUpperCase(locale)}`);
 
+/** The same for captions, whose end may be cut off: the state comes first. */
+export const underState = (place, state) => (state === "normal" ? place : `${stateWord(state).toLocaleUpperCase(locale)} · ${place}`);
+
 /** A state and a kind of fire in the words of the page's language. */
 export const stateWord = (state) => t(`state.${state}`);
 export const kindWord = (kind) => t(`kind.${KINDS[kind] || "sign"}`);

@@ -1,7 +1,7 @@
 // A wall of cameras for a monitor: live pictures, without a mouse. The chosen cameras are in the address.
 
 import { ask as setAddress, asked, pageName } from "./address.js";
-import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, withState, zoneKey, zoneName } from "./lib.js";
+import { button, deviceKey, devicePath, elapsed, fetchJson, get, hubNow, make, milliseconds, page, problem, renew, say, span, stateOf, sync, underState, zoneKey, zoneName } from "./lib.js";
 import { deviceLink } from "./device.js";
 import { liveAge, livePause, showLive } from "./live.js";
 import { t } from "./messages.js";
@@ -74,7 +74,7 @@ function draw() {
     }
     const age = Math.min(liveAge(live), item.dataset.shown ? hubNow() - milliseconds(item.dataset.shown) : Infinity);
     const [, about, old] = item.querySelector(".caption").children, dark = item.querySelector(".dark");
-    say(about, [withState(zoneName(device), item.dataset.state), livePause(live)].filter(Boolean).join(" · "));
+    say(about, [underState(zoneName(device), item.dataset.state), livePause(live)].filter(Boolean).join(" · "));
     say(old, Number.isFinite(age) ? (liveAge(live) < OLD_MS ? t("live") : t("picture.old", { span: span(age) })) : "");
     dark.hidden = device.covered;
     say(dark, device.covered ? "" : t("wall.dark", { reason: said(device.reason) }));

@@ -70,6 +70,7 @@ async def test_the_alarm_leads_to_its_devices_and_a_burning_zone_to_its_alarm(ho
     await browser.ask("evaluate", script=f"{tile}.click()")
     await browser.until(f"{name} === 'kitchen' && location.hash !== '#devices'")
     await browser.until("document.querySelector('#focus-sensor a').textContent === 's-00000'")
+    await browser.until("document.querySelector('.view[data-state=alarm] .caption').innerText.includes('ALARM · ')")
     assert await browser.ask("axe") == []
     await browser.ask("click", selector="#focus-sensor a")
     await browser.until("document.querySelector('#device-title').innerText === 's-00000'")
