@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
-from harness.need import program, summary
+from harness.need import of_fixtures, program, summary
 from harness.running import RunningTests
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from harness.servers.nats import Nats, run_nats
@@ -89,6 +89,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(RunningTests(reporter.write_line))
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests with what their fixtures need, so that `-m needs` selects them, too."""
+    for item in items:
+        values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        for need in of_fixtures(getattr(item, "fixturenames", ()), values):
+            item.add_marker(pytest.mark.needs(need))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

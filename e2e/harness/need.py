@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -237,6 +237,15 @@ FOOTAGE = Need(
     lambda: all((CLIPS / name / "labels.json").exists() for name in ("video", "video2")),
 )
 NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, Need))
+# Of the fixtures that several test files use. `stored` and `bus` have one only with some of their values.
+FIXTURES = {"postgres": POSTGRES, "own_postgres": POSTGRES, "own_nats": NATS, "house": BROWSER}
+VALUES = {("stored", "postgres"): POSTGRES, ("bus", "jetstream"): NATS}
+
+
+def of_fixtures(fixtures: Iterable[str], values: Mapping[str, object]) -> list[Need]:
+    """Return the needs of a test with these `fixtures`, and with these `values` of its parameters by name."""
+    known = [FIXTURES.get(name) for name in fixtures] + [VALUES.get((name, str(values[name]))) for name in values]
+    return list(dict.fromkeys(need for need in known if need))
 
 
 def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.need import API_SERVER, FFMPEG, HELM, NEEDS, ROOT, Need, program, summary
+from harness.need import API_SERVER, FFMPEG, HELM, NATS, NEEDS, POSTGRES, ROOT, Need, of_fixtures, program, summary
+from harness.servers.nats import Nats
 
 ABSENT = Need("a perpetual motion machine", "wait for one", lambda: False)
 PRESENT = Need("air", "open a window", lambda: True)
@@ -20,6 +21,14 @@ def test_a_test_that_needs_what_is_missing_is_skipped_with_the_remedy() -> None:
 
 def test_every_need_has_a_name_and_a_reason_of_its_own() -> None:
     assert len({need.name for need in NEEDS}) == len({need.reason for need in NEEDS}) == len(NEEDS)
+
+
+def test_a_test_needs_what_its_fixtures_need(request: pytest.FixtureRequest, own_nats: Nats) -> None:
+    """`-m needs` left out 254 tests on PostgreSQL and NATS, which therefore ran nowhere but on developers' machines."""
+    (mark,) = request.node.iter_markers("needs")
+    assert mark.args == (NATS,)
+    assert of_fixtures(["stored", "tmp_path"], {"stored": "sqlite", "number": 5}) == []
+    assert of_fixtures(["postgres", "stored"], {"stored": "postgres", "bus": "jetstream"}) == [POSTGRES, NATS]
 
 
 def test_skipped_tests_are_counted_by_what_they_lacked_most_first() -> None:
