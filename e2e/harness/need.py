@@ -238,7 +238,7 @@ FOOTAGE = Need(
 )
 NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, Need))
 # Of the fixtures that several test files use. `stored` and `bus` have one only with some of their values.
-FIXTURES = {"postgres": POSTGRES, "own_postgres": POSTGRES, "own_nats": NATS, "house": BROWSER}
+FIXTURES = {"postgres": POSTGRES, "own_postgres": POSTGRES, "own_nats": NATS}
 VALUES = {("stored", "postgres"): POSTGRES, ("bus", "jetstream"): NATS}
 
 
