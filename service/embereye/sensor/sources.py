@@ -109,22 +109,22 @@ class ReadingSources:
 
     def receive(self, device: str, report: Report, heard_ns: int) -> None:
         """Analyse what a message says of a device of this shard; see `Owner`."""
-        if (own := self.fleet.owned_devices.get(device)) is None:
+        if (sensor := self.fleet.owned_devices.get(device)) is None:
             return
         now = now_ns()
         self.batcher.offered += 1
         self.batcher.analysed += 1
-        self.observe(own.analyse_report(report, heard_ns, now), now)
+        self.observe(sensor.analyse_report(report, heard_ns, now), now)
         if self.fleet.candidate is not None:
             self.fleet.candidate.analyse_report(device, report, heard_ns, now)
 
     def refuse(self, device: str, reason: str) -> None:
         """Count a message of a device of this shard as rejected; see `Owner`."""
-        if own := self.fleet.owned_devices.get(device):
-            own.arrivals.ledger.offered += 1
-            own.arrivals.ledger.rejected[reason] += 1
+        if sensor := self.fleet.owned_devices.get(device):
+            sensor.arrivals.ledger.offered += 1
+            sensor.arrivals.ledger.rejected[reason] += 1
 
     def note_link(self, device: str, problem: str) -> None:
         """Note why a device of this shard cannot be heard; see `Owner`."""
-        if own := self.fleet.owned_devices.get(device):
-            own.note_link(problem, now_ns())
+        if sensor := self.fleet.owned_devices.get(device):
+            sensor.note_link(problem, now_ns())

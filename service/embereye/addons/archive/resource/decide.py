@@ -230,8 +230,8 @@ def _ended(job: Mapping[str, Any], how: str) -> Mapping[str, Any] | None:
 def _pods_of(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the pods of `job`, the newest first."""
     uid = job["metadata"]["uid"]
-    own = [pod for pod in pods if any(o["uid"] == uid for o in pod["metadata"].get("ownerReferences") or ())]
-    return sorted(own, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
+    owned = [pod for pod in pods if any(o["uid"] == uid for o in pod["metadata"].get("ownerReferences") or ())]
+    return sorted(owned, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
 
 
 def _terminated(pod: Mapping[str, Any]) -> str:
