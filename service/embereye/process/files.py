@@ -7,6 +7,7 @@ put one in their place; `check_owner` refuses folders in which others could do s
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -73,6 +74,12 @@ def check_owner(option: str, folder: Path) -> None:
         )
     if status.st_mode & stat.S_IWOTH:
         raise UserError(f"{option} {folder}: every user could change its files. Run `chmod o-w {folder}`")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the file's content, in hexadecimal. OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

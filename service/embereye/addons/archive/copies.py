@@ -6,13 +6,14 @@ A separate process copies the history, so that alarms do not wait.
 import asyncio
 import contextlib
 import gzip
-import hashlib
 import os
 import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+
+from embereye.process.files import sha256_of
 
 FOLDER = "backups"  # in a place
 SUFFIX = ".sqlite.gz"
@@ -88,8 +89,7 @@ def pack(file: Path, packed: Path) -> str:
     """Compress `file`; return the SHA-256 of the result."""
     with file.open("rb") as source, gzip.open(packed, "wb", compresslevel=4) as target:
         shutil.copyfileobj(source, target, PIECE)
-    with packed.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return sha256_of(packed)
 
 
 def unpack(packed: Path, file: Path) -> None:

@@ -5,7 +5,6 @@ next to it, written before, so that a listed object always has it.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from embereye.addons.archive.places import PlaceError
-from embereye.process.files import sync_folder, write_whole
+from embereye.process.files import sha256_of, sync_folder, write_whole
 
 PIECE = 1024**2  # bytes copied at a time
 
@@ -96,8 +95,7 @@ def _write(draft: Path, content: bytes | Path) -> str:
                 shutil.copyfileobj(source, target, PIECE)
         target.flush()
         os.fsync(target.fileno())
-    with draft.open("rb") as written:
-        return hashlib.file_digest(written, "sha256").hexdigest()
+    return sha256_of(draft)
 
 
 def _private(path: str, flags: int) -> int:

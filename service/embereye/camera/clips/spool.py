@@ -3,7 +3,6 @@
 A clip in work is RUNNING.part with RUNNING.json; finishing it renames it. All calls block and belong to one thread.
 """
 
-import hashlib
 import logging
 import os
 import uuid
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
-from embereye.process.files import open_appending, write_whole
+from embereye.process.files import open_appending, sha256_of, write_whole
 from embereye.shard.clips.spool import SPOOL_BYTES, SpoolFolder, check_room, read_clip, text_of
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
@@ -127,8 +126,7 @@ class ClipSpool(SpoolFolder):
         return self._store_part(recording.path, about)
 
     def _store_part(self, part: Path, about: Clip) -> Clip:
-        with part.open("rb") as file:
-            about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        about.sha256 = sha256_of(part)
         about.bytes = part.stat().st_size
         self.store(part, about)
         part.with_suffix(".json").unlink(missing_ok=True)

@@ -36,7 +36,7 @@ from google.protobuf import json_format
 
 from embereye.hub.clips.index import Batch, ClipIndex, Place
 from embereye.process.condition import Condition
-from embereye.process.files import open_appending, sync_file, sync_folder, write_new, write_whole
+from embereye.process.files import open_appending, sha256_of, sync_file, sync_folder, write_new, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
 from embereye.units import DAY
@@ -444,8 +444,7 @@ class ClipStore:
         if self._clips.has_clip(clip.sha256):
             return
         draft = self._partial / clip.sha256
-        with draft.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(draft)
         if digest != clip.sha256:
             self._abandon(clip.sha256)
             raise ClipRefusedError(f"the received content has the SHA-256 {digest[:12]}…, not {clip.sha256[:12]}…")

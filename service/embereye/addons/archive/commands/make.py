@@ -7,7 +7,6 @@ is stored, and a backup that cannot be stored whole is not listed. Clips that th
 
 import base64
 import contextlib
-import hashlib
 import json
 import sqlite3
 import tempfile
@@ -26,6 +25,7 @@ from embereye.addons.archive.places import Place, PlaceError, check_library, ope
 from embereye.addons.archive.uploader import MEDIA as CLIP_MEDIA
 from embereye.addons.archive.uploader import clip_object
 from embereye.hub.clips.store import SUFFIXES
+from embereye.process.files import sha256_of
 from embereye.process.lifecycle import NotFoundError, UnreachableError, UserError
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
@@ -72,12 +72,11 @@ def _store_history(hub: HttpHub, place: Place, draft: Path) -> tuple[str, int]:
     """Copy the hub's history to `place`; the backup's name and size."""
     packed, name = draft / f"history{SUFFIX}", present_stamp()
     declared = hub.download("/v1/backup/history", packed)
-    with packed.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256")
-    if declared != f"sha-256=:{base64.b64encode(digest.digest()).decode()}:":
+    digest = sha256_of(packed)
+    if declared != f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:":
         raise UnreachableError("the copy was damaged on its way from the hub: its SHA-256 is another one")
     _check_history(packed, draft / "history.sqlite")
-    place.store(backup_name(name), packed, MEDIA, {"sha256": digest.hexdigest()})
+    place.store(backup_name(name), packed, MEDIA, {"sha256": digest})
     return name, packed.stat().st_size
 
 
@@ -106,9 +105,8 @@ def _store_clips(hub: HttpHub, place: Place, draft: Path) -> int:
             hub.download(f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}", draft)
         except NotFoundError:  # the hub has just deleted it for its age
             continue
-        with draft.open("rb") as opened:
-            if hashlib.file_digest(opened, "sha256").hexdigest() != clip.sha256:
-                raise UnreachableError(f"clip {clip.sha256[:12]} was damaged on its way from the hub")
+        if sha256_of(draft) != clip.sha256:
+            raise UnreachableError(f"clip {clip.sha256[:12]} was damaged on its way from the hub")
         place.store(name, draft, CLIP_MEDIA[clip.media], {**about, "sha256": clip.sha256})
         stored += 1
     return stored

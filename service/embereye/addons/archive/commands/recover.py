@@ -9,7 +9,6 @@ import asyncio
 import calendar
 import contextlib
 import gzip
-import hashlib
 import shutil
 import sqlite3
 import tempfile
@@ -32,6 +31,7 @@ from embereye.hub.database import Database, OwnedError
 from embereye.hub.databases import schema
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.databases.transfer import AHEAD, copy_history
+from embereye.process.files import sha256_of
 from embereye.process.lifecycle import CheckFailedError, NotFoundError, UnreachableError, UserError
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
@@ -245,8 +245,7 @@ class Recovery:
         packed, history = draft / "history.gz", draft / "history.sqlite"
         try:
             about = self._source.ask(lambda place: place.fetch(backup_name(name), packed))
-            with packed.open("rb") as opened:
-                digest = hashlib.file_digest(opened, "sha256").hexdigest()
+            digest = sha256_of(packed)
             if digest != about.get("sha256", digest):
                 raise EOFError("its SHA-256 is another one")
             unpack(packed, history)
