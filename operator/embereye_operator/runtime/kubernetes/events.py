@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import httpx2 as httpx  # what lightkube speaks with
@@ -24,6 +25,7 @@ from embereye.process.timing.backoff import Backoff
 from embereye.units import counted, utc
 from embereye_operator.api.fleets import FleetReference
 from embereye_operator.api.names import MANAGED_BY
+from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
 from embereye_operator.runtime.kubernetes.client.answers import tolerating
@@ -105,11 +107,14 @@ class EventWriter:
 
     async def _write(self, entry: Entry) -> None:
         if not entry.name:
-            entry.name = _name(entry)
+            fleet = _about(entry)
+            entry.name = event_name(
+                f"{fleet.name}-{fleet.kind}", fleet.uid, entry.type_, entry.reason, entry.message, entry.first
+            )
         elif await self._count(entry):
             return
         try:
-            await self._client.create(EVENTS.from_dict(_manifest(entry)))
+            await self._client.create(EVENTS.from_dict(build_event(entry, _involved(_about(entry)))))
         except ApiError as error:
             if error.status.code != 409 or not await self._count(entry):  # 409: the previous attempt succeeded
                 raise
@@ -129,24 +134,26 @@ def _about(entry: Entry) -> FleetReference:
     return entry.subject
 
 
-def _name(entry: Entry) -> str:
-    """Return the same name at every attempt, so that a successful one is recognised."""
-    fleet = _about(entry)
-    content = f"{fleet.uid}/{entry.type_}/{entry.reason}/{entry.message}/{entry.first}"
-    return f"{fleet.name}-{fleet.kind}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-
-
-def _manifest(entry: Entry) -> dict[str, Any]:
-    fleet = _about(entry)
+def _involved(fleet: FleetReference) -> dict[str, str]:
     return {
-        "metadata": {"name": entry.name, "namespace": fleet.namespace},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": fleet.type.resource,
-            "name": fleet.name,
-            "namespace": fleet.namespace,
-            "uid": fleet.uid,
-        },
+        "apiVersion": API_VERSION,
+        "kind": fleet.type.resource,
+        "name": fleet.name,
+        "namespace": fleet.namespace,
+        "uid": fleet.uid,
+    }
+
+
+def event_name(prefix: str, *content: object) -> str:
+    """Return a name that is the same at every attempt, so that a successful one is recognised."""
+    return f"{prefix}.{hashlib.sha256('/'.join(map(str, content)).encode()).hexdigest()[:16]}"
+
+
+def build_event(entry: Entry, about: Mapping[str, str]) -> Manifest:
+    """Build the Event of `entry`; `about` refers to the object that it concerns."""
+    return {
+        "metadata": {"name": entry.name, "namespace": about["namespace"]},
+        "involvedObject": dict(about),
         "type": entry.type_,
         "reason": entry.reason,
         "message": entry.message,

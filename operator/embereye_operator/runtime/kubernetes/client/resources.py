@@ -12,6 +12,12 @@ ALL_NAMESPACES = "*"
 CHUNK = 50  # objects per page of a list: a larger page takes more memory than the whole cache
 Kind = Any  # lightkube's generic resource class, whose types would promise models instead of dictionaries
 
+
+def custom(name: str, plural: str) -> Kind:
+    """Return the kind of a custom resource of ours."""
+    return create_namespaced_resource(GROUP, VERSION, name, plural)
+
+
 CHILDREN: Mapping[str, Kind] = {
     "Deployment": create_namespaced_resource("apps", "v1", "Deployment", "deployments"),
     "Service": create_namespaced_resource("", "v1", "Service", "services"),
@@ -30,9 +36,7 @@ CHILDREN: Mapping[str, Kind] = {
 # Kinds whose CustomResourceDefinitions belong to other projects.
 OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject", "GRPCRoute", "TCPRoute")
 UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", *OPTIONAL)
-FLEETS: Mapping[str, Kind] = {
-    name: create_namespaced_resource(GROUP, VERSION, name, fleet.plural) for name, fleet in FLEET_TYPES.items()
-}
+FLEETS: Mapping[str, Kind] = {name: custom(name, fleet.plural) for name, fleet in FLEET_TYPES.items()}
 PODS: Kind = create_namespaced_resource("", "v1", "Pod", "pods")
 NODES: Kind = create_global_resource("", "v1", "Node", "nodes")
 EVENTS: Kind = create_namespaced_resource("", "v1", "Event", "events")
@@ -45,11 +49,6 @@ RBAC = "rbac.authorization.k8s.io"
 ROLES: Kind = create_namespaced_resource(RBAC, "v1", "Role", "roles")
 CLUSTER_ROLES: Kind = create_global_resource(RBAC, "v1", "ClusterRole", "clusterroles")
 LEASES: Kind = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases")
-
-
-def custom(name: str, plural: str) -> Kind:
-    """Return the kind of another custom resource of ours."""
-    return create_namespaced_resource(GROUP, VERSION, name, plural)
 
 
 def api_version(kind: Kind) -> str:

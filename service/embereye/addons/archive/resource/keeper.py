@@ -5,8 +5,8 @@ reads their CronJobs, Jobs and pods. Nothing is written while nothing changes.
 """
 
 import asyncio
-import hashlib
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,9 +19,9 @@ from embereye.addons.archive.resource.model import FLEET_BACKUP, FleetBackupSpec
 from embereye.process.condition import Condition
 from embereye.process.repeat import repeat
 from embereye_operator.addon import OperatorContext
-from embereye_operator.api.names import MANAGED_BY
 from embereye_operator.api.schema import Manifest, from_manifest, schema_of, to_manifest, with_defaults
 from embereye_operator.api.shared import API_VERSION
+from embereye_operator.decide.event_correlator import Entry
 from embereye_operator.decide.ownership.applied import ANNOTATION_APPLIED
 from embereye_operator.errors import RefusedError
 from embereye_operator.runtime.kubernetes.client.answers import (
@@ -33,6 +33,7 @@ from embereye_operator.runtime.kubernetes.client.answers import (
     tolerating,
 )
 from embereye_operator.runtime.kubernetes.client.resources import CRON_JOBS, JOBS, POD_TEMPLATES, PODS, custom
+from embereye_operator.runtime.kubernetes.events import build_event, event_name
 
 logger = logging.getLogger(__name__)
 PERIOD = 10.0  # seconds
@@ -65,8 +66,8 @@ class FleetBackups:
                 ]
                 for manifest in wanted:
                     name = str(manifest["metadata"]["name"])
-                    own = [[child for child in each if _backup_of(child) == name] for each in children]
-                    judged[name] = await self._reconcile(manifest, *own)
+                    related = [[child for child in each if _backup_of(child) == name] for each in children]
+                    judged[name] = await self._reconcile(manifest, *related)
         self._overdue = judged
 
     def _is_ours(self, manifest: Manifest) -> bool:
@@ -147,21 +148,10 @@ def _declared(manifest: Manifest) -> Declared:
 
 
 def _event(about: Mapping[str, str], ready: Any) -> Manifest:
-    """Build an Event whose name is the same at every attempt."""
-    content = f"{about['uid']}/{ready.reason}/{ready.message}/{ready.last_transition_time}"
-    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return {
-        "metadata": {
-            "name": f"{about['name']}-backup.{hashlib.sha256(content.encode()).hexdigest()[:16]}",
-            "namespace": about["namespace"],
-        },
-        "involvedObject": dict(about),
-        "type": "Warning" if ready.status == "False" else "Normal",
-        "reason": ready.reason,
-        "message": ready.message,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        "source": {"component": MANAGED_BY},
-        "reportingComponent": MANAGED_BY,
-    }
+    now = time.time_ns()
+    entry = Entry(
+        about["uid"], "Warning" if ready.status == "False" else "Normal", ready.reason, ready.message, now, now
+    )
+    prefix = f"{about['name']}-backup"
+    entry.name = event_name(prefix, about["uid"], ready.reason, ready.message, ready.last_transition_time)
+    return build_event(entry, about)

@@ -1,7 +1,7 @@
 """The fields of a FleetBackup."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from embereye.addons.archive.resource.schedule import PATTERN
 from embereye_operator.api.kinds import AddedKind
@@ -20,6 +20,10 @@ IN_CRONS_FORM = Rule(
 )
 
 
+def _folder(description: str, example: str) -> Any:
+    return described(description, default="", pattern=FOLDER, hint=f"is not a folder {example}", max_length=200)
+
+
 class KeySecret(Resource):
     """A Secret in the backup's namespace."""
 
@@ -35,13 +39,7 @@ class S3Bucket(Resource):
         hint="is not the name of a bucket",
         max_length=63,
     )
-    prefix: str = described(
-        "Folder in the bucket. Two hubs need separate ones.",
-        default="",
-        pattern=FOLDER,
-        hint="is not a folder such as site-1",
-        max_length=200,
-    )
+    prefix: str = _folder("Folder in the bucket. Two hubs need separate ones.", "such as site-1")
     region: str = described(
         "Region of the bucket.",
         default="us-east-1",
@@ -65,13 +63,7 @@ class ClaimFolder(Resource):
     """A folder in a PersistentVolumeClaim of the backup's namespace, for example on a file server."""
 
     name: str = object_name("claim", "Name of the claim.")
-    path: str = described(
-        "Folder in the volume.",
-        default="",
-        pattern=FOLDER,
-        hint="is not a folder in the volume, such as site-1",
-        max_length=200,
-    )
+    path: str = _folder("Folder in the volume.", "in the volume, such as site-1")
 
 
 class Destination(Resource):
