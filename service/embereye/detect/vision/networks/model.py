@@ -210,11 +210,14 @@ def _scores(values: npt.NDArray[Any], settings: Model) -> Floats:
 
 
 def _boxes(rows: Floats, placed: Placed) -> Floats:
-    """Convert centre and size in the input's pixels to (n, 4): left, top, width, height as shares of the picture."""
+    """Convert centre and size in the input's pixels to (n, 4): left, top, width, height as shares of the picture.
+
+    A box whose size is negative is empty, around its centre.
+    """
     boxes = np.empty_like(rows)
     ends = []
     for axis, (start, length) in enumerate(((placed.left, placed.width), (placed.top, placed.height))):
-        half = rows[:, 2 + axis] / 2
+        half = np.maximum(rows[:, 2 + axis], 0) / 2
         low = np.clip((rows[:, axis] - half - start) / length, 0, 1)
         ends.append(np.clip((rows[:, axis] + half - start) / length, 0, 1))
         boxes[:, axis] = low

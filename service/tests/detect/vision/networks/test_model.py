@@ -77,6 +77,8 @@ def test_boxes_in_a_letterbox_are_converted_back_to_the_picture() -> None:
     assert decode(output, settings(V8), placed)[0].box == pytest.approx((0, 0, 1, 1))
     beyond = np.array([[[0], [0], [500], [500], [0.9], [0]]], np.float32)
     assert decode(beyond, settings(V8), placed)[0].box == pytest.approx((0, 0, 1, 1))
+    negative = np.array([[[32], [32], [-16], [-17], [0.9], [0]]], np.float32)
+    assert decode(negative, settings(V8), placed)[0].box == pytest.approx((0.5, 0.5, 0, 0))
 
 
 @pytest.mark.parametrize(
