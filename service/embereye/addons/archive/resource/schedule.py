@@ -1,6 +1,7 @@
 """The times of a schedule in cron's form, as a Kubernetes CronJob reads it (pure).
 
 Kubernetes starts the backups; from these times follow when the next one is due, and if one was missed.
+Kubernetes uses robfig/cron 3. Python's libraries follow Debian's cron, which reads days and clock changes differently.
 """
 
 import re
@@ -69,8 +70,12 @@ def parse_schedule(text: str, zone: str) -> Schedule:
     minutes, hours, days, months, weekdays = (
         _numbers(field, *limit) for field, limit in zip(fields, limits, strict=True)
     )
-    either_day = not fields[2].startswith("*") and not fields[4].startswith("*")
+    either_day = not _is_unrestricted(fields[2]) and not _is_unrestricted(fields[4])
     return Schedule(minutes, hours, days, months, weekdays, either_day, time_zone)
+
+
+def _is_unrestricted(field: str) -> bool:
+    return not {"*", "*/1"}.isdisjoint(field.split(","))
 
 
 def _numbers(field: str, low: int, high: int, names: Sequence[str]) -> list[int]:

@@ -17,7 +17,9 @@ from embereye.addons.archive.resource.schedule import parse_schedule
         ("5/20 * * * *", "Etc/UTC", "2026-11-30 00:26", "2026-11-30 00:45"),
         ("0 0 29 FEB *", "Etc/UTC", "2026-11-30 00:00", "2028-02-29 00:00"),
         ("0 0 13 * FRI", "Etc/UTC", "2026-11-30 00:00", "2026-12-04 00:00"),  # either counts
-        ("0 0 */2 * 1", "Etc/UTC", "2026-11-30 00:00", "2026-12-07 00:00"),  # both must match
+        ("0 0 */2 * 1", "Etc/UTC", "2026-11-30 00:00", "2026-12-01 00:00"),  # a step restricts, too
+        ("0 0 13,* * 5", "Etc/UTC", "2026-11-30 00:00", "2026-12-04 00:00"),  # both must match
+        ("0 0 */1 * 1", "Etc/UTC", "2026-11-30 00:00", "2026-12-07 00:00"),
         ("30 2 * * *", "Europe/Berlin", "2026-03-28 12:00", "2026-03-30 00:30"),  # no such time on the 29th
         ("30 2 * * *", "Europe/Berlin", "2026-10-24 12:00", "2026-10-25 00:30"),  # it comes twice on the 25th
         ("0 0 30 2 *", "Etc/UTC", "2026-11-30 00:00", None),
