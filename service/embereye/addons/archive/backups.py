@@ -84,14 +84,23 @@ class Backups:
         await store_progress(self._hub, self._progress, {BACKUP: begun_ns}, self._options.name, [(name, digest)])
         self.size = size
         logger.info("backup to %s: %s", self._options.name, name)
-        await asyncio.to_thread(prune, place, self._options.keep)
+        await asyncio.to_thread(prune, place, self._options)
 
 
-def prune(place: Place, keep: int) -> int:
-    """Delete all backups but the newest `keep`, and those that a person named; 0 keeps all. Returns their number."""
-    if not keep:
+def prune(place: Place, options: ArchiveOptions) -> int:
+    """Delete all backups but the newest `keep`, and those that a person named; 0 keeps all. Returns their number.
+
+    A place that refuses is only logged, because the new backup is there.
+    """
+    if not options.keep:
         return 0
-    names = [name for name, _ in place.list(FOLDER) if STAMPED.fullmatch(Path(name).name.removesuffix(SUFFIX))]
-    for name in names[:-keep]:
-        place.delete(name)
-    return len(names[:-keep])
+    deleted = 0
+    try:
+        names = [name for name, _ in place.list(FOLDER) if STAMPED.fullmatch(Path(name).name.removesuffix(SUFFIX))]
+        for name in names[: -options.keep]:
+            place.delete(name)
+            deleted += 1
+    except PlaceError as error:
+        logger.warning("backup to %s: old backups cannot be deleted: %s; the next backup tries again",
+                       options.name, error)  # fmt: skip
+    return deleted

@@ -54,7 +54,7 @@ def run(arguments: Namespace) -> int:
             place, draft = open_place(options), Path(made)
             name, size = _store_history(hub, place, draft)
             clips = _store_clips(hub, place, draft / "clip") if arguments.clips else 0
-            prune(place, options.keep)
+            prune(place, options)
     except PlaceError as error:
         raise UnreachableError(f"the {options.kind} {options.name} cannot be used: {error}") from error
     except OSError as error:

@@ -127,6 +127,19 @@ async def test_a_lost_hub_is_restored_into_an_empty_place(
     assert (code, "nothing was changed" in text) == (0, True), text
 
 
+async def test_a_backup_counts_even_if_old_ones_cannot_be_deleted(
+    bucket: MotoBucket, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with line_to(bucket.port, refused=b"?delete") as port:
+        options = options_for(bucket, tmp_path)
+        options = replace(options, endpoint=f"http://127.0.0.1:{port}", timeout=5, backup_seconds=0.5, keep=1)
+        (tmp_path / "hub").mkdir()
+        async with backing_up(tmp_path, options) as (_, _, backups):
+            await eventually(lambda: len(backups_in(bucket)) > 2, COPY_SECONDS)
+            assert not backups.failing
+    assert "old backups cannot be deleted" in caplog.text
+
+
 async def storing_times(folder: Path) -> list[tuple[str, int]]:
     """The clips of a hub in the order in which it deletes them."""
     clips = ClipStore(folder / "clips")

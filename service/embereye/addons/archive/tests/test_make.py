@@ -19,6 +19,7 @@ from harness.stored import Stored
 from embereye.addons.archive.backups import prune
 from embereye.addons.archive.copies import backup_name
 from embereye.addons.archive.folder import Folder
+from embereye.addons.archive.options import ArchiveOptions
 from embereye.addons.archive.places import PlaceError
 from embereye.addons.archive.tests.buckets import MotoBucket
 from embereye.addons.archive.tests.test_backups import CLIP, plain, recover
@@ -145,8 +146,8 @@ def test_the_newest_backups_and_those_with_a_persons_name_stay(tmp_path: Path) -
     folder = Folder(tmp_path, "")
     for stamp in ("before-upgrade", *(f"2026-01-0{day}T00-00-00Z" for day in range(1, 6))):
         folder.store(backup_name(stamp), b"x", "application/gzip", {})
-    assert prune(folder, 0) == 0
-    assert prune(folder, 2) == 3
+    assert prune(folder, ArchiveOptions(folder=tmp_path, keep=0)) == 0
+    assert prune(folder, ArchiveOptions(folder=tmp_path, keep=2)) == 3
     names = ["2026-01-04T00-00-00Z", "2026-01-05T00-00-00Z", "before-upgrade"]
     assert [name for name, _ in folder.list("backups")] == [backup_name(name) for name in names]
     assert len(list((tmp_path / "backups").iterdir())) == 6, "the metadata of the others is gone, too"
