@@ -104,7 +104,7 @@ class FleetBackupSpec(Resource):
         default="",
         pattern=f"^({HUB_NAME.strip('^$')})?$",
         hint="is not the name of a hub",
-        max_length=40,
+        max_length=20,
     )
     include: Literal["HistoryAndClips", "History"] = described(
         "Content of a backup. The history has zones, tokens and settings, too.", default="HistoryAndClips"
