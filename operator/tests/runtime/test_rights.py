@@ -14,11 +14,13 @@ from lightkube import AsyncClient, KubeConfig
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from embereye_operator.decide.cluster.nodes import HEARTBEATS
 from embereye_operator.decide.cluster.rights import NEEDED, missing_rights
 from embereye_operator.decide.ownership.staleness import why_stale
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES
 from embereye_operator.runtime.kubernetes.observers import refused_statuses
 
+from ..processes.test_emptied_nodes import pod_of
 from ..processes.test_operator import create, has_status, names, operator, sensor_fleet, wait_for_children
 
 pytestmark = pytest.mark.apiserver
@@ -32,7 +34,7 @@ def role(cluster: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("EMBEREYE_ROLE", "embereye-operator-embereye")
     rights = operators_rights("--set", "operator.clusterWide=true")
     for manifest in rights:
-        if "namespace" in manifest["metadata"]:
+        if manifest["metadata"].get("namespace") == NAMESPACE:
             manifest["metadata"]["namespace"] = namespace
         create(cluster, manifest)
     yield next(manifest for manifest in rights if manifest["kind"] == "ClusterRole")
@@ -75,6 +77,23 @@ def stray(kind: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **spec}
 
 
+@pytest.fixture
+def lost_node(cluster: ApiServer, namespace: str) -> Iterator[None]:
+    """A node whose kubelet has stopped, with a shard that nobody hears."""
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{HEARTBEATS}/leases"
+    cluster.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-3"}})
+    wait_for(lambda: cluster.get(f"/api/v1/namespaces/{HEARTBEATS}"), HEARTBEATS)
+    cluster.request("POST", leases, {"metadata": {"name": "node-3"}, "spec": {"holderIdentity": "node-3"}})
+    labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall", LABEL_SHARD: "hall-sensors-0"}
+    create(cluster, pod_of(namespace, "hall-sensors-0", "node-3", labels))
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    cluster.merge(f"/api/v1/namespaces/{namespace}/pods/hall-sensors-0/status", ready)
+    yield
+    for path in ("/api/v1/nodes/node-3", f"{leases}/node-3"):
+        cluster.request("DELETE", path)
+
+
+@pytest.mark.usefixtures("lost_node")
 @pytest.mark.timeout(400)  # leftovers are found by a list every half a minute
 @pytest.mark.slow
 def test_the_operator_needs_exactly_the_rights_of_the_chart(
