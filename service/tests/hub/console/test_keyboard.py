@@ -44,9 +44,11 @@ async def test_acknowledging_and_resetting_by_keyboard_leaves_the_focus_in_place
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('.alarm[data-state=acknowledged]')")
     await browser.until(f"{FOCUS}.matches('.alarm')")
-    for _ in range(3):
+    words = []
+    while len(words) < 4 and "Reset …" not in words:  # the link to a camera comes with the zone's devices
         await browser.ask("press", key="Tab")
-    assert await browser.ask("evaluate", script=f"{FOCUS}.innerText") == "Reset …"
+        words.append(await browser.ask("evaluate", script=f"{FOCUS}.innerText"))
+    assert words[-3:] == ["False alarm …", "Escalate …", "Reset …"]
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#ask').open")
     await browser.ask("press", key="Enter")
