@@ -187,8 +187,9 @@ monitoring: install ## Generate docs/reference/metrics.md, alert rules and dashb
 pictures: install ## Draw the dashboards of docs/how-to/grafana.md with data of a real Prometheus (make peers installs it)
 	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/how-to/grafana --only fleet-overview --only sensor-shard
 
-screenshots: install ## Take the pictures of the console in docs/images from a real run with a simulated fire (make peers installs Chromium and its driver)
+screenshots: install ## Take the pictures of the console in docs/images and docs/evidence/console from a real run with a simulated fire (make peers installs Chromium and its driver)
 	$(BIN)/python e2e/pictures docs/images
+	$(BIN)/python e2e/states docs/evidence/console
 
 golden: install programs ## Generate the chart's manifests for charts/tests, and its README
 	$(BIN)/python charts/tests/golden.py
