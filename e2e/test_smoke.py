@@ -374,7 +374,8 @@ async def test_helm_uninstall_leaves_the_crds_and_the_history(site: Site) -> Non
         remaining = {
             "<none>/CustomResourceDefinition/sensorfleets.embereye.dev",
             "<none>/CustomResourceDefinition/camerafleets.embereye.dev",
-            "<none>/APIService/v1alpha1.embereye.dev",  # the API server's own, of the two above
+            "<none>/CustomResourceDefinition/fleetbackups.embereye.dev",
+            "<none>/APIService/v1alpha1.embereye.dev",  # the API server's own, of the three above
             "<none>/APIService/v1beta1.embereye.dev",
             f"{SYSTEM}/PersistentVolumeClaim/{RELEASE}-hub",
             f"{SYSTEM}/Secret/{ADMIN_SECRET}",  # the test's
