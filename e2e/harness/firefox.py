@@ -16,6 +16,7 @@ import aiohttp
 READY_SECONDS = 120
 SECONDS = 120  # for one answer, and for one condition
 LISTENING = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
+INTERRUPTED = "was interrupted while the page was loading."  # Firefox says so of WebSockets whose page is left
 ENTER = "\ue007"  # WebDriver's code of the key
 CENTRE = """(() => {
   const element = document.querySelector(%s);
@@ -46,7 +47,7 @@ class Firefox:
         while True:
             answer = await self._socket.receive_json(timeout=SECONDS)
             if answer.get("method") == "log.entryAdded" and answer["params"]["level"] == "error":
-                self.problems.append(answer["params"]["text"])
+                self.problems += [text for text in [answer["params"]["text"]] if not text.endswith(INTERRUPTED)]
             if answer.get("id") == self._number:
                 assert answer["type"] == "success", f"{method}: {answer['message']}"
                 return answer["result"]

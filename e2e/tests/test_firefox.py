@@ -58,6 +58,7 @@ class Guard:
         assert 0 < box["top"] < box["bottom"] < 600
         assert await window.evaluate("scrollY") == 0
         await self.keep("alarm")
+        await window.until(STEADY)  # a press just after something moved is not taken
         await window.click(ACKNOWLEDGE)
         await window.until("document.querySelector('#focus[data-state=acknowledged]')")
         await self.keep("acknowledged")

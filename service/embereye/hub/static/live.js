@@ -31,7 +31,7 @@ const observer = new IntersectionObserver((entries) => {
 /** Open or close the connection of `view`, as needed. */
 function turn(view) {
   const wanted = view.onScreen && !document.hidden && view.canvas.isConnected && views.get(view.canvas) === view;
-  if (!wanted) { clearTimeout(view.timer); view.timer = 0; view.socket?.close(); view.socket = null; stop(view); return; }
+  if (!wanted) { clearTimeout(view.timer); view.timer = 0; hangUp(view.socket); view.socket = null; stop(view); return; }
   if (view.socket || view.timer) return;
   Object.assign(view, { encoding: "", heard: elapsed() });  // the hub names an encoding again
   const plays = view.broken < FAILURES ? playable.filter((name) => !view.unplayable.has(name)) : [];
@@ -89,13 +89,19 @@ function fail(view, unplayable) {
   view.player = null;
   view.broken += 1;
   if (unplayable) view.unplayable.add(unplayable);
-  view.socket?.close();
+  hangUp(view.socket);
+}
+
+/** Close a connection. Firefox reports one that is closed before it is open as an error of the page. */
+function hangUp(socket) {
+  if (socket?.readyState === WebSocket.CONNECTING) socket.onopen = () => socket.close();
+  else socket?.close();
 }
 
 /** Let `view` connect again, and try its video again. */
 function reconnect(view) {
   clearTimeout(view.timer);
-  view.socket?.close();
+  hangUp(view.socket);
   stop(view);
   Object.assign(view, { socket: null, timer: 0, failed: 0, broken: 0 });
 }
