@@ -335,6 +335,7 @@ function drawZones(stale) {
 }
 
 function drawEvents() {
+  get("no-events").hidden = page.events.length > 0 || !page.answered;
   sync(get("events"), page.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
     const item = make("li");
     const [look, word] = describeEvent(event);

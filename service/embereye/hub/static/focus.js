@@ -263,7 +263,7 @@ function drawPictures(zone) {
   else caption(get("focus-sensor"));
   say(get("focus-none"), !known ? t("loading") : dark ? t("focus.dark", { id: camera.id, reason: said(camera.reason) })
     : camera && focus.shownAt === "0" && liveAge(get("focus-live")) === Infinity ? t("focus.loading") : camera || sensor ? "" : t("focus.no-pictures"));
-  say(get("focus-side-none"), !known || (camera && sensor) ? "" : camera ? t("focus.no-thermal") : t("focus.no-camera"));
+  say(get("focus-side-none"), !known || !camera === !sensor ? "" : camera ? t("focus.no-thermal") : t("focus.no-camera"));
 }
 
 // ---- the card

@@ -24,6 +24,11 @@ CUT_OFF = """[...document.querySelectorAll("header > *, nav > a")].filter((eleme
   const within = header.getBoundingClientRect();
   return width && !element.matches(".skip") && (left < 0 || right > innerWidth + 1 || bottom > within.bottom + 1);
 }).map((element) => element.id || element.textContent)"""
+# The distance between the menu's button and the icon, if there is a menu: both are in the header's first row.
+SECOND_ROW = """(() => {
+  const [icon, menu] = ["header img", "#menu"].map((each) => document.querySelector(each).getBoundingClientRect());
+  return menu.width ? menu.top - icon.bottom : -1;
+})()"""
 # The buttons of the alarm whose words are wider than they are.
 NARROW = """[...document.querySelectorAll("#focus-actions button")].filter((button) => {
   const words = document.createRange(), { left, right } = button.getBoundingClientRect();
@@ -92,6 +97,8 @@ async def test_each_state_fits_every_screen_and_is_accessible(
     async with run_browser() as browser:
         await browser.sign_in(link.base, TOKEN)
         await browser.until(complete)
+        if state == "calm":
+            assert await browser.text("#no-events") == "No event yet."
         if state == "hub-away":
             link.cut()
             await browser.until(f"{VERDICT} === 'UNKNOWN'")
@@ -101,6 +108,7 @@ async def test_each_state_fits_every_screen_and_is_accessible(
             await _keep(browser, f"{state}-{width}-{scheme}", tmp_path)
             assert await browser.ask("evaluate", script=WIDER) <= 0, (width, scheme)
             assert await browser.ask("evaluate", script=CUT_OFF) == [], (width, scheme)
+            assert await browser.ask("evaluate", script=SECOND_ROW) < 0, (width, scheme)
             assert await browser.ask("axe") == [], (width, scheme)
             if "alarm" in state:
                 box = await browser.ask("evaluate", script=f"(({{ top, bottom }}) => [top, bottom])({ACKNOWLEDGE})")
