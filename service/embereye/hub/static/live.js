@@ -5,6 +5,7 @@ import { onHub } from "./address.js";
 import { deviceKey, devicePath, elapsed, fetchJson, hubNow, page, paint, sinceAnswer } from "./lib.js";
 import { t } from "./messages.js";
 import { closePlayer, openPlayer, play, playable } from "./player.js";
+import { said } from "./said.js";
 
 const CURRENT_MS = 3000;     // an older live picture is hidden: the latest still below it has its own age
 const PAUSES_MS = [500, 1000, 2000, 5000, 10000];  // between two attempts
@@ -196,7 +197,7 @@ export function liveAge(canvas) {
 /** The reason why `canvas` shows nothing live, if the hub said one. */
 export function liveReason(canvas) {
   const reason = views.get(canvas)?.reason || "";
-  return OVERLOADED.test(reason) ? t("live.overloaded") : reason;
+  return OVERLOADED.test(reason) ? t("live.overloaded") : said(reason);
 }
 
 /** In a few words that the shard of `canvas` pauses its live pictures, or "". */

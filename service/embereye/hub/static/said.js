@@ -12,6 +12,8 @@ const CLAUSES = [
   [/^heard, but not analysed yet$/, "said.not-analysed"],
   [/^heard, but last analysed (?<span>[\d.]+ \w+) ago, deadline (?<allowed>[\d.]+ \w+)$/, "said.analysed"],
   [/^no shard reports it$/, "said.nobody"],
+  [/^(?<number>\d+) live pictures are shown already\. Close one\.$/, "said.viewers"],
+  [/^(?<number>\d+) live pictures are shown already from (?<place>\S+)\. Close one\.$/, "said.viewers-from"],
   [/^source: (?<inner>.+)$/, "said.source"],
   [/^streaming$/, "said.streaming"],
   [/^waiting for a sender$/, "said.waiting"],

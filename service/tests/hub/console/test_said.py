@@ -59,6 +59,10 @@ SENTENCES = {
     judge([HOT], [MARK]).why: (
         "Hitze 61,3 °C ≥ 57 °C bei s-1, wie in einem Alarm, den Ada am 1970-01-01 als Fehlalarm markiert hat (steam)"
     ),
+    "12 live pictures are shown already. Close one.": "Es werden schon 12 Live-Bilder gezeigt. Schließen Sie eines.",
+    "4 live pictures are shown already from 10.1.2.3. Close one.": (
+        "Bei 10.1.2.3 werden schon 4 Live-Bilder gezeigt. Schließen Sie eines."
+    ),
     "acknowledged by Ada: the cook; look at home": "quittiert von Ada: the cook; look at home",
     "nothing that the page knows": "nothing that the page knows",
     "": "",
