@@ -10,12 +10,13 @@ import re
 from functools import cache
 
 from embereye.wire.video.bits import BitReader, BitsError, without_emulation_prevention
-from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
+from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size, remembering
 
 NON_IDR, PARTITIONS, IDR, SEI, SPS, PPS = 1, (2, 3, 4), 5, 6, 7, 8
 RECOVERY_POINT = 6  # type of supplemental information
 SEI_MESSAGES, SEI_BYTES = 32, 4_096  # most that are read in one NAL unit
 _FULL_BYTES = re.compile(rb"\xff*")
+_SLICES = frozenset({NON_IDR, IDR})
 _PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
 _ENDS = frozenset({10, 11})  # end of a sequence, end of the stream; a single byte
 _UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
@@ -38,7 +39,7 @@ class H264:
             return NalUnit(NalKind.OTHER)
         if len(nal) < 2:
             raise VideoError("not an H.264 NAL unit")
-        if kind in {NON_IDR, IDR}:
+        if kind in _SLICES:
             return _slice(first_slice=nal[1] >= 0x80, key=kind == IDR, reference=reference)
         if kind in PARTITIONS:
             raise VideoError("data partitioning is not supported")
@@ -46,7 +47,7 @@ class H264:
             if kind == SPS:
                 return _sps(nal)
             if kind == PPS:
-                return NalUnit(NalKind.PARAMETERS, parameter=(PPS, BitReader(nal[1:12]).unsigned()))
+                return _pps(nal)
             if kind == SEI:
                 return NalUnit(NalKind.PREFIX, recovery=_recovery(nal))
         except BitsError as error:
@@ -95,6 +96,12 @@ def _sei_number(nal: bytes, at: int) -> tuple[int, int]:
     return (total + nal[end], end + 1) if end < len(nal) else (total, end)
 
 
+@remembering
+def _pps(nal: bytes) -> NalUnit:
+    return NalUnit(NalKind.PARAMETERS, parameter=(PPS, BitReader(nal[1:12]).unsigned()))
+
+
+@remembering
 def _sps(nal: bytes) -> NalUnit:
     bits = BitReader(nal[1:])
     profile = bits.bits(8)

@@ -1,7 +1,7 @@
 """Read H.265's NAL units (ITU-T H.265, clauses 7.3 and 7.4)."""
 
 from embereye.wire.video.bits import BitReader, BitsError
-from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
+from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size, remembering
 
 LAST_SLICE, FIRST_KEY, LAST_KEY, CRA = 31, 16, 23, 21
 VPS, SPS, PPS, DELIMITER, SEI = 32, 33, 34, 35, 39
@@ -36,7 +36,7 @@ class H265:
             if kind == SPS:
                 return _sps(nal)
             if kind == PPS:
-                return NalUnit(NalKind.PARAMETERS, parameter=(PPS, BitReader(nal[2:12]).unsigned()))
+                return _pps(nal)
         except BitsError as error:
             raise VideoError(f"H.265 NAL unit of type {kind}: {error}") from error
         return NalUnit(NalKind.PREFIX if kind in _PREFIXES else NalKind.OTHER)
@@ -46,6 +46,12 @@ class H265:
         return False
 
 
+@remembering
+def _pps(nal: bytes) -> NalUnit:
+    return NalUnit(NalKind.PARAMETERS, parameter=(PPS, BitReader(nal[2:12]).unsigned()))
+
+
+@remembering
 def _sps(nal: bytes) -> NalUnit:
     bits = BitReader(nal[2:])
     bits.skip(4)

@@ -5,9 +5,10 @@ so that it needs no knowledge of a codec. Streams are split at start codes; RTP'
 senders that join several into one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE
 
 START_CODE = b"\0\0\0\1"
 JOINED = 2_100  # NAL units to split at most, enough for a picture in slices; malicious senders join a million
+REMEMBERED, REMEMBERED_BYTES = 512, 256  # parameter sets whose contents are remembered, and their largest size
 SEARCHED = 512  # bytes of a NAL unit to search for a start code; parameter sets of cameras have a hundred
 
 
@@ -57,6 +59,12 @@ class Codec(Protocol):
 
     def is_intra(self, nal: bytes) -> bool:
         """True if the slice `nal` states that it refers to no other picture; used where its type does not say so."""
+
+
+def remembering(read: Callable[[bytes], NalUnit]) -> Callable[[bytes], NalUnit]:
+    """Return `read`, which reads a parameter set, with a memory: cameras repeat small ones before each key frame."""
+    remembered = lru_cache(maxsize=REMEMBERED)(read)
+    return lambda nal: remembered(nal) if len(nal) <= REMEMBERED_BYTES else read(nal)
 
 
 def checked_size(width: int, height: int) -> tuple[int, int]:

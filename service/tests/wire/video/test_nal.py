@@ -181,3 +181,20 @@ def test_a_key_frame_that_may_refer_to_earlier_pictures_is_marked(options, weak)
     keys = [unit for unit in units if unit and unit.key and not unit.damaged][1:]
     assert keys
     assert all(unit.weak_key == weak for unit in keys)
+
+
+@pytest.mark.parametrize("encoding", CODECS)
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_repeated_parameter_set_is_read_the_same(encoding, data):
+    sets = [nal for nal in coded(encoding, 1)[0][1] if len(nal) < 120]
+    nal = bytearray(data.draw(st.sampled_from(sets)) + data.draw(st.binary(max_size=2)) * 200)
+    nal[data.draw(st.integers(1, len(nal) - 1))] = data.draw(st.integers(0, 255))
+
+    def read():
+        try:
+            return CODECS[encoding].inspect(bytes(nal))
+        except VideoError as error:
+            return str(error)
+
+    assert read() == read()
