@@ -18,7 +18,7 @@ MAX_DROPOUT = 3_000  # packets ahead that count as lost; beyond, the sender has 
 MAX_MISORDER = 512  # packets behind that count as late; a frame of 4K has this many
 VIDEO_HZ = 90_000  # ticks of a video timestamp per second
 _MASK = 0xFFFF_FFFF
-_RTCP_TYPES = range(192, 224)  # RTP packets of payload types 64 to 95 with a marker look the same (RFC 5761)
+RTCP_TYPES = range(192, 224)  # RTP packets of payload types 64 to 95 with a marker look the same (RFC 5761)
 SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE = 200, 201, 202, 203
 PAYLOAD_FEEDBACK, PICTURE_LOSS, FULL_INTRA = 206, 1, 4
 
@@ -68,7 +68,7 @@ def parse_packet(data: memoryview) -> Packet:
 
 def is_rtcp(data: memoryview) -> bool:
     """True if `data` is an RTCP report that shares its port with RTP (RFC 5761)."""
-    return len(data) >= 8 and data[0] >> 6 == 2 and data[1] in _RTCP_TYPES
+    return len(data) >= 8 and data[0] >> 6 == 2 and data[1] in RTCP_TYPES
 
 
 class Arrival(Enum):

@@ -7,7 +7,7 @@ sequence numbers is a loss after `window` packets behind it, or after `deadline_
 from collections.abc import Iterable, Sequence
 
 from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat, NalPart
-from embereye.wire.rtp.packet import FIXED, Arrival, Packet, PacketReception
+from embereye.wire.rtp.packet import FIXED, MARKER, RTCP_TYPES, Arrival, Packet, PacketReception
 from embereye.wire.rtp.payload_header import PayloadError
 from embereye.wire.rtp.receiver import DEADLINE_NS, TAKEOVER_NS, PictureReceiver
 from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
@@ -32,6 +32,9 @@ class VideoReceiver(PictureReceiver):
     ) -> None:  # fmt: skip
         super().__init__(payload_type, deadline_ns)
         codec, self._format = CODECS[encoding]
+        # First words of packets that have neither an extension nor padding; with a marker, some types look like RTCP.
+        marked = {self._plain | MARKER} if MARKER | payload_type not in RTCP_TYPES else set[int]()
+        self._plain_words = marked | {self._plain}
         self._assembler = Assembler(codec, sets)
         self._ordered: ReorderBuffer[Packet] = ReorderBuffer(deadline_ns, window)
         self._alone = alone
@@ -61,39 +64,45 @@ class VideoReceiver(PictureReceiver):
         units: list[AccessUnit] = []
         for start in range(0, len(packets), size or 1):
             packet = packets[start : start + size]
-            if not (self._fragments and self._continue_fragments(packet, now_ns)):
+            if not self._accept_expected(packet, now_ns, units):
                 units += self._receive(packet, now_ns)
         return units
 
-    def _continue_fragments(self, data: memoryview, now_ns: int) -> bool:
-        """Accept the next packet if it has neither the first nor the last fragment of the NAL unit that is arriving.
+    def _accept_expected(self, data: memoryview, now_ns: int, units: list[AccessUnit]) -> bool:
+        """Accept `data` if it is the next packet of the present sender and its header has no options; True if it was.
 
-        True if it was accepted. Most packets of large pictures are such; `_receive` takes four times as long for them.
+        Add the access units that it completes to `units`. Nearly all packets are such, so this does without the checks
+        of `_receive`. It does even less for a fragment that neither begins nor ends a NAL unit.
         """
-        if len(data) <= FIXED.size + self._format.fragment_header:
+        form, reception = self._format, self.reception
+        if len(data) <= FIXED.size + form.fragment_header:
             return False
         lead, sequence, timestamp, ssrc = FIXED.unpack_from(data)
-        reception = self.reception
         number = reception.extended + 1
         if (
-            lead != self._plain
+            lead not in self._plain_words
             or sequence != number & 0xFFFF
-            or timestamp != self._timestamp
             or ssrc != self.ssrc
             or number != self._ordered.expected
             or self._ordered.has_waiting
         ):
             return False
-        payload = data[FIXED.size :]
-        size = self._fragment_bytes + len(payload) - self._format.fragment_header
-        if size > MAX_UNIT or self._format.inner_fragment(payload) != self._head:
-            return False
         reception.extended = number
         reception.received += 1
         self._ordered.skip_expected()
         self._heard_ns = now_ns
-        self._fragments.append(bytes(payload[self._format.fragment_header :]))
-        self._fragment_bytes = size
+        payload = data[FIXED.size :]
+        if self._fragments and lead == self._plain and timestamp == self._timestamp:
+            size = self._fragment_bytes + len(payload) - form.fragment_header
+            if size <= MAX_UNIT and form.inner_fragment(payload) == self._head:
+                self._fragments.append(bytes(payload[form.fragment_header :]))
+                self._fragment_bytes = size
+                return True
+        self._successor = None
+        if timestamp != self._timestamp:
+            reception.note_arrival(timestamp, now_ns)
+        marker = lead != self._plain
+        self._unpack(Packet(self._payload_type, marker, sequence, timestamp, ssrc, payload), units, lost=False)
         return True
 
     def poll(self, now_ns: int) -> Sequence[AccessUnit]:

@@ -482,7 +482,7 @@ def _unit(timestamp, nals):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_the_fast_path_for_inner_fragments_changes_nothing(data):
+def test_the_fast_path_for_expected_packets_changes_nothing(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))
     flat = list(itertools.chain(*packets(encoding, coded(encoding, 12), limit=data.draw(st.sampled_from([40, 80])))))
     for place in data.draw(st.sets(st.integers(0, len(flat) - 1), max_size=5)):
@@ -493,7 +493,7 @@ def test_the_fast_path_for_inner_fragments_changes_nothing(data):
     moved = data.draw(st.dictionaries(st.integers(0, len(flat) - 1), st.integers(1, 6), max_size=3))
     order = sorted((n for n in range(len(flat)) if n not in lost), key=lambda n: n + moved.get(n, 0))
     ours, slow = receiver(encoding, window=4), receiver(encoding, window=4)
-    slow._continue_fragments = lambda *_: False
+    slow._accept_expected = lambda *_: False
     for number, place in enumerate(order):
         packet = flat[place]
         assert fed(ours, [packet], now=number * MILLISECOND) == fed(slow, [packet], now=number * MILLISECOND)

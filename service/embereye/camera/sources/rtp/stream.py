@@ -57,6 +57,15 @@ class PictureStream:
             self._offer_pictures(pictures)
         return bool(pictures)
 
+    def receive_separate(self, packets: Iterable[memoryview], now_ns: int) -> bool:
+        """Add packets of different sizes to their pictures. Returns True if they complete a picture."""
+        self.packets_ns = now_ns
+        feed = self.receiver.feed_joined
+        pictures = [picture for packet in packets for picture in feed(packet, len(packet), now_ns)]
+        if pictures:
+            self._offer_pictures(pictures)
+        return bool(pictures)
+
     def expire_pictures(self) -> None:
         """Offer pictures whose missing packets are overdue."""
         if self.receiver.has_pending:

@@ -10,7 +10,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
@@ -40,14 +40,14 @@ class Endpoint:
 
 
 class RtspConnection(asyncio.Protocol):
-    """The connection; use it on the event loop. `handle_packet` gets each packet and its arrival time.
+    """The connection; use it on the event loop. `handle_packets` gets the packets of each read and their arrival time.
 
     Arrival times are monotonic nanoseconds. `dial`: seconds for connecting and for each answer. `incomplete` returns
     True if the rest of a picture is about to arrive.
     """
 
     def __init__(
-        self, endpoint: Endpoint, dial: float, handle_packet: Callable[[Interleaved, int], None],
+        self, endpoint: Endpoint, dial: float, handle_packets: Callable[[Sequence[Interleaved], int], None],
         incomplete: Callable[[], bool] = bool,
     ) -> None:  # fmt: skip
         self.failure = ""  # why the connection ended; empty: it is open
@@ -55,7 +55,7 @@ class RtspConnection(asyncio.Protocol):
         self.keepalive = "OPTIONS"  # the method of keep-alive requests
         self._endpoint = endpoint
         self._dial = dial
-        self._handle_packet = handle_packet
+        self._handle_packets = handle_packets
         self._incomplete = incomplete
         self._parser = RtspParser()
         self._transport: asyncio.Transport | None = None
@@ -166,13 +166,11 @@ class RtspConnection(asyncio.Protocol):
             self.fail(str(error))
             return
         now = time.monotonic_ns()
+        if packets := [item for item in items if isinstance(item, Interleaved)]:
+            self._handle_packets(packets, now)
         for item in items:
-            if isinstance(item, Interleaved):
-                self._handle_packet(item, now)
-            elif item.status == 0:
-                self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
-            elif (waiting := self._pending_request(item)) and not waiting.done():
-                waiting.set_result(item)
+            if isinstance(item, Message):
+                self._handle_message(item)
         if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
             resume = self._resume_reading
             if self._poller:
@@ -181,6 +179,12 @@ class RtspConnection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
             asyncio.get_running_loop().call_later(pause, resume)
+
+    def _handle_message(self, message: Message) -> None:
+        if message.status == 0:
+            self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, message.sequence)}\r\n\r\n".encode())
+        elif (waiting := self._pending_request(message)) and not waiting.done():
+            waiting.set_result(message)
 
     def _pending_request(self, answer: Message) -> asyncio.Future[Message] | None:
         """Return the request that `answer` belongs to. Some cameras leave out CSeq or write a wrong number."""

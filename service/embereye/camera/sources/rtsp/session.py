@@ -15,6 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from urllib.parse import urlsplit
 
 from embereye.camera.sources.declared import RefusedCredentialsError, SourceError, redact
@@ -78,7 +80,7 @@ class RtspSession:
     ) -> None:  # fmt: skip
         self.track: Track | None = None  # chosen by `describe`
         self._formats = formats
-        self._connection = RtspConnection(endpoint, patience.dial, self._receive_item, lambda: self.has_pending)
+        self._connection = RtspConnection(endpoint, patience.dial, self._receive_items, lambda: self.has_pending)
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
@@ -98,13 +100,18 @@ class RtspSession:
         """The agreed transport, "TCP" or "UDP", after `set_up`."""
         return "UDP" if self._receiver else "TCP"
 
-    def _receive_item(self, item: Interleaved, now: int) -> None:
+    def _receive_items(self, items: Sequence[Interleaved], now: int) -> None:
         if not self._stream or not self._channels:
             return
-        if item.channel == self._channels[0]:
-            self.receive_packets(memoryview(item.data), len(item.data), now)
-        elif item.channel == self._channels[1]:
-            self._report(memoryview(item.data), now)
+        pictures, reports = self._channels
+        for channel, group in groupby(items, itemgetter(0)):
+            packets = [memoryview(data) for _, data in group]
+            if channel == pictures:
+                if self._stream.receive_separate(packets, now):
+                    self._request_key_frame()
+            elif channel == reports:
+                for packet in packets:
+                    self._report(packet, now)
 
     @property
     def has_pending(self) -> bool:
