@@ -8,6 +8,7 @@ from a key frame on, because a part of a group cannot be decoded.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
@@ -35,8 +36,7 @@ class ClipFrame:
         return len(self.jpeg)
 
 
-@dataclass(frozen=True, slots=True)
-class ClipUnit:
+class ClipUnit(NamedTuple):
     """One coded access unit of a video for a clip."""
 
     time_ns: int  # of capture, nanoseconds since the Unix epoch

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from embereye.units import SECOND
 
@@ -34,8 +35,7 @@ class Depth(IntEnum):
     KEYS = 2  # pictures that refer to no other
 
 
-@dataclass(frozen=True, slots=True)
-class CodedUnit:
+class CodedUnit(NamedTuple):
     """One access unit and the number that identifies its decoded picture."""
 
     data: bytes

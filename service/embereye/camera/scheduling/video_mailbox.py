@@ -8,6 +8,7 @@ While the camera is calm, only key frames get a turn, and `aside` has the frames
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from embereye.camera.scheduling.mailbox import Frame, Mailbox
 from embereye.camera.scheduling.set_aside import RELEASED_SLOTS, SetAside
@@ -35,6 +36,12 @@ class VideoFrame(Frame):
     unreferenced_unit: CodedUnit | None = None  # its unit, if no other unit refers to it
     units: Sequence[CodedUnit] = ()  # units to decode; the last one's picture is analysed
     joined: Sequence["VideoFrame"] = ()  # frames before it that are decoded with it but not analysed
+
+
+@lru_cache(maxsize=64)
+def _header(size: tuple[int, int]) -> JpegHeader:
+    """Create the header of a picture of `size`, width and height in pixels."""
+    return JpegHeader(*size, 3, is_multi_scan=False, complete=True)
 
 
 @dataclass
@@ -94,10 +101,9 @@ class VideoMailbox:
         if not (boosted or is_check) and (reason := rate.admit_frame(received_ns)) and not group.is_full:
             mailbox.count_shed(None, reason)
             return ""
-        header = JpegHeader(*unit.size, 3, is_multi_scan=False, complete=True)
         frame = VideoFrame(
-            header, time_ns, received_ns, rate.is_limited, encoding=unit.encoding, group=group, until=len(group),
-            unreferenced_unit=None if unit.reference else coded,
+            _header(unit.size), time_ns, received_ns, rate.is_limited, encoding=unit.encoding, group=group,
+            until=len(group), unreferenced_unit=None if unit.reference else coded,
         )  # fmt: skip
         self._put(frame, key=unit.key)
         return ""

@@ -23,9 +23,12 @@ MAX_SETS = 64  # parameter sets stored, of MAX_SET bytes each
 MAX_SET = 4_096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AccessUnit:
-    """One coded picture with its preceding NAL units, each behind a start code (annex B)."""
+    """One coded picture with its preceding NAL units, each behind a start code (annex B).
+
+    Do not modify it. A frozen one takes five times as long to create.
+    """
 
     data: bytes
     timestamp: int  # of presentation, 90 kHz
