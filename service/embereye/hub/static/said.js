@@ -13,6 +13,7 @@ const CLAUSES = [
   [/^heard, but last analysed (?<span>[\d.]+ \w+) ago, deadline (?<allowed>[\d.]+ \w+)$/, "said.analysed"],
   [/^no shard reports it$/, "said.nobody"],
   [/^(?<number>\d+) live pictures are shown already\. Close one\.$/, "said.viewers"],
+  [/^its shard shows (?<number>\d+) devices already\. Close one\.$/, "said.viewers-shard"],
   [/^(?<number>\d+) live pictures are shown already from (?<place>\S+)\. Close one\.$/, "said.viewers-from"],
   [/^source: (?<inner>.+)$/, "said.source"],
   [/^streaming$/, "said.streaming"],

@@ -63,6 +63,7 @@ SENTENCES = {
     "4 live pictures are shown already from 10.1.2.3. Close one.": (
         "Bei 10.1.2.3 werden schon 4 Live-Bilder gezeigt. Schließen Sie eines."
     ),
+    "its shard shows 16 devices already. Close one.": "sein Shard zeigt schon 16 Geräte. Schließen Sie eines.",
     "acknowledged by Ada: the cook; look at home": "quittiert von Ada: the cook; look at home",
     "nothing that the page knows": "nothing that the page knows",
     "": "",
