@@ -109,14 +109,20 @@ def no_stray_cancellation(operation: str) -> Iterator[None]:
     """Convert a cancellation in the block to UnrequestedCancellationError, unless the running task is being cancelled.
 
     gRPC cancels a call whose requests cannot be made, and raises the cancellation in the task that awaits the call.
+    A call that fails at the same moment as the task is cancelled may raise its error instead: then the cancellation is
+    raised at the end of the block.
     """
     try:
         yield
+        raise_if_cancelled()
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         raise UnrequestedCancellationError(f"{operation}: cancelled without a request") from error
+    except Exception:
+        raise_if_cancelled()
+        raise
 
 
 def raise_if_cancelled() -> None:

@@ -17,7 +17,7 @@ import grpc
 from embereye.process.grpc_server import converse
 from embereye.process.live_call import open_live
 from embereye.process.live_queue import LivePicture, LiveQueue
-from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
+from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 from embereye.shard.links import Links
@@ -109,6 +109,7 @@ class LiveSender:
             finally:
                 self._look_at(FleetRoster())
                 await link.close(None)
+            raise_if_cancelled()  # gRPC may swallow it
             failed = 0 if reached else failed + 1
             if reached:
                 backoff.reset()

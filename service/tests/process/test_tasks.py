@@ -1,5 +1,6 @@
 import ast
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +188,28 @@ async def test_stopping_slow_tasks_can_be_cancelled():
     assert stopping.cancelled()
     end.set()
     await tasks.stop()
+
+
+@pytest.mark.parametrize("error", [None, OSError("the call failed")])
+async def test_a_cancellation_that_a_library_swallows_ends_the_task_all_the_same(error: OSError | None) -> None:
+    """A shard hung while it stopped: its live call failed at the moment in which it was cancelled."""
+
+    async def swallow() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if error:
+                raise error from None
+
+    async def run() -> None:
+        with contextlib.suppress(OSError), no_stray_cancellation("a call"):
+            await swallow()
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=10)
+    task.cancel()
+    assert done
+    assert task.cancelled()

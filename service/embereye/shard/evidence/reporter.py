@@ -19,7 +19,7 @@ import grpc
 from embereye.process.condition import Condition
 from embereye.process.grpc_server import converse
 from embereye.process.reason import reason_of
-from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation
+from embereye.process.tasks import UnrequestedCancellationError, no_stray_cancellation, raise_if_cancelled
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -168,6 +168,7 @@ class Reporter:
                 self.connected = self.accepts_canaries = False
                 self._failing.clear()
                 await link.close(None)
+            raise_if_cancelled()  # gRPC may swallow it
             failed = 0 if since else failed + 1
             if since:
                 reached = time.monotonic()
