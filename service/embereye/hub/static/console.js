@@ -29,6 +29,7 @@ const VIEWS_MS = 2000;
 const LIVE_MS = 1000;        // a younger picture is called live
 const OLD_MS = 5000;         // an older one is marked as old
 const DARK_MS = 2000;
+const STARTING_MS = 60000;   // in which a device that was never heard is no fault
 const EVENTS = 100;          // events shown
 const VIEWS = 12;
 const DARK = 20;             // dark devices listed by name
@@ -215,11 +216,15 @@ function drawBanner(stale) {
   say(get("banner-age"), stale && page.answered ? t("banner.age", { span: span(sinceAnswer()) }) : "");  // not read out every second
 }
 
+/** True for a minute after a start, until a device is heard. After it, that is a fault. */
+const isStarting = () => page.declared > 0 && !page.covered && page.dark.every(({ heardNs }) => !Number(heardNs))
+  && page.zones.every((zone) => (zone.faults || []).every((fault) => hubNow() - milliseconds(fault.sinceNs) < STARTING_MS));
+
 function drawVerdict(stale) {
   const open = page.zones.filter((zone) => stateOf(zone) !== "normal");
   const worst = open.reduce((most, zone) => (severity(zone) > SEVERITY.indexOf(most) ? stateOf(zone) : most), "normal");
   const named = (state) => open.filter((zone) => stateOf(zone) === state).sort(newestFirst);
-  const faults = page.zones.reduce((sum, zone) => sum + (zone.faults || []).length, 0);
+  const faults = page.zones.reduce((sum, zone) => sum + (zone.faults || []).length, 0), starting = isStarting();
   let look = worst, word = stateWord(worst).toLocaleUpperCase(locale), detail = "";
   if (stale) {
     look = "unknown";
@@ -239,6 +244,10 @@ function drawVerdict(stale) {
     look = "unknown";
     word = t("verdict.nothing-watched");
     detail = t("verdict.no-device");
+  } else if (starting) {
+    look = "unknown";
+    word = t("state.starting").toLocaleUpperCase(locale);
+    detail = t("verdict.starting", { n: page.declared });
   } else if (faults || page.covered < page.declared) {
     look = faults ? "fault" : "unknown";
     word = faults ? t("verdict.fault") : t("verdict.not-all-watched");
@@ -257,7 +266,7 @@ function drawVerdict(stale) {
   say(get("verdict-detail"), detail);
   drawPresent(!stale && ["alarm", "pre-alarm"].includes(worst) ? named(worst)[0] : undefined);
   showInDialogs(word, detail);
-  const urgent = stale ? "? " : silenced ? `${t("title.silenced", { worst: stateWord(worst) })} · ` : ["alarm", "pre-alarm"].includes(worst) ? `${stateWord(worst).toLocaleUpperCase(locale)} · ` : faults ? `${t("verdict.fault")} · ` : "";
+  const urgent = stale ? "? " : silenced ? `${t("title.silenced", { worst: stateWord(worst) })} · ` : ["alarm", "pre-alarm"].includes(worst) ? `${stateWord(worst).toLocaleUpperCase(locale)} · ` : faults && !starting ? `${t("verdict.fault")} · ` : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
 }
 
@@ -289,7 +298,7 @@ function drawCoverage(stale) {
 function drawZones(stale) {
   say(get("zones-count"), `${page.zones.length}${page.zones.some((zone) => zone.alarm) ? t("zones.watched", { covered: page.covered, n: page.declared }) : ""}`);
   get("no-zones").hidden = page.zones.length > 0 || !page.answered;
-  const severalNamespaces = new Set(page.zones.map((zone) => zone.namespace)).size > 1;
+  const severalNamespaces = new Set(page.zones.map((zone) => zone.namespace)).size > 1, starting = isStarting();
   sync(get("zones"), page.zones, zoneKey, (zone) => {
     const item = make("li", "zone");
     const name = make("p", "name"), link = make("a", "", zone.name);
@@ -320,7 +329,7 @@ function drawZones(stale) {
     item.querySelector(".testing").hidden = !zone.testing;
     item.querySelector(".muted").hidden = !(zone.silences || []).some((silence) => !silence.device);
     updateSilenceButton(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
-    const word = [state === "normal" && faults.length ? "" : stateWord(state), faults.length ? stateWord("fault") : ""].filter(Boolean).join(" · ");
+    const word = [state === "normal" && faults.length ? "" : stateWord(state), faults.length ? stateWord(starting ? "starting" : "fault") : ""].filter(Boolean).join(" · ");
     say(item.querySelector(".state"), `${stale ? t("last-known") : ""}${word}`);
     const declared = zone.declared || 0, covered = zone.covered || 0;
     const since = zone.sinceNs && state !== "normal" ? t("zone.since", { span: span(hubNow() - milliseconds(zone.sinceNs)) }) : "";

@@ -104,9 +104,9 @@ function remember(at) {
 }
 
 function drawScale(from, until, place) {
-  const steps = [5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800].map((seconds) => seconds * 1000);
+  const steps = [5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200].map((seconds) => seconds * 1000);
   const most = Math.min(12, Math.max(2, get("day-scale").clientWidth / 70));  // labels that fit side by side
-  const step = steps.find((candidate) => (until - from) / candidate <= most) || 6 * HOUR;
+  const step = steps.find((candidate) => (until - from) / candidate <= most) || DAY;
   const ticks = [];
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
@@ -301,6 +301,7 @@ export function setUpDay() {
     else return;
     event.preventDefault();
   };
+  new ResizeObserver(() => { if (day.loaded) draw(); }).observe(get("day-scale"));
   followGestures(get("day-chart"), {
     seek: (share) => { const [from, until] = bounds(); move(Math.min(from + share * (until - from), day.until - 1000)); },
     done: () => remember(day.at), zoom, pan,

@@ -1,7 +1,7 @@
 // The alarm in focus: its newest picture, one sentence that keeps up, and its buttons, which never move.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, sync, toast, zoneKey,
+  ask, clockTime, deviceKey, devicePath, drawClips, elapsed, fetchJson, get, hubNow, kindWord, load, make, mayAct, milliseconds, newestFirst, page, postJson, problem, rememberedWho, renew, say, severity, signText, span, stateOf, stateWord, svg, sync, toast, zoneKey,
   zoneName,
 } from "./lib.js";
 import { endLive, liveAge, livePause, loadThermal, showLive, showThermal } from "./live.js";
@@ -54,6 +54,7 @@ export function focusOn(zone) {
 /** Remove the picture, so that the one of another camera is never taken for that of `camera`. */
 function blank(camera) {
   get("focus-screen").replaceWith(Object.assign(make("img", "screen"), { id: "focus-screen", alt: "", hidden: true }));
+  get("focus-boxes").replaceChildren();
   Object.assign(focus, { camera, shownAt: "0", wanted: "0", loading: null });
 }
 
@@ -200,6 +201,15 @@ function endLoading() {
   if (get("focus-none").textContent === t("focus.loading")) say(get("focus-none"), "");
 }
 
+/** Draw a box around each place where `device` sees a sign now, over a picture of `width` and `height`. */
+function drawBoxes(zone, device, [width, height]) {
+  const boxes = get("focus-boxes"), regions = width ? (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet) : [];
+  boxes.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
+  sync(boxes, regions, ({ kind }) => kind, () => svg("rect"), (box, { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } }) => {
+    for (const [name, value] of Object.entries({ x: x * width, y: y * height, width: wide * width, height: high * height })) box.setAttribute(name, value);
+  });
+}
+
 function drawCamera(zone, device) {
   const key = deviceKey(device), at = device.pictureNs;
   if (focus.camera !== key) blank(key);
@@ -214,12 +224,9 @@ function drawCamera(zone, device) {
       endLoading();
     });
   }
-  const live = get("focus-live"), regions = (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet);
-  showLive(live, device, (context, width, height) => {
-    endLoading();
-    Object.assign(context, { strokeStyle: "#ff2b2b", lineWidth: Math.max(2, width / 240) });
-    for (const { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } } of regions) context.strokeRect(x * width, y * height, wide * width, high * height);
-  });
+  const live = get("focus-live");
+  showLive(live, device, endLoading);
+  drawBoxes(zone, device, liveAge(live) === Infinity ? [get("focus-screen").naturalWidth, get("focus-screen").naturalHeight] : [live.width, live.height]);
   return Math.min(liveAge(live), focus.shownAt === "0" ? Infinity : hubNow() - milliseconds(focus.shownAt));
 }
 
@@ -254,7 +261,7 @@ function drawPictures(zone) {
   // Without a camera, the thermal picture is the large one. The boxes stay the same.
   heat.hidden = Boolean(camera) || !sensor;
   canvas.hidden = !camera || !sensor;
-  if (!camera) { get("focus-screen").hidden = true; endLive(get("focus-live")); }
+  if (!camera) { get("focus-screen").hidden = true; get("focus-boxes").replaceChildren(); endLive(get("focus-live")); }
   for (const unused of [heat, canvas]) if (unused.hidden) endLive(unused);
   const age = sensor ? drawThermal(camera ? canvas : heat, sensor) : Infinity;
   if (camera) caption(get("focus-camera"), camera, drawCamera(zone, camera), livePause(get("focus-live")));

@@ -118,7 +118,7 @@ function drawPicture(view, picture, width, height, at) {
   if (views.get(canvas) !== view) return;  // it shows another device by now: a picture takes a while to decode
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   context.drawImage(picture, 0, 0, width, height);
-  view.over?.(context, width, height);
+  view.drew?.();
   Object.assign(view, { at, drawn: elapsed() });
   canvas.classList.remove("blank");
 }
@@ -138,17 +138,17 @@ async function show(view) {
   show(view);
 }
 
-/** Show `device` live on `canvas`, as long as it is called again; `over(context, width, height)` draws over each picture. */
-export function showLive(canvas, device, over = null) {
+/** Show `device` live on `canvas`, as long as it is called again; `drew` is called after each picture. */
+export function showLive(canvas, device, drew = null) {
   const path = `${devicePath(device)}/live`;
   let view = views.get(canvas);
   if (view && view.path !== path) { endLive(canvas); view = undefined; }
   if (!view) {
-    view = { canvas, path, over, socket: null, heard: 0, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0, thermal: false, areas: [] };
+    view = { canvas, path, drew, socket: null, heard: 0, onScreen: false, timer: 0, failed: 0, next: null, busy: false, at: 0, drawn: -Infinity, reason: "", player: null, began: 0, playing: false, encoding: "", unplayable: new Set(), broken: 0, thermal: false, areas: [] };
     views.set(canvas, view);
     observer.observe(canvas);
   }
-  view.over = over;
+  view.drew = drew;
 }
 
 /** Show the frames of a thermal sensor live on `canvas`, as long as it is called again; the canvas keeps the last one. */
@@ -200,8 +200,11 @@ export function liveReason(canvas) {
   return OVERLOADED.test(reason) ? t("live.overloaded") : said(reason);
 }
 
-/** In a few words that the shard of `canvas` pauses its live pictures, or "". */
-export const livePause = (canvas) => (OVERLOADED.test(views.get(canvas)?.reason || "") ? t("live.paused") : "");
+/** The same for a caption, or "". */
+export function livePause(canvas) {
+  const reason = views.get(canvas)?.reason || "";
+  return OVERLOADED.test(reason) ? t("live.paused") : reason && t("live.not", { why: said(reason) });
+}
 
 /** The reason why `canvas` shows pictures instead of a video, or "". */
 export function liveNote(canvas) {

@@ -83,10 +83,14 @@ class House:
         self.report()
         await self.hub.pass_time()
 
-    async def furnish_zones(self, number: int) -> None:
-        """Declare a sensor in each of `number` zones, without data."""
+    async def furnish_zones(self, number: int, *, reporting: bool = False) -> None:
+        """Declare a sensor in each of `number` zones; without `reporting`, none is heard."""
         devices = [Device(id=f"s-{index:05}", zone=f"room-{index:03}") for index in range(number)]
-        await self.hub.coverage.set_roster(FleetRoster(fleet=SENSORS, epoch=1, deadline_ns=SECOND, devices=devices))
+        deadline = 5 * SECOND if reporting else SECOND
+        await self.hub.coverage.set_roster(FleetRoster(fleet=SENSORS, epoch=1, deadline_ns=deadline, devices=devices))
+        if reporting:
+            self._devices = devices, [], 0
+            self.report()
 
     def report(self) -> None:
         """Report coverage as shards do once a second."""
@@ -161,7 +165,7 @@ class House:
         item = EvidenceItem(
             id=f"{camera}-{now}", episode=f"{camera}-{now}", fleet=CAMERAS, device=camera, zone=zone,
             kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
-            score=0.93, snapshot=picture(5, camera), region=Region(x=0.2, y=0.5, width=0.2, height=0.2, area=0.02),
+            score=0.93, snapshot=picture(5, camera), region=Region(x=0.04, y=0.51, width=0.18, height=0.23, area=0.02),
             why=[Term(name="flame.lasted", value=1.6, threshold=1.5, unit="s")],
         )  # fmt: skip
         alarm = await self._admit(item)

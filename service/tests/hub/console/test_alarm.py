@@ -68,6 +68,21 @@ async def test_nothing_moves_when_pictures_arrive_late(house: House, width: int)
         assert await browser.ask("evaluate", script="window.shifted") == []
 
 
+async def test_the_burning_place_has_a_box_on_the_still_too(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    await browser.until("document.querySelector('#focus-screen').naturalWidth === 320")
+    await browser.until("document.querySelector('#focus-boxes rect')")
+    assert await browser.ask("evaluate", script="document.querySelector('#focus-live').matches('.blank')")
+    (box,) = await browser.ask("evaluate", script=BOXES % "#focus-boxes rect")
+    (screen,) = await browser.ask("evaluate", script=BOXES % "#focus-screen")
+    scale = min(screen["width"] / 320, screen["height"] / 240)  # the whole picture is shown, in the middle
+    left = screen["left"] + (screen["width"] - 320 * scale) / 2
+    top = screen["top"] + (screen["height"] - 240 * scale) / 2
+    expected = (left + 0.04 * 320 * scale, top + 0.51 * 240 * scale, 0.18 * 320 * scale, 0.23 * 240 * scale)
+    assert [box[name] for name in ("left", "top", "width", "height")] == pytest.approx(expected, abs=4)  # its line
+
+
 async def test_the_sentence_keeps_up_with_the_fire(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")

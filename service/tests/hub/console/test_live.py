@@ -238,21 +238,31 @@ async def test_a_page_says_that_an_overloaded_shard_shows_no_live_pictures(
     assert await browser.ask("problems") == []
 
 
-async def test_the_alarm_and_the_wall_say_in_german_that_a_shard_is_overloaded(
-    house: House, browser: Browser, live: LivePictures
+@pytest.mark.parametrize(
+    ("reason", "words", "page"),
+    [
+        (OVERLOADED, "nicht live: Shard überlastet", "Nicht live: sein Shard ist überlastet"),
+        (
+            "its shard shows 16 devices already. Close one.",
+            "nicht live: sein Shard zeigt schon 16 Geräte. Schließen Sie eines.",
+            "Nicht live: sein Shard zeigt schon 16 Geräte.",
+        ),
+    ],
+)
+async def test_the_alarm_and_the_wall_say_in_german_why_a_camera_is_not_live(
+    house: House, browser: Browser, live: LivePictures, reason: str, words: str, page: str
 ) -> None:
-    live.pause(OVERLOADED)
+    live.pause(reason)
     await browser.sign_in(house.base, TOKEN, locale="de-AT")
     async with beside(photograph(live), name="camera"):
         await house.burn_before("cam-0", "kitchen")
-        words = "nicht live: Shard überlastet"
         caption = "document.querySelector('#focus-camera')"
         await browser.until(f"{caption}.textContent.startsWith('cam-0{words} · ceiling')")
         await browser.until(f"{caption}.querySelector('.age').textContent.endsWith(' alt')")
         await browser.ask("evaluate", script="location.hash = 'wall'")
         await browser.until(f"document.querySelector('#wall .caption')?.textContent.includes(' · {words}')")
         await browser.ask("evaluate", script=f"location.hash = 'device?fleet={CAMERAS}&id=cam-0'")
-        await browser.until(f"{WHY}.startsWith('Nicht live: sein Shard ist überlastet')")
+        await browser.until(f"{WHY}.startsWith('{page}')")
         assert await browser.ask("axe") == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from harness.browser import Browser, run_browser
 from harness.need import BROWSER
 
-from .house import TOKEN, House
+from .house import CAMERAS, SENSORS, TOKEN, House
 from .link import Link, linked
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs(BROWSER), pytest.mark.timeout(600)]
@@ -59,25 +59,45 @@ async def _start(house: House) -> None:
 
 
 async def _burn(house: House) -> None:
-    await house.furnish()
+    await house.furnish(dark=0)
     await house.burn_before("cam-0", "kitchen")
 
 
+async def _burn_and_heat(house: House) -> None:
+    await _burn(house)
+    house.celsius["s-00001"] = 61.3
+    await house.burn("hall", device="s-00001")
+
+
 async def _burn_everywhere(house: House) -> None:
-    await house.furnish_zones(200)
+    await house.furnish_zones(200, reporting=True)
+    house.celsius.update({f"s-{number:05}": 61.3 for number in range(200)})
     for number in range(200):
         await house.burn(f"room-{number:03}", device=f"s-{number:05}")
 
 
+async def _furnish_cameras(house: House) -> None:
+    await house.furnish(cameras=6, dark=0)
+
+
 CALM = f"{VERDICT} === 'NORMAL' && document.querySelectorAll('.view img').length"
-STATES: dict[str, tuple[Callable[[House], Awaitable[None]], str]] = {
-    "no-devices": (_nothing, "document.querySelector('main').innerText.includes('embereye')"),
-    "first-minute": (_start, f"{VERDICT} !== 'NORMAL'"),
-    "calm": (_furnish, CALM),
-    "hub-away": (_furnish_some_dark, f"{VERDICT} === 'FAULT' && document.querySelectorAll('.view img').length"),
-    "many-devices": (_furnish_many, "document.body.innerText.includes('10,000')"),
-    "alarm": (_burn, f"{VERDICT}.startsWith('ALARM')"),
-    "200-alarms": (_burn_everywhere, f"{VERDICT}.startsWith('ALARM (200)')"),
+# State → its arrangement, the condition that its page is complete, and the page's address.
+STATES: dict[str, tuple[Callable[[House], Awaitable[None]], str, str]] = {
+    "no-devices": (_nothing, "document.querySelector('main').innerText.includes('embereye')", ""),
+    "first-minute": (
+        _start,
+        f"{VERDICT} === 'STARTING' && document.querySelectorAll('.zone.faulty').length === 12",
+        "",
+    ),
+    "calm": (_furnish, CALM, ""),
+    "hub-away": (_furnish_some_dark, f"{VERDICT} === 'FAULT' && document.querySelectorAll('.view img').length", ""),
+    "many-devices": (_furnish_many, "document.body.innerText.includes('10,000')", ""),
+    "alarm": (_burn, f"{VERDICT}.startsWith('ALARM') && document.querySelector('#focus-boxes rect')", ""),
+    "200-alarms": (_burn_everywhere, f"{VERDICT}.startsWith('ALARM (200)')", ""),
+    "wall": (_furnish_cameras, "document.querySelectorAll('#wall img:not([hidden])').length === 6", "wall"),
+    "camera": (_burn, "document.querySelector('#device-picture').naturalWidth", f"device?fleet={CAMERAS}&id=cam-0"),
+    "sensor": (_burn_and_heat, "document.querySelector('#device-hour li')", f"device?fleet={SENSORS}&id=s-00001"),
+    "timeline": (_burn_and_heat, "document.querySelector('#day-thumbnails img')?.naturalWidth", "day"),
 }
 
 
@@ -92,10 +112,11 @@ async def link(house: House) -> AsyncIterator[Link]:
 async def test_each_state_fits_every_screen_and_is_accessible(
     house: House, link: Link, state: str, tmp_path: Path
 ) -> None:
-    arrange, complete = STATES[state]
+    arrange, complete, page = STATES[state]
     await arrange(house)
     async with run_browser() as browser:
         await browser.sign_in(link.base, TOKEN)
+        await browser.ask("evaluate", script=f"location.hash = '{page}'")
         await browser.until(complete)
         if state == "calm":
             assert await browser.text("#no-events") == "No event yet."
@@ -144,6 +165,7 @@ async def test_an_alarm_is_read_on_a_phone_in_the_sun_and_without_colours(house:
 
 
 async def _keep(browser: Browser, name: str, folder: Path) -> None:
+    await browser.until("!document.querySelector('#focus.moving')")  # buttons are pale meanwhile
     folder = Path(os.environ.get("EMBEREYE_SCREENSHOTS", folder))
     folder.mkdir(parents=True, exist_ok=True)
     await browser.ask("screenshot", path=str(folder / f"{name}.png"))

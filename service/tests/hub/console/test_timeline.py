@@ -68,6 +68,23 @@ async def test_two_fingers_zoom(house: House, browser: Browser) -> None:
     await browser.until(f"{WIDTH} < {whole / 3}")
 
 
+# The labels of the scale that overlap the next one.
+OVERLAPPING = """[...document.querySelectorAll('#day-scale li')].filter((label) => {
+  const next = label.nextElementSibling;
+  return next && label.getBoundingClientRect().right > next.getBoundingClientRect().left;
+}).map((label) => label.textContent)"""
+
+
+async def test_the_labels_of_the_scale_never_overlap(house: House, browser: Browser) -> None:
+    await open_day(house, browser)
+    labels = "document.querySelectorAll('#day-scale li').length"
+    assert await browser.ask("evaluate", script=f"{labels} >= 9"), "a label for each three hours"
+    for width in (1440, 768, 360, 320):
+        await browser.ask("look", width=width, height=700, scheme="light")
+        await browser.until(f"!{OVERLAPPING}.length")
+        assert await browser.ask("evaluate", script=f"{labels} >= 2"), width
+
+
 async def test_a_thumbnail_leads_to_its_moment_and_the_address_names_it(house: House, browser: Browser) -> None:
     await open_day(house, browser)
     await browser.until("document.querySelector('#day-thumbnails img')?.naturalWidth === 320")
