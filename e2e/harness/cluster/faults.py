@@ -418,8 +418,9 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=NODE_GONE, takes=NODE),
         Fault("node off", "a node with a shard is powered off for a minute", LOST_NODE, node_off, duration=60.0,
               besides=NODE_GONE, takes=NODE),
+        # A hub there does not reach NATS, either.
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", LOST_NODE, node_cut_off,
-              duration=60.0, besides=NODE_GONE, takes=NODE),
+              duration=60.0, besides=NODE_GONE | {"HubBusFailing"}, takes=NODE),
         Fault("network bad", "one packet in twenty to a node is lost, for 20 s", 10.0, network_bad,
               duration=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,

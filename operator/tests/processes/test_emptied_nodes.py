@@ -104,6 +104,7 @@ def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]
         kubelet.join()
         process.kill()
         process.wait(10)
+        print((tmp_path / "log").read_text())  # shown if the test failed
         for path in (f"/api/v1/nodes/{node}", f"{leases}/{node}"):
             cluster.request("DELETE", path)
         if cluster.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}"):
