@@ -360,7 +360,7 @@ class _Session:
         with self._site.operator() as operator:
             self._site.wait(lambda: len(set(self._record("loss").values())) == 3, 60, "three shards with devices")
             time.sleep(5)
-            operator.dead.write_text("loss-sensors-1")
+            operator.dead.write_text(f"{NAMESPACE}/loss-sensors-1")
             seconds = self._site.wait(
                 lambda: "loss-sensors-1" not in self._record("loss").values(), 60, "a new placement"
             )

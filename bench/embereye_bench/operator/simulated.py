@@ -40,7 +40,7 @@ class SimulatedWorld(KubernetesWorld):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._made: dict[str, float] = {}
+        self._made: dict[ShardKey, float] = {}
         self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
         self._dead: frozenset[str] = frozenset()
         self._dead_read_at = 0.0
@@ -52,9 +52,12 @@ class SimulatedWorld(KubernetesWorld):
             self._dead_read_at = now
             self._dead = frozenset(self._file.read_text().split()) if self._file.exists() else frozenset()
         if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
-            self._made.pop(shard, None)
+            self._made.pop((fleet.key, shard), None)
             return False
-        return now - self._made.setdefault(shard, now) >= START_SECONDS and shard not in self._dead
+        return (
+            now - self._made.setdefault((fleet.key, shard), now) >= START_SECONDS
+            and f"{fleet.namespace}/{shard}" not in self._dead
+        )
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """Add the status that a cluster would report for a Deployment whose pod runs."""
@@ -71,8 +74,8 @@ class SimulatedLinks(KubernetesLinks):
     def __init__(self, client: Any, world: SimulatedWorld, *arguments: Any, **options: Any) -> None:
         super().__init__(client, world, *arguments, **options)
         self._pods = world
-        self._simulated: dict[str, Assignment] = {}
-        self._fleets: dict[str, Fleet] = {}  # by shard
+        self._simulated: dict[ShardKey, Assignment] = {}
+        self._fleets: dict[ShardKey, Fleet] = {}
         self._heard: dict[ShardKey, float] = {}  # monotonic seconds of a shard's latest report to the hub
         self._began = time.monotonic()
         self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
@@ -81,7 +84,7 @@ class SimulatedLinks(KubernetesLinks):
         """Answer like a shard."""
         if not self._pods.is_running(fleet, shard):
             return None
-        assignment = self._simulated.get(shard, Assignment())
+        assignment = self._simulated.get((fleet.key, shard), Assignment())
         return ShardStatus(
             fleet=assignment.fleet,
             shard=shard,
@@ -112,15 +115,15 @@ class SimulatedLinks(KubernetesLinks):
         self._fence()
         if not self._pods.is_running(fleet, shard):
             return None
-        self._simulated[shard], self._fleets[shard] = assignment, fleet
+        self._simulated[fleet.key, shard], self._fleets[fleet.key, shard] = assignment, fleet
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
     async def ask_hubs(self) -> list[dict[ShardKey, int]]:
         """Answer like a hub to which every shard that runs reports."""
         now = time.monotonic()
-        for shard, fleet in self._fleets.items():
-            if self._pods.is_running(fleet, shard):
-                self._heard[fleet.key, shard] = now
+        for key, fleet in self._fleets.items():
+            if self._pods.is_running(fleet, key[1]):
+                self._heard[key] = now
         existing = {
             (fleet, shard): heard
             for (fleet, shard), heard in self._heard.items()

@@ -34,7 +34,7 @@ class Place:
     namespace: str
     node: str
     fleet: str
-    dead: Path  # shards that do not answer
+    dead: Path  # shards that do not answer, each with its namespace
     silent: threading.Event  # set: the kubelet is lost
 
     def roll(self) -> str:
@@ -82,6 +82,9 @@ def place(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Place]
     cluster.request("POST", f"/api/v1/namespaces/{namespace}/services", service)
     cluster.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod_of(namespace, "hub", node, selector))
     fleet = path_of(create(cluster, sensor_fleet(namespace, autoscaling={"mode": "none"})))
+    for other in (f"{name}-{namespace}" for name in "abcdef"):  # fleets of the same name, which stay well
+        cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+        create(cluster, sensor_fleet(other))
     command = [sys.executable, "-m", "embereye_bench.operator.simulated", "--image=test",
                f"--hub={HUB}.{namespace}.svc:50052", f"--role={ROLE}", f"--health-port={port}"]  # fmt: skip
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "EMBEREYE_DEAD_SHARDS": str(dead)}
@@ -131,7 +134,7 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
     time.sleep(STALE + 5)
     assert "deletionTimestamp" not in place.hub()["metadata"], "the hub does not answer, but its node lives"
     place.silent.set()
-    place.dead.write_text(SHARD)
+    place.dead.write_text(f"{place.namespace}/{SHARD}")
     wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 90)
     wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 90)
     wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
@@ -140,7 +143,7 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
 def test_a_shard_leaves_a_node_that_hub_and_operator_miss_before_its_heartbeat_ends(place: Place) -> None:
     pod = f"/api/v1/namespaces/{place.namespace}/pods/{SHARD}"
     place.cluster.merge(f"{pod}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
-    place.dead.write_text(SHARD)
+    place.dead.write_text(f"{place.namespace}/{SHARD}")
     wait_for(lambda: place.roll() == uid(place), "a roll")
     wait_for(lambda: place.condition("Degraded")["reason"] == "NodeLost", "a fleet that says why")
     (condition,) = place.cluster.get(pod)["status"]["conditions"]
