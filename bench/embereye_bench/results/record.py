@@ -24,7 +24,10 @@ ROWS: Mapping[str, Benchmark] = {
     **sensors.BENCHMARKS, **cameras.BENCHMARKS, **hub.BENCHMARKS,
 }  # fmt: skip
 # Every path once, in rows that take some seconds: a change in any path shows in one of them.
-GATE = ("scrape-1000", "text-1000x10hz", "text-flood", "thermal-flood", "grpc-packed", "fleet-push", "alarm-path")
+GATE = (
+    "scrape-1000", "text-1000x10hz", "text-flood", "thermal-flood", "grpc-packed", "fleet-push", "h264-fleet",
+    "h264-fleet-calm", "alarm-path",
+)  # fmt: skip
 REPEATS = 5
 SECONDS = 1.0  # of a sample
 
