@@ -10,7 +10,7 @@ import contextlib
 import functools
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import Engines, Release
@@ -90,6 +90,19 @@ async def owner_killed(release: Release) -> AsyncIterator[None]:
 @asynccontextmanager
 async def owners_node_off(release: Release) -> AsyncIterator[None]:
     """Power the node of the database's owner off, and on again."""
+    async with _owners_node_lost(release, release.cluster.power_off):
+        yield
+
+
+@asynccontextmanager
+async def owners_node_paused(release: Release) -> AsyncIterator[None]:
+    """Freeze the processes of the owner's node. Its kernel answers PostgreSQL, so the owner's session remains."""
+    async with _owners_node_lost(release, release.cluster.pause):
+        yield
+
+
+@asynccontextmanager
+async def _owners_node_lost(release: Release, lose: Callable[[str], Awaitable[object]]) -> AsyncIterator[None]:
     home = release.site.home_node
 
     async def owner_away() -> str:
@@ -109,7 +122,7 @@ async def owners_node_off(release: Release) -> AsyncIterator[None]:
 
     node = await until(owner_away, lambda node: node != home, f"the owner is not on {home}", TAKEN_SECONDS, 5.0)
     release.struck = time.monotonic()
-    await release.cluster.power_off(node)
+    await lose(node)
     try:
         yield
     finally:
@@ -162,6 +175,9 @@ HUB_FAULTS: tuple[Fault[Release], ...] = (
           besides=HUB_GONE, several_hubs=True, takes=HUB, before=reset_restart_delay),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", LOST_NODE,
           owners_node_off, duration=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
+          takes="a node"),
+    Fault("owner's node paused", "the node of the hub that owns the database is paused for a minute", LOST_NODE,
+          owners_node_paused, duration=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
           takes="a node"),
     Fault("sessions ended", "an administrator ends all sessions of PostgreSQL", 1.5, sessions_ended, at_once=True,
           besides=HUB_GONE | {"HubStoreFailing"}, several_hubs=True),

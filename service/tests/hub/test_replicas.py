@@ -24,6 +24,7 @@ from harness.servers.nats import Nats
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
+from embereye.hub.databases.owner import FROZEN_SECONDS, LOADING_SECONDS
 from embereye.hub.report_key import report_key
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.tasks import Tasks
@@ -212,6 +213,27 @@ async def test_an_owner_that_was_replaced_acknowledges_nothing_and_enters_standb
     await first.ready()
     await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 60)
     await eventually(lambda: {row[0] for row in first.stored.query("SELECT id FROM evidence")} == keys(acknowledged))
+
+
+async def test_an_owner_that_is_frozen_is_replaced_without_help(replicas: list[HubProcess]) -> None:
+    first = replicas[0]
+    assert first.process is not None
+    await asyncio.sleep(LOADING_SECONDS)  # from then on, a silent owner is not one that loads
+    first.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(3)
+    first.process.send_signal(signal.SIGCONT)
+    await asyncio.sleep(FROZEN_SECONDS)
+    assert [is_owner(hub) for hub in replicas] == [True, False, False], "three seconds are no reason"
+    first.process.send_signal(signal.SIGSTOP)
+    await eventually(lambda: any(is_owner(hub) for hub in replicas[1:]))
+    acknowledged: set[str] = set()
+    (second,) = (hub for hub in replicas if is_owner(hub) and hub is not first)
+    await asyncio.wait_for(report(second, [evidence("meanwhile")], acknowledged), 20)
+    first.process.send_signal(signal.SIGCONT)
+    await eventually(lambda: not is_owner(first))
+    await first.ready()
+    await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 60)
+    assert {row[0] for row in first.stored.query("SELECT id FROM evidence")} == keys({"meanwhile", "again"})
 
 
 FAULTS = ["owner killed", "standby killed", "owner terminated", "connections ended", "NATS killed"]

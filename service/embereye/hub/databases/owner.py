@@ -3,9 +3,14 @@
 Standby replicas poll it in a thread. The owner has a lock for as long as it is connected, and has written its address
 into the database. `read_owner` tries to take that lock: if this succeeds, there is no owner, and the lock is released
 at once. Otherwise the stored address is the owner's.
+
+An owner asks the server something every two seconds. One that is frozen, with a kernel that still answers, has its lock
+for ever, so `read_owner` ends its session. If it continues, it learns that by its epoch.
 """
 
 import json
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +19,21 @@ from psycopg.errors import UndefinedTable
 
 from embereye.hub.database import StoreError, UnsuitableError
 from embereye.hub.databases.postgres import LOCK, PostgresDatabase
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0  # between two looks for a frozen owner
+# Without a query for so long, an owner is frozen. With two between its queries, five may be a stall.
+FROZEN_SECONDS = 7.0
+LOADING_SECONDS = 30.0  # a hub whose session is younger may be loading what it has read
+# End the session of a frozen owner. Other roles' sessions have no state here, and are never ended.
+END_FROZEN = f"""
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)
+WHERE locktype = 'advisory' AND granted AND database = datid AND datname = current_database()
+    AND classid = hashtext('embereye.hub')::oid AND objid = hashtext(current_schema())::oid
+    AND starts_with(state, 'idle')
+    AND extract(epoch FROM clock_timestamp() - state_change) > {FROZEN_SECONDS}
+    AND extract(epoch FROM clock_timestamp() - backend_start) > {LOADING_SECONDS}
+"""
 
 
 class NewDatabaseError(StoreError):
@@ -46,6 +66,7 @@ class OwnerWatch:
         # Connects at the first read, so that `interrupt` can stop that attempt too.
         self._database = PostgresDatabase(address, writer=False, dial=False)
         self._was_connected = False
+        self._looked = time.monotonic()  # for a frozen owner
 
     def read_owner(self) -> Owner | None:
         """Read the current owner; None if there is none. StoreError if the database cannot be read.
@@ -65,12 +86,20 @@ class OwnerWatch:
             if free:
                 list(self._database.rows(f"SELECT pg_advisory_unlock({LOCK})"))
                 return None
+        self._end_frozen()
         try:
             return next((Owner.load(row[0]) for row in self._database.rows("SELECT place FROM hub_owner")), None)
         except StoreError as error:
             if isinstance(error.__cause__, UndefinedTable):
                 raise NewDatabaseError(str(error)) from error
             raise
+
+    def _end_frozen(self) -> None:
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        if any(ended for (ended,) in self._database.rows(END_FROZEN)):
+            logger.warning("the database's owner asked nothing for %.0f s: its session is ended", FROZEN_SECONDS)
 
     def interrupt(self) -> None:
         """Interrupt the current read; see `Database.interrupt`."""
