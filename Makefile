@@ -36,7 +36,7 @@ E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader
 E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-speaker prometheus-adapter keda-operator keda-adapter)
 E2E_PROGRAMS += $(filter kube-router,$(EMBEREYE_POLICIES))
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua stub-shard $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 
 .PHONY: docs screenshots help install peers programs e2e-programs up observe test test-releases fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster
 
