@@ -21,6 +21,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.reason import reason_of
 from embereye.process.repeat import repeat
 from embereye.process.tasks import Tasks, first_of
+from embereye.process.telemetry.latency import BOUNDS, LatencyHistogram
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.units import counted
@@ -140,6 +141,7 @@ class Controller:
         """
         self._ownership = ownership
         self.records: dict[ObjectKey, FleetRecord] = {}
+        self.pass_durations = LatencyHistogram((*BOUNDS, 10.0, PASS_LIMIT))
         self.runtime = runtime
         self._settings = settings
         self._jitter = Random()  # shared, because one takes 2.5 kB
@@ -382,7 +384,9 @@ class Controller:
             await self._note_failure(key, record, error)
             return
         finally:
-            record.seconds += time.monotonic() - started
+            seconds = time.monotonic() - started
+            record.seconds += seconds
+            self.pass_durations.observe(seconds)
         if record.failing:
             logger.info("%s: passes succeed again", fleet.key)
         record.note_success(outcome, time.monotonic())

@@ -13,13 +13,14 @@ from prometheus_client import CollectorRegistry
 
 from embereye.process.http.server import metrics_app
 from embereye.process.tasks import beside
+from embereye.process.telemetry.metric import Scraped
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye_operator.addon import OperatorPart
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.controller import Controller
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.scaling.followers import followed_shards
-from embereye_operator.monitoring.fleets import FleetMetrics, FleetReport, FleetView, WriteMetrics
+from embereye_operator.monitoring.fleets import PASS_DURATIONS, FleetMetrics, FleetReport, FleetView, WriteMetrics
 from embereye_operator.runtime.kubernetes.lease import Election
 
 
@@ -53,6 +54,7 @@ def health_app(
     is_leading = election.is_leading if election else lambda: True
     registry.register(FleetMetrics(lambda: fleet_reports(controller), is_leading))
     registry.register(WriteMetrics(lambda: controller.runtime.writer.write_counts))
+    registry.register(Scraped(lambda: [PASS_DURATIONS.histograms([((), controller.pass_durations)])]))
     for collector in (collector for part in parts for collector in part.collectors):
         registry.register(collector)
     runtime = RuntimeMetrics(registry, lambda: controller.credentials)

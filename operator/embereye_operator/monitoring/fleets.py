@@ -12,7 +12,7 @@ from datetime import datetime
 
 from prometheus_client.core import Metric as Family
 
-from embereye.process.telemetry.metric import Metric, ScrapedCollector, counter, gauge
+from embereye.process.telemetry.metric import Metric, ScrapedCollector, counter, gauge, histogram
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus, LoadSummary
 from embereye_operator.decide.manifests.container import shard_capacity
@@ -92,6 +92,11 @@ COUNTERS: tuple[tuple[Metric, Callable[[FleetReport], float]], ...] = (
     (counter("embereye_operator_passes_total", "Reconcile passes.", FLEET), lambda report: report.passes),
     (counter("embereye_operator_failures_total", "Passes that failed.", FLEET), lambda report: report.failures),
     (counter("embereye_operator_pass_seconds_total", "Time spent in passes.", FLEET), lambda report: report.seconds),
+)
+PASS_DURATIONS = histogram(
+    "embereye_operator_pass_duration_seconds",
+    "Time of a pass, of all fleets.",
+    only_where="the operator runs in a cluster",
 )
 WRITES = counter(
     "embereye_operator_writes_total",

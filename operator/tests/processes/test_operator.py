@@ -330,6 +330,20 @@ def test_health_and_metrics_report_the_operators_state(cluster: ApiServer, names
     wait_for(lambda: sample in page("/metrics"), "the required shards")
 
 
+def test_the_time_of_every_pass_is_counted(cluster: ApiServer, namespace: str, running: int) -> None:
+    has_status(cluster, create(cluster, sensor_fleet(namespace)))
+
+    def value(start: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{running}/metrics", timeout=5) as response:
+            lines = response.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(start))
+
+    passes = value(f'embereye_operator_passes_total{{namespace="{namespace}"')
+    assert passes > 0
+    wait_for(lambda: value("embereye_operator_pass_duration_seconds_count") >= passes, "their durations")
+    assert value("embereye_operator_pass_duration_seconds_sum") > 0
+
+
 @pytest.mark.parametrize("attempt", range(2))
 def test_a_killed_operators_successor_finishes_its_work(
     cluster: ApiServer, namespace: str, tmp_path: Path, attempt: int

@@ -146,9 +146,11 @@ def counter(
     return Metric(name, "counter", text, tuple(labels), exporters, only_where)
 
 
-def histogram(name: str, text: str, labels: Sequence[str] = (), exporters: tuple[str, ...] = ()) -> Metric:
+def histogram(
+    name: str, text: str, labels: Sequence[str] = (), exporters: tuple[str, ...] = (), only_where: str = ""
+) -> Metric:
     """Declare a histogram; `text` is its help."""
-    return Metric(name, "histogram", text, tuple(labels), exporters)
+    return Metric(name, "histogram", text, tuple(labels), exporters, only_where)
 
 
 def summary(name: str, text: str, exporters: tuple[str, ...] = ()) -> Metric:
