@@ -38,7 +38,7 @@ E2E_PROGRAMS += $(filter kube-router,$(EMBEREYE_POLICIES))
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua stub-shard $(if $(wildcard service/embereye/addons/control/go),embereye-valve)
 
-.PHONY: docs screenshots help install peers programs e2e-programs up observe test test-releases fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster
+.PHONY: docs screenshots help install peers programs e2e-programs up observe test test-releases fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak soak-cluster many-fleets
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -160,6 +160,9 @@ soak: install ## Run steady load, fires and faults for HOURS=1 on this machine, 
 
 soak-cluster: e2e-up ## Run the same in a real three-node cluster, which remains up, for HOURS=1 in all; ARGS="--seed N --resume" continues a run
 	$(BIN)/python e2e/soak-cluster --hours $(HOURS) $(ARGS)
+
+many-fleets: e2e-up ## Grow to 200 fleets, each a pod, in that cluster and to 2,000 simulated ones, and compare the operator's costs
+	$(BIN)/python e2e/many-fleets $(ARGS)
 
 e2e-up: install ## Start the cluster if needed, and load the present image
 	e2e/cluster/up >/dev/null
