@@ -25,12 +25,13 @@ from harness.cluster.many_fleets_sites import NAMESPACE, running_simulated
 from embereye_operator.api.fleets import parse_fleet
 
 REAL = Row(
-    PODS, 200, 300.0, growing_p99=0.8, rest_p50=0.01, rest_p99=0.05, passes=30.0, asked=2.0, served=90.0,
-    operator_mb=110.0, operator_cores=0.1, hub_mb=90.0, hub_cores=0.2, shard_mb=12.0,
+    PODS, 200, 300.0, growing_p99=0.8, rest_p50=0.01, rest_p99=0.05, passes=30.0,
+    asked={"patch leases": 1.5, "get nodes": 0.5}, served=90.0, operator_mb=110.0, operator_cores=0.1,
+    hub_mb=90.0, hub_cores=0.2, shard_mb=12.0,
 )  # fmt: skip
 SIMULATION = Row(
-    SIMULATED, 200, 30.0, growing_p99=0.4, rest_p50=0.005, rest_p99=None, passes=33.0, asked=1.0, served=None,
-    operator_mb=99.0, operator_cores=0.05,
+    SIMULATED, 200, 30.0, growing_p99=0.4, rest_p50=0.005, rest_p99=None, passes=33.0,
+    asked={"patch leases": 1.0}, served=None, operator_mb=99.0, operator_cores=0.05,
 )  # fmt: skip
 
 
@@ -113,5 +114,6 @@ async def test_simulated_fleets_are_measured_on_a_real_api_server(tmp_path: Path
     assert lines[-1].rpartition(" after ")[0].endswith("of 12 fleets are covered")
     assert row.growing_p99
     assert row.rest_p99
-    assert min(row.passes, row.asked, row.operator_mb, row.operator_cores) > 0
+    assert min(row.passes, row.operator_mb, row.operator_cores, *row.asked.values()) > 0
+    assert any(kind.endswith(" leases") for kind in row.asked)
     assert json.loads(json.dumps(vars(row)))["fleets"] == 12

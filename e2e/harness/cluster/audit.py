@@ -72,10 +72,11 @@ class AuditLog:
         result = await execute(tail)
         complete = result.out[: result.out.rfind("\n") + 1]
         self._read += len(complete.encode())
-        return list(_requests(complete))
+        return list(parse_requests(complete))
 
 
-def _requests(text: str) -> Iterator[dict[str, Any]]:
+def parse_requests(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the requests of an audit log's complete lines."""
     for line in text.splitlines():
         try:
             yield json.loads(line)

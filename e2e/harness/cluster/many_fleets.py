@@ -10,6 +10,7 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -49,8 +50,8 @@ class ManyFleets(Protocol):
     async def page(self) -> str:
         """The leading operator's metrics; '' if it does not answer."""
 
-    async def asked(self) -> int:
-        """The number of requests that the operator has sent to the API server so far."""
+    async def asked(self) -> Counter[str]:
+        """The requests that the operator has sent to the API server so far, by verb and resource."""
 
     async def served(self) -> int | None:
         """The number of all requests that the API server has answered so far; None: unknown."""
@@ -73,7 +74,7 @@ class Row:
     rest_p50: float | None  # the same in the span at rest
     rest_p99: float | None
     passes: float  # a second at rest; so are the following ones
-    asked: float  # requests of the operator
+    asked: dict[str, float]  # requests of the operator, by verb and resource
     served: float | None  # requests of everybody, the measurement included
     operator_mb: float
     operator_cores: float
@@ -86,7 +87,7 @@ class Row:
 class _Reading:
     at: float  # monotonic seconds
     page: str
-    asked: int
+    asked: Counter[str]
     served: int | None
     usage: Usage | None
 
@@ -163,7 +164,7 @@ def build_row(
         growing_p99=quantile(begin.page, grown.page, 0.99),
         rest_p50=quantile(start.page, end.page, 0.5), rest_p99=quantile(start.page, end.page, 0.99),
         passes=_grown("embereye_operator_pass_duration_seconds_count", start.page, end.page) / seconds,
-        asked=(end.asked - start.asked) / seconds, served=served,
+        asked={kind: count / seconds for kind, count in (end.asked - start.asked).most_common()}, served=served,
         operator_mb=value(end.page, "process_resident_memory_bytes") / MB,
         operator_cores=_grown(cpu, start.page, end.page) / seconds,
     )  # fmt: skip
@@ -209,6 +210,7 @@ def quantile(before: str, after: str, share: float) -> float | None:
 
 # --- tables ---
 
+ASKED = "asked"
 Column = tuple[str, str, Callable[[float], str]]  # field of a row, title, format
 COLUMNS: tuple[Column, ...] = (
     ("covered_seconds", "all covered after", lambda number: f"{number:.0f} s"),
@@ -216,7 +218,7 @@ COLUMNS: tuple[Column, ...] = (
     ("rest_p50", "median at rest", lambda number: f"{number * 1000:.1f} ms"),
     ("rest_p99", "p99 at rest", lambda number: f"{number * 1000:.1f} ms"),
     ("passes", "passes a second", lambda number: f"{number:.1f}"),
-    ("asked", "operator's requests a second", lambda number: f"{number:.2f}"),
+    (ASKED, "operator's requests a second", lambda number: f"{number:.2f}"),
     ("served", "all requests a second", lambda number: f"{number:.1f}"),
     ("operator_mb", "operator", lambda number: f"{number:.0f} MB"),
     ("operator_cores", "its cores", lambda number: f"{number:.3f}"),
@@ -236,8 +238,13 @@ def table(rows: Sequence[Row]) -> str:
 
 def _cell(row: Row, column: Column) -> str:
     name, _, show = column
-    number = getattr(row, name)
+    number = _number(row, name)
     return ABSENT if number is None else show(number)
+
+
+def _number(row: Row, name: str) -> float | None:
+    number: float | None = sum(row.asked.values()) if name == ASKED else getattr(row, name)
+    return number
 
 
 def compare_rows(rows: Sequence[Row]) -> str:
@@ -247,7 +254,7 @@ def compare_rows(rows: Sequence[Row]) -> str:
     compared = [column for column in COLUMNS if column[0] not in {"served", "hub_mb", "hub_cores", "shard_mb"}]
     lines = [["simulated ÷ pods", *(title for _, title, _ in compared)]]
     for simulated, real in pairs:
-        ratios = [_ratio(getattr(simulated, name), getattr(real, name)) for name, _, _ in compared]
+        ratios = [_ratio(_number(simulated, name), _number(real, name)) for name, _, _ in compared]
         lines.append([f"{simulated.fleets:,}", *ratios])
     return _markdown(lines) if pairs else ""
 

@@ -15,7 +15,7 @@ from embereye_bench.operator.site import NAMESPACE, Operator
 from embereye_bench.operator.site import Site as SimulatedSite
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
-from harness.cluster.audit import AuditLog
+from harness.cluster.audit import AuditLog, parse_requests, request_kind
 from harness.cluster.cluster import Cluster, CommandError, Json, script, until
 from harness.cluster.figures import SILENT, ApiReader, ContainerUsage, sum_requests, usages
 from harness.cluster.many_fleets import PODS, SIMULATED, STUB_IMAGE, Usage, value
@@ -39,7 +39,7 @@ class PodFleets:
         self._site, self._cluster = site, site.cluster
         self._reader = ApiReader(site.cluster.kubeconfig)
         self._audit = AuditLog(site.cluster)
-        self._asked = 0
+        self._asked = Counter[str]()
 
     async def start(self) -> None:
         """Turn on the audit log, for which the API server starts again, and install the release."""
@@ -73,10 +73,10 @@ class PodFleets:
         """Read a path. A busy API server is asked again."""
         return await until(lambda: self._try_to_read(path), bool, f"an answer to {path}", ANSWER_SECONDS, 2.0)
 
-    async def asked(self) -> int:
+    async def asked(self) -> Counter[str]:
         """See ManyFleets."""
-        self._asked += len(await self._audit.read())
-        return self._asked
+        self._asked += Counter(map(request_kind, await self._audit.read()))
+        return self._asked.copy()
 
     async def served(self) -> int:
         """See ManyFleets."""
@@ -192,9 +192,11 @@ class SimulatedFleets:
         """See ManyFleets."""
         return await asyncio.to_thread(self._operator.metrics)
 
-    async def asked(self) -> int:
+    async def asked(self) -> Counter[str]:
         """See ManyFleets."""
-        return (await asyncio.to_thread(self._server.audit_log.read_bytes)).count(b"\n")
+        return await asyncio.to_thread(
+            lambda: Counter(map(request_kind, parse_requests(self._server.audit_log.read_text())))
+        )
 
     async def served(self) -> None:
         """See ManyFleets: there is nobody else."""
