@@ -101,29 +101,29 @@ CASES = {
     "one camera": (("hall", cameras, "s-1", {}), ("yard", cameras, "s-1", {})),
     "a camera with a sensor's id": (("hall", sensors, "s-1", {}), ("yard", cameras, "s-1", {})),
     "one port": (
-        ("hall", sensors, "s-1", node_ports(grpc=30051)), ("yard", sensors, "s-2", node_ports(tcp=30051)),
+        ("hall", sensors, "s-1", node_ports(grpc=30041)), ("yard", sensors, "s-2", node_ports(tcp=30041)),
     ),
     "a sensors' port for cameras": (
-        ("hall", sensors, "s-1", node_ports(http=30051)), ("yard", cameras, "s-2", node_ports(grpc=30051)),
+        ("hall", sensors, "s-1", node_ports(http=30041)), ("yard", cameras, "s-2", node_ports(grpc=30041)),
     ),
     "other ports": (
-        ("hall", sensors, "s-1", node_ports(grpc=30051)), ("yard", sensors, "s-2", node_ports(grpc=30052)),
+        ("hall", sensors, "s-1", node_ports(grpc=30041)), ("yard", sensors, "s-2", node_ports(grpc=30042)),
     ),
     "the last shard's port": (
-        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30060)}),
-        ("yard", cameras, "s-2", node_ports(grpc=30062)),
+        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30045)}),
+        ("yard", cameras, "s-2", node_ports(grpc=30047)),
     ),
     "the port behind the last shard's": (
-        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30060)}),
-        ("yard", cameras, "s-2", node_ports(grpc=30063)),
+        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30045)}),
+        ("yard", cameras, "s-2", node_ports(grpc=30048)),
     ),
     "ranges of shards that overlap": (
-        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30060)}),
-        ("yard", sensors, "s-2", {"shards": 3, **node_ports(shards=30058)}),
+        ("hall", sensors, "s-1", {"shards": 3, **node_ports(shards=30045)}),
+        ("yard", sensors, "s-2", {"shards": 3, **node_ports(shards=30043)}),
     ),
     "a port that is not exposed": (
-        ("hall", sensors, "s-1", node_ports(grpc=30051)),
-        ("yard", sensors, "s-2", {"expose": {"type": "LoadBalancer", "ports": {"grpc": 30051}}}),
+        ("hall", sensors, "s-1", node_ports(grpc=30041)),
+        ("yard", sensors, "s-2", {"expose": {"type": "LoadBalancer", "ports": {"grpc": 30041}}}),
     ),
 }  # fmt: skip
 

@@ -115,7 +115,8 @@ class SimulatedLinks(KubernetesLinks):
         self._fence()
         if not self._pods.is_running(fleet, shard):
             return None
-        self._simulated[fleet.key, shard], self._fleets[fleet.key, shard] = assignment, fleet
+        key = fleet.key, shard
+        self._simulated[key], self._fleets[key], self._heard[key] = assignment, fleet, time.monotonic()
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
     async def ask_hubs(self) -> list[dict[ShardKey, int]]:

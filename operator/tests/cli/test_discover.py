@@ -111,7 +111,7 @@ def test_a_camera_with_an_impossible_host_name_hides_no_other(monkeypatch, capsy
     monkeypatch.setattr("embereye.camera.discovery.search", search)
     assert main(["discover", "--interface", "lo"]) == 0
     printed = capsys.readouterr()
-    assert "onvif://gate..local: HTTP: UnicodeError: " in printed.err
+    assert "onvif://gate..local: its host name is invalid\n" in printed.err
     assert 'source: "onvif://127.0.0.1:1"' in printed.out
 
 

@@ -139,5 +139,7 @@ def readable_errors(dial: float) -> Iterator[None]:
         raise SourceError(f"cannot connect: {refusal_reason(error.os_error)}") from error
     except aiohttp.ClientResponseError as error:  # its text quotes the answer
         raise SourceError(f"HTTP: {type(error).__name__}: the answer is malformed") from error
-    except (aiohttp.ClientError, UnicodeError) as error:  # UnicodeError: of an invalid host name
+    except UnicodeError as error:
+        raise SourceError("its host name is invalid") from error
+    except aiohttp.ClientError as error:
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error
