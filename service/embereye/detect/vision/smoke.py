@@ -54,6 +54,7 @@ class _Cloud:
 class _Veil:
     """The result of the regression for each block."""
 
+    shifted: Mask  # brighter or darker than the background
     candidates: Mask
     textured: Mask
     loss: Blocks  # 1 - t
@@ -79,6 +80,7 @@ class SmokeDetector:
         self._colour = np.zeros((rows, columns, 3), np.float32)  # of the background
         self._learnt_ns = 0  # how long the background has been learned
         self._persistence = np.zeros((rows, columns), np.float32)  # seconds
+        self._candidates = np.zeros((rows, columns), bool)  # at the last detection
         self._lasting = np.zeros((rows, columns), np.float32)  # share of the latest detections with a veil
         self._means: deque[Blocks] = deque(maxlen=4)  # of the blocks, at the last detections
         self._shares: deque[float] = deque(maxlen=4)  # of veiled blocks, at the last detections
@@ -114,6 +116,9 @@ class SmokeDetector:
         if self._has_stepped(veil):
             self._begin(grey, frame)
             return self._result
+        if self._has_cleared(veil) and elapsed < limits.gap_max_ns:
+            self._persistence.fill(0)
+        self._candidates = candidates
         self._lasting += limits.lasting_rate * (candidates - self._lasting)
         if veil:
             clouds = self._clouds(veil, candidates & (self._lasting > limits.lasting_min), frame)
@@ -150,7 +155,7 @@ class SmokeDetector:
         candidates &= (through < limits.through_max) & (through > limits.through_min)
         candidates &= (airlight > limits.airlight_min) & (airlight < limits.airlight_max)
         candidates &= shifted
-        return _Veil(candidates, textured, 1.0 - through, airlight, structure.astype(np.float32), mean_before)
+        return _Veil(shifted, candidates, textured, 1.0 - through, airlight, structure.astype(np.float32), mean_before)
 
     def _has_stepped(self, veil: _Veil | None) -> bool:
         """True if most of the picture changed within a second, by exposure, mode or lamp: that is no smoke."""
@@ -165,6 +170,18 @@ class SmokeDetector:
             and before < limits.step_from
             and not self._persistence.max() > limits.step_persistence_s
         )
+
+    def _has_cleared(self, veil: _Veil | None) -> bool:
+        """True if nearly all of a persistent veil gave way to the background since the last detection.
+
+        Smoke thins out. A film that restarts or a picture that was stuck shows the clear background at once.
+        """
+        if not self._candidates.any():
+            return False
+        before = self._candidates & (self._persistence > 0)
+        size = int(np.count_nonzero(before))
+        left = int(np.count_nonzero(before & veil.shifted)) if veil else 0
+        return size >= self.limits.blocks_min and left <= (1.0 - self.limits.cleared_share) * size
 
     def _clouds(self, veil: _Veil, candidates: Mask, frame: Picture) -> list[_Cloud]:
         limits = self.limits

@@ -279,6 +279,8 @@ class SmokeThresholds:
     step_to: float = 0.60
     step_from: float = 0.20
     step_persistence_s: float = 1.0
+    # This share of a veil never disappears between two detections, unless the picture was cut.
+    cleared_share: float = 0.85
     # Persistence. Dust, breath and steam thin out within 4 to 10 s; a source continues.
     pre_alarm_ns: int = 12_000_000_000
     alarm_ns: int = 16_000_000_000

@@ -145,6 +145,32 @@ def test_other_veils_are_no_smoke(draw):
     assert max(observation.level for observation in watch(draw, 25)) == Level.CLEAR
 
 
+def film_of_dust_that_restarts(seconds):
+    """Draw a plume that clears at once every 13 s."""
+    return plume(seconds % 13 if seconds > 0 else 0)
+
+
+def test_a_veil_that_clears_at_once_is_forgotten():
+    assert max(observation.level for observation in watch(film_of_dust_that_restarts, 80)) == Level.CLEAR
+
+
+def lorry_passes(seconds):
+    picture = plume(seconds).copy()
+    if 10 < seconds < 11:
+        picture[5:] = (60, 50, 40)
+    return picture
+
+
+def strobe_flashes(seconds):
+    picture = plume(seconds)
+    return np.clip(1.4 * picture, 0, 255) if seconds > 5 and seconds % 4 < 0.2 else picture
+
+
+@pytest.mark.parametrize("draw", [lorry_passes, strobe_flashes])
+def test_smoke_that_is_not_visible_for_a_moment_is_not_forgotten(draw):
+    assert first_alarm(watch(draw, 40)) < first_alarm(watch(plume, 40)) + 7
+
+
 def test_the_alarm_ends_after_the_smoke():
     seen = watch(lambda t: plume(t) if t < 30 else SCENE, 90)
     assert first_alarm(seen)
