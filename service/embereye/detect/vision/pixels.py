@@ -149,7 +149,7 @@ def regions(mask: Picture) -> tuple[npt.NDArray[np.uint16], list[list[int]]]:
     return labels, measured.tolist()
 
 
-def median(values: Picture) -> float:
+def median(values: npt.NDArray[Any]) -> float:
     """Return the median of a few hundred values; numpy's takes three times as long."""
     flat = values.ravel()
     middle = len(flat) // 2

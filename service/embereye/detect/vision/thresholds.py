@@ -131,6 +131,12 @@ class FlameThresholds:
     # pixels in a grey room reaches 8. Without colour a flame is at most a pre-alarm.
     colour_spread_min: float = 4.0  # counts, standard deviation
     colour_every_ns: int = 1_000_000_000
+    # Cast: log2 of red over blue in the least coloured pixels. A warm white balance has 0.5, and grey then has Cr - Cb
+    # above chroma_min. At this limit the brightest grey has 39. What is clipped in red has lost its hue.
+    cast_max: float = 0.4
+    cast_red_max: int = 250
+    cast_every_ns: int = 10_000_000_000  # between two measurements, and …
+    cast_rate: float = 0.15  # … the weight of one: a minute until it is learned
     # A camera that never gets brighter than this share of 255 is judged as one that does: the limits above are scaled.
     white_least: float = 0.65
     white_memory_ns: int = 60_000_000_000  # after which a brightest level that is not seen again is forgotten

@@ -61,6 +61,8 @@ _BORDER = 3  # pixels
 _RISE_HEIGHT = 6  # pixels; a lower site has no top
 _SITES = 4  # judged per frame; more sites are one fire or no fire
 _STEPS = 64  # frames stored, at most
+_DARK, _CLIPPED = 25, 245  # counts, outside which a pixel's hue says nothing about the cast
+_COLOURS = 100  # of every 64th pixel, needed to measure a cast
 FEW = 3  # pixels that noise may colour
 FEW_GLOWING = 10  # pixels that a passing white thing may change
 ALWAYS = 255.0  # full share of the time, on the scale of masks
@@ -94,6 +96,8 @@ class _Light:
     white: float = 255.0  # counts: the brightest pixels of this camera
     colour_spread: float = 255.0  # counts
     colour_ns: int = 0  # when that was last measured
+    cast: float | None = None  # log2 of red over blue in what is grey; None: no picture yet
+    cast_ns: int = 0  # when that was last measured
 
 
 @dataclass(frozen=True)
@@ -385,6 +389,7 @@ class FlameDetector:
             self.judged_ns = elapsed = 0
         self._picture = picture
         self._adapt(time_ns, elapsed)
+        self._picture = picture = self._without_cast(picture)
         scale = self._light.white / 255.0
         step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
         if ignored is not None:
@@ -414,6 +419,30 @@ class FlameDetector:
         light.white = max(cv2.minMaxLoc(self._picture.red)[1], fading, 255.0 * limits.white_least)
         if not (light.colour_ns and 0 <= time_ns - light.colour_ns < limits.colour_every_ns):
             light.colour_ns, light.colour_spread = time_ns, colour_spread(self._picture)
+            self._follow_cast(time_ns)
+
+    def _follow_cast(self, time_ns: int) -> None:
+        """Follow the cast slowly, because a white balance stays and a fire grows, and not while fire is suspected."""
+        limits, light = self.limits, self._light
+        if light.cast_ns and 0 <= time_ns - light.cast_ns < limits.cast_every_ns:
+            return
+        light.cast_ns = time_ns
+        if self._memory and self._memory.is_persisting:
+            return
+        cast = colour_cast(self._picture)
+        if light.cast is None:
+            light.cast = cast or 0.0  # not the first light in a dark room, which may be a fire's
+        elif cast is not None:
+            light.cast += limits.cast_rate * (cast - light.cast)
+
+    def _without_cast(self, picture: Planes) -> Planes:
+        """Raise blue in a warm picture so far that grey does not look like a flame, except where red is clipped."""
+        limits, light = self.limits, self._light
+        if light.cast is None or light.cast <= limits.cast_max:
+            return picture
+        blue: Picture = cv2.convertScaleAbs(picture.blue, alpha=2.0 ** (light.cast - limits.cast_max))  # type: ignore[assignment]
+        cv2.copyTo(picture.blue, at_least(picture.red, limits.cast_red_max * light.white / 255.0), blue)
+        return picture._replace(blue=blue)
 
     def _swing(self, time_ns: int) -> tuple[Picture, Patch] | None:
         """Return (swinging pixels, flame-coloured swinging pixels), 255 or 0; None if unknown."""
@@ -764,6 +793,19 @@ def colour_spread(picture: Planes) -> float:
     """Standard deviation of red minus blue over the pixels, in counts; a uniform tint is no colour."""
     red, blue = picture.red[::4, ::4].astype(np.float32), picture.blue[::4, ::4].astype(np.float32)
     return float((red - blue).std())
+
+
+def colour_cast(picture: Planes) -> float | None:
+    """log2 of red over blue in the least coloured pixels: 0 if white is neutral; None if there are too few."""
+    planes = np.stack([plane[4::8, 4::8].ravel() for plane in picture]).astype(np.float32)
+    darkest, brightest = planes.min(axis=0), planes.max(axis=0)
+    planes = planes[:, (darkest > _DARK) & (brightest < _CLIPPED)]
+    size = planes.shape[1]
+    if size < _COLOURS:
+        return None
+    paleness = planes.min(axis=0) / planes.max(axis=0)
+    blue, _, red = planes[:, np.argpartition(paleness, size - size * 3 // 10)[size - size * 3 // 10 :]]
+    return math.log2(median(red / blue))
 
 
 def mean_of(plane: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> float:

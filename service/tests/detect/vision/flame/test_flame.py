@@ -6,7 +6,7 @@ import pytest
 
 from embereye.detect.vision.detector import Detector, rasterize
 from embereye.detect.vision.flame.character import rest_and_unity
-from embereye.detect.vision.flame.flame import core_coloured, flame_coloured, glowing
+from embereye.detect.vision.flame.flame import colour_cast, core_coloured, flame_coloured, glowing
 from embereye.detect.vision.flame.recent import Recent
 from embereye.detect.vision.networks.appearance import Inspection
 from embereye.detect.vision.pixels import NOWHERE, Planes
@@ -396,3 +396,40 @@ def test_a_window_that_somebody_passes_is_no_part_of_a_flicker_in_front(white):
         pictures.append(noisy(picture))
     seen = watch(pictures, detector=detector)
     assert highest(seen) < Level.PRE_ALARM
+
+
+WARM = (0.75, 0.95, 1.15)  # factors of blue, green and red in a white balance that is too warm
+
+
+def in_light(picture, gains):
+    return np.clip(picture * np.array(gains), 0, 255).astype(np.uint8)
+
+
+def test_a_cast_is_measured_in_what_is_grey():
+    room = noisy(scene())
+    assert colour_cast(Planes.of(room)) == pytest.approx(np.log2(105 / 90), abs=0.1)
+    assert colour_cast(Planes.of(in_light(room, WARM))) == pytest.approx(np.log2(105 / 90 * 1.15 / 0.75), abs=0.1)
+    assert colour_cast(Planes.of(room // 8)) is None, "the dark has no colour"
+
+
+@pytest.mark.parametrize("gains", [(1, 1, 1), WARM, (0.6, 0.92, 1.2)])
+def test_something_grey_that_moves_like_a_flame_is_no_fire_in_any_white_balance(gains):
+    film = [picture.max(axis=2, keepdims=True).repeat(3, axis=2) for picture, _ in filmed(candle(40), 15.0, 8)]
+    assert highest(watch([in_light(0.7 * picture, gains) for picture in film])) == Level.CLEAR
+
+
+@pytest.mark.parametrize("gains", [WARM, (0.6, 0.92, 1.2)])
+@pytest.mark.parametrize("size", [12, 24, 40])
+def test_a_fire_is_detected_in_a_warm_white_balance(gains, size):
+    assert highest(watch([in_light(picture, gains) for picture, _ in filmed(candle(size), 15.0, 8)])) == Level.ALARM
+
+
+@pytest.mark.parametrize("dark", [1.0, 0.1])
+def test_a_fire_is_detected_whose_light_colours_the_room(dark):
+    """Before the fire the room is neutral, or too dark for colour."""
+    film = [picture for picture, _ in filmed(candle(24), 15.0, 20)]
+    room = [in_light(noisy(scene()), (dark, dark, dark)) for _ in range(30)]
+    lit = [in_light(picture, (1 - 0.6 * min(1, n / 30), 1, 1)) for n, picture in enumerate(film)]
+    levels = [observation.level for observation in watch([*room, *lit])]
+    assert Level.ALARM in levels[: 30 + 5 * 15]
+    assert levels[-1] == Level.ALARM
