@@ -666,7 +666,7 @@ async def test_a_disk_that_cannot_be_written_is_logged_once(
     monkeypatch.setattr(ClipStore, "_append", FaultyDisk(ClipStore._append, 3))
     for _ in range(3):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            # One message: gRPC's client has an error of its own if the hub answers while it writes others.
+            # One message: gRPC's client fails differently if the hub answers while it writes others.
             await running.deliver(data, described(data), upto=1000)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         await running.control.Held(described(data), timeout=10)
