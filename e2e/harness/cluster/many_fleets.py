@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from embereye_bench.cameras.jpeg import quantile as bucket_quantile
 from embereye_bench.operator.curves import MANY
 from embereye_bench.operator.site import fleet_manifest
 from embereye_operator.controller import REST_PASSES, rest_period
@@ -192,20 +193,11 @@ def _grown(name: str, before: str, after: str) -> float:
 def quantile(before: str, after: str, share: float) -> float | None:
     """The time that a `share` of the passes between two pages of metrics did not exceed, in seconds.
 
-    As in Prometheus, durations count as evenly spread within a bucket, and one beyond the last bound as that bound.
-    None if there was no pass.
+    One beyond the last bound counts as that bound. None if there was no pass.
     """
     earlier = {bound: float(count) for bound, count in BUCKET.findall(before)}
-    buckets = [(float(bound), float(count) - earlier.get(bound, 0.0)) for bound, count in BUCKET.findall(after)]
-    if not buckets or buckets[-1][1] <= 0:
-        return None
-    rank = share * buckets[-1][1]
-    low, below = 0.0, 0.0
-    for bound, count in buckets:
-        if count >= rank:
-            return low if math.isinf(bound) else low + (bound - low) * (rank - below) / (count - below)
-        low, below = bound, count
-    return low
+    buckets = {float(bound): float(count) - earlier.get(bound, 0.0) for bound, count in BUCKET.findall(after)}
+    return bucket_quantile(buckets, share) if buckets.get(math.inf) else None
 
 
 # --- tables ---

@@ -29,8 +29,7 @@ LOADING_SECONDS = 30.0  # a hub whose session is younger may be loading what it 
 END_FROZEN = f"""
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)
 WHERE locktype = 'advisory' AND granted AND database = datid AND datname = current_database()
-    AND classid = hashtext('embereye.hub')::oid AND objid = hashtext(current_schema())::oid
-    AND starts_with(state, 'idle')
+    AND (classid::integer, objid::integer) = ({LOCK}) AND starts_with(state, 'idle')
     AND extract(epoch FROM clock_timestamp() - state_change) > {FROZEN_SECONDS}
     AND extract(epoch FROM clock_timestamp() - backend_start) > {LOADING_SECONDS}
 """

@@ -187,7 +187,8 @@ async function loadDevices(zone) {
 }
 
 const isCamera = (device) => device.fleet.includes("/cameras/");
-const seesIt = (signs, device) => signs.some((sign) => sign.device === device.id && sign.fleet === device.fleet);
+const isOf = (device) => (sign) => sign.device === device.id && sign.fleet === device.fleet;
+const seesIt = (signs, device) => signs.some(isOf(device));
 
 /** The device of `candidates` to show: one that sees the fire now, then one that saw it, then any that is watched. */
 function pick(zone, candidates) {
@@ -203,7 +204,7 @@ function endLoading() {
 
 /** Draw a box around each place where `device` sees a sign now, over a picture of `width` and `height`. */
 function drawBoxes(zone, device, [width, height]) {
-  const boxes = get("focus-boxes"), regions = width ? (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && sign.device === device.id && sign.fleet === device.fleet) : [];
+  const boxes = get("focus-boxes"), regions = width ? (zone.contributions || []).filter((sign) => isActive(sign) && sign.region && isOf(device)(sign)) : [];
   boxes.setAttribute("viewBox", `0 0 ${width || 1} ${height || 1}`);
   sync(boxes, regions, ({ kind }) => kind, () => svg("rect"), (box, { region: { x = 0, y = 0, width: wide = 0, height: high = 0 } }) => {
     for (const [name, value] of Object.entries({ x: x * width, y: y * height, width: wide * width, height: high * height })) box.setAttribute(name, value);
